@@ -167,15 +167,21 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
+    fn file_in(directory: &tempfile::TempDir) -> File {
+        let mut options = File::options();
+        let options = options.create_new(true).read(true).write(true);
+        options.open(directory.path().join("data")).unwrap()
+    }
+
     #[test]
-    fn holes_preallocated_and_punched_extents_are_missing_and_data_is_not() {
+    fn holes_preallocated_and_punched_extents_are_missing_and_found_by_seeking_too() {
         let directory = tempfile::tempdir().unwrap();
-        let file = File::options()
-            .create_new(true)
-            .read(true)
-            .write(true)
-            .open(directory.path().join("data"))
-            .unwrap();
+        let file = file_in(&directory);
+        file.write_all_at(&vec![1; MIB as usize], 2 * MIB).unwrap();
+        file.set_len(4 * MIB).unwrap();
+        assert_eq!(seek_data(&file, 4 * MIB).unwrap(), vec![2 * MIB..3 * MIB]);
+        let directory = tempfile::tempdir().unwrap();
+        let file = file_in(&directory);
         file.write_all_at(&vec![1; 4 * MIB as usize], 0).unwrap();
         file.sync_all().unwrap();
         fallocate(&file, FallocateFlags::empty(), 4 * MIB, 2 * MIB).unwrap();
@@ -187,29 +193,11 @@ mod tests {
         };
         // Written: 0..1 and 2..4; punched 1..2, preallocated 4..6, never written 6..8.
         assert_eq!((found.addressed_bytes, found.missing_bytes), (8 * MIB, 5 * MIB));
-        let part = examine(&file, &[MIB / 2..3 * MIB / 2, 3 * MIB..4 * MIB])
-            .unwrap()
-            .unwrap();
+        let parts = [MIB / 2..3 * MIB / 2, 3 * MIB..4 * MIB];
+        let part = examine(&file, &parts).unwrap().unwrap();
         assert_eq!((part.addressed_bytes, part.missing_bytes), (2 * MIB, MIB / 2));
-        let written: u64 = written_ranges(&file, 8 * MIB)
-            .unwrap()
-            .iter()
-            .map(|range| range.end - range.start)
-            .sum();
+        let written = written_ranges(&file, 8 * MIB).unwrap();
+        let written: u64 = written.iter().map(|range| range.end - range.start).sum();
         assert_eq!(written, 3 * MIB);
-    }
-
-    #[test]
-    fn without_fiemap_holes_are_what_seeking_finds() {
-        let directory = tempfile::tempdir().unwrap();
-        let file = File::options()
-            .create_new(true)
-            .read(true)
-            .write(true)
-            .open(directory.path().join("data"))
-            .unwrap();
-        file.write_all_at(&vec![1; MIB as usize], 2 * MIB).unwrap();
-        file.set_len(4 * MIB).unwrap();
-        assert_eq!(seek_data(&file, 4 * MIB).unwrap(), vec![2 * MIB..3 * MIB]);
     }
 }

@@ -269,7 +269,7 @@ fn write_chunk(direct: Option<&File>, buffered: &File, bytes: &[u8], offset: u64
 mod tests {
     use super::*;
 
-    fn lay(path: &Path, bytes: u64, layout: Layout) -> Result<LayoutResult, RunError> {
+    fn lay(path: &Path, bytes: u64) -> Result<(u64, u64), RunError> {
         let target = Target::File {
             path: path.display().to_string(),
             size_bytes: bytes,
@@ -278,41 +278,31 @@ mod tests {
             targets: &Targets::default(),
             target: &target,
             path,
-            layout,
+            layout: Layout::Missing,
             payload: Payload::Random,
             seed: 1,
             journal: None,
         };
-        lay_out(&plan, &mut |_| true)
+        let found = lay_out(&plan, &mut |_| true)?;
+        Ok((found.written_bytes, found.kept_bytes))
     }
 
     #[test]
-    fn a_new_file_is_written_in_full_and_then_left_alone() {
+    fn only_what_is_missing_is_written_and_a_file_too_large_refused() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("data");
         let bytes = 5 * CHUNK_BYTES + 12_288;
-        assert_eq!(
-            lay(&path, bytes, Layout::Missing).unwrap(),
-            LayoutResult {
-                written_bytes: bytes,
-                kept_bytes: 0
-            }
-        );
+        assert_eq!(lay(&path, bytes), Ok((bytes, 0)));
         let content = std::fs::read(&path).unwrap();
         assert_eq!(content.len() as u64, bytes);
         let zero_words = content.chunks_exact(8).filter(|word| word == &[0; 8]).count();
         assert_eq!(zero_words, 0, "random data everywhere");
-        assert_eq!(
-            lay(&path, bytes, Layout::Missing).unwrap(),
-            LayoutResult {
-                written_bytes: 0,
-                kept_bytes: bytes
-            }
-        );
-    }
-
-    #[test]
-    fn holes_and_preallocated_extents_are_written() {
+        assert_eq!(lay(&path, bytes), Ok((0, bytes)));
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("data");
+        let error = lay(&path, 1 << 50).unwrap_err();
+        assert_eq!(error.to_failure().code, "no_space");
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), 0);
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("data");
         let file = File::create(&path).unwrap();
@@ -321,30 +311,6 @@ mod tests {
         rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, 4 * CHUNK_BYTES)
             .expect("this file system preallocates");
         file.set_len(8 * CHUNK_BYTES).unwrap();
-        let result = lay(&path, 8 * CHUNK_BYTES, Layout::Missing).unwrap();
-        assert_eq!(
-            result,
-            LayoutResult {
-                written_bytes: 7 * CHUNK_BYTES,
-                kept_bytes: CHUNK_BYTES
-            }
-        );
-    }
-
-    #[test]
-    fn more_than_the_file_system_holds_is_refused_before_a_byte_is_written() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("data");
-        let error = lay(&path, 1 << 50, Layout::Missing).unwrap_err();
-        assert_eq!(error.to_failure().code, "no_space");
-        assert_eq!(std::fs::metadata(&path).unwrap().len(), 0);
-    }
-
-    #[test]
-    fn ranges_and_their_complement_tile_the_file() {
-        let missing = complement(&[10..20, 20..30, 50..60], 100);
-        assert_eq!(missing, vec![0..10, 30..50, 60..100]);
-        assert_eq!(complement(&[], 7), vec![0..7]);
-        assert_eq!(complement(std::slice::from_ref(&(0..7)), 7), Vec::<Range<u64>>::new());
+        assert_eq!(lay(&path, 8 * CHUNK_BYTES), Ok((7 * CHUNK_BYTES, CHUNK_BYTES)));
     }
 }

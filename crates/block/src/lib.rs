@@ -6,6 +6,10 @@
 //! `verify` checks that what was written comes back; `evidence` reports which reads do not reach a device
 //! (`extents`, `residency`).
 
+/// For the common parts of the integration tests, which the tests of `verify` use as well.
+#[cfg(test)]
+extern crate self as iosonde_block;
+
 mod backend;
 mod buffer;
 mod check;

@@ -80,9 +80,6 @@ fn a_hundred_times_the_ios_need_no_further_allocation() {
         let (few, many) = (allocations(&workload, 2_000), allocations(&workload, 200_000));
         assert!(few > 0, "allocations of the job's thread are counted");
         // The result's list of occupied histogram buckets grows a few times more; the loop would add 198,000.
-        assert!(
-            many.abs_diff(few) < 200,
-            "{few} allocations for 2,000 I/Os, {many} for 200,000"
-        );
+        assert!(many.abs_diff(few) < 200, "{few} for 2,000 I/Os, {many} for 200,000");
     }
 }

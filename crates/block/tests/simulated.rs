@@ -7,31 +7,50 @@ use iosonde_protocol::*;
 
 const READ_NS: u64 = 100_000;
 const SERVERS: u32 = 4;
+const SECOND: u64 = 1_000_000_000;
 
-fn simulated(service: Service) -> BlockWorkload {
-    let backend = Backend::Simulated {
-        servers: SERVERS,
-        read_service_ns: READ_NS,
-        write_service_ns: READ_NS / 5,
+fn device(servers: u32, read_service_ns: u64, service: Service) -> Backend {
+    Backend::Simulated {
+        servers,
+        read_service_ns,
+        write_service_ns: read_service_ns / 5,
         service,
         stalls: Vec::new(),
-    };
-    let mut workload = workload(Target::Virtual { size_bytes: 1 << 40 }, backend, 1 << 40);
-    workload.ramp = Ramp {
-        duration_ns: 100_000_000,
+    }
+}
+
+fn ramp(duration_ns: u64) -> Ramp {
+    Ramp {
+        duration_ns,
         bytes: None,
         until_steady: None,
-    };
+    }
+}
+
+fn simulated(service: Service) -> BlockWorkload {
+    let backend = device(SERVERS, READ_NS, service);
+    let mut workload = workload(Target::Virtual { size_bytes: 1 << 40 }, backend, 1 << 40);
+    workload.ramp = ramp(100_000_000);
     workload.duration_ns = Some(5_000_000_000);
     workload.interval_ns = 1_000_000_000;
     workload
 }
 
+fn iops(result: &RunResult, intervals: &[Interval]) -> f64 {
+    let (count, ..) = totals(intervals, Operation::Read);
+    count as f64 * 1e9 / (result.end_ns - result.begin_ns) as f64
+}
+
+/// Operations of a stream in each interval.
+fn counts(intervals: &[Interval], stream: usize) -> Vec<u64> {
+    let operations = |interval: &Interval| interval.streams[stream].operations.iter().map(|o| o.count).sum();
+    intervals.iter().map(operations).collect()
+}
+
+#[track_caller]
 fn assert_within(measured: f64, expected: f64, tolerance: f64) {
-    assert!(
-        (measured / expected - 1.0).abs() <= tolerance,
-        "measured {measured}, theory says {expected}"
-    );
+    let is_within = (measured / expected - 1.0).abs() <= tolerance;
+    assert!(is_within, "measured {measured}, theory says {expected}");
 }
 
 #[test]
@@ -42,49 +61,26 @@ fn iops_and_latency_follow_the_closed_form_below_at_and_above_the_servers() {
         workload.streams[0].queue_depth = queue_depth;
         let (result, intervals) = run(&workload).unwrap();
         let (count, _, sum_ns) = totals(&intervals, Operation::Read);
-        let seconds = (result.end_ns - result.begin_ns) as f64 / 1e9;
         let in_flight = f64::from(jobs * queue_depth);
         let busy = in_flight.min(f64::from(SERVERS));
-        assert_within(count as f64 / seconds, busy / (READ_NS as f64 / 1e9), 0.001);
+        assert_within(iops(&result, &intervals), busy / (READ_NS as f64 / 1e9), 0.001);
         assert_within(sum_ns as f64 / count as f64, READ_NS as f64 * in_flight / busy, 0.001);
     }
 }
 
 #[test]
-fn exponential_service_keeps_the_throughput_of_a_saturated_device() {
-    let mut workload = simulated(Service::Exponential);
-    workload.streams[0].queue_depth = 64;
-    workload.duration_ns = Some(60_000_000_000);
-    let (result, intervals) = run(&workload).unwrap();
-    let (count, _, _) = totals(&intervals, Operation::Read);
-    let seconds = (result.end_ns - result.begin_ns) as f64 / 1e9;
-    assert_within(
-        count as f64 / seconds,
-        f64::from(SERVERS) / (READ_NS as f64 / 1e9),
-        0.01,
-    );
-}
-
-#[test]
-fn a_mix_is_served_in_its_proportions() {
-    let mut workload = simulated(Service::Constant);
-    workload.streams[0].mix = Mix {
-        read_fraction: 0.7,
-        trim_fraction: 0.0,
-    };
-    let (_, intervals) = run(&workload).unwrap();
-    let (reads, ..) = totals(&intervals, Operation::Read);
-    let (writes, ..) = totals(&intervals, Operation::Write);
-    assert_within(reads as f64 / (reads + writes) as f64, 0.7, 0.01);
-}
-
-#[test]
-fn the_same_seed_gives_the_same_run() {
+fn the_same_seed_gives_the_same_run_and_the_throughput_of_a_saturated_device() {
     let workload = simulated(Service::Exponential);
     let (_, first) = run(&workload).unwrap();
     let (_, second) = run(&workload).unwrap();
     let streams = |intervals: &[Interval]| intervals.iter().map(|i| i.streams.clone()).collect::<Vec<_>>();
     assert_eq!(streams(&first), streams(&second));
+    let mut workload = simulated(Service::Exponential);
+    workload.streams[0].queue_depth = 64;
+    workload.duration_ns = Some(60_000_000_000);
+    let (result, intervals) = run(&workload).unwrap();
+    let expected = f64::from(SERVERS) / (READ_NS as f64 / 1e9);
+    assert_within(iops(&result, &intervals), expected, 0.01);
 }
 
 #[test]
@@ -104,98 +100,29 @@ fn open_loop_latency_counts_from_the_intended_start_and_shows_the_backlog() {
 }
 
 #[test]
-fn open_loop_below_capacity_waits_for_nothing() {
-    let mut workload = simulated(Service::Constant);
-    workload.streams[0].arrival = Arrival::Constant { rate: 20_000.0 };
-    let (result, intervals) = run(&workload).unwrap();
-    let (count, ..) = totals(&intervals, Operation::Read);
-    assert_within(
-        count as f64 * 1e9 / (result.end_ns - result.begin_ns) as f64,
-        20_000.0,
-        0.001,
-    );
-    for interval in &intervals {
-        let reads = &interval.streams[0].operations[0];
-        assert_eq!(reads.response_latency.as_ref().unwrap().max_ns, READ_NS);
-        assert_eq!(interval.streams[0].backlog_max, 0);
-    }
-}
-
-#[test]
-fn intervals_tile_the_measurement_and_sum_to_the_jobs() {
-    let mut workload = simulated(Service::Constant);
-    workload.streams[0].jobs = 3;
-    workload.duration_ns = Some(2_300_000_000);
-    let (result, intervals) = run(&workload).unwrap();
-    let measured: Vec<_> = intervals.iter().filter(|i| i.phase == Phase::Measure).collect();
-    assert_eq!(measured.len(), 3);
-    assert_eq!(measured[0].begin_ns, result.begin_ns);
-    assert!(measured.windows(2).all(|pair| pair[0].end_ns == pair[1].begin_ns));
-    assert_eq!(measured[2].end_ns, result.end_ns);
-    let (count, ..) = totals(&intervals, Operation::Read);
-    assert_eq!(count, result.jobs.iter().map(|job| job.operations).sum::<u64>());
-}
-
-#[test]
-fn a_stall_of_whole_intervals_is_shown_as_empty_ones() {
-    let backend = Backend::Simulated {
-        servers: 1,
-        read_service_ns: 3_500_000_000,
-        write_service_ns: 1,
-        service: Service::Constant,
-        stalls: Vec::new(),
-    };
-    let mut workload = workload(Target::Virtual { size_bytes: MIB }, backend, MIB);
-    workload.streams[0].queue_depth = 1;
-    workload.duration_ns = Some(8_000_000_000);
-    workload.interval_ns = 1_000_000_000;
-    let (_, intervals) = run(&workload).unwrap();
-    let counts: Vec<u64> = intervals
-        .iter()
-        .map(|i| i.streams[0].operations.iter().map(|o| o.count).sum())
-        .collect();
-    assert_eq!(counts, [0, 0, 0, 1, 0, 0, 0, 1]);
-}
-
-#[test]
 fn limits_hold_to_the_byte_and_the_operation() {
     let mut workload = simulated(Service::Constant);
     workload.duration_ns = None;
     workload.ramp = Ramp {
-        duration_ns: 1_000_000_000,
         bytes: Some(1000 * 4096),
-        until_steady: None,
+        ..ramp(SECOND)
     };
     workload.streams[0].jobs = 3;
     workload.streams[0].limit_operations = Some(10_000);
     let (result, intervals) = run(&workload).unwrap();
-    let ramp: u64 = intervals
-        .iter()
-        .filter(|i| i.phase == Phase::Ramp)
-        .map(|i| i.streams[0].operations[0].count)
-        .sum();
     let measured: u64 = result.jobs.iter().map(|job| job.operations).sum();
-    assert_eq!(ramp + measured, 10_999);
+    // With those of the ramp.
+    assert_eq!(counts(&intervals, 0).iter().sum::<u64>(), 10_999);
     assert!(measured >= 10_000);
 }
 
 /// One server and an open loop that is never short of slots.
 fn one_server(service_ns: u64, arrival: Arrival, seconds: u64) -> BlockWorkload {
     let mut workload = simulated(Service::Constant);
-    workload.backend = Backend::Simulated {
-        servers: 1,
-        read_service_ns: service_ns,
-        write_service_ns: service_ns,
-        service: Service::Constant,
-        stalls: Vec::new(),
-    };
+    workload.backend = device(1, service_ns, Service::Constant);
     workload.streams[0].queue_depth = 16_384;
     workload.streams[0].arrival = arrival;
-    workload.ramp = Ramp {
-        duration_ns: 1_000_000_000,
-        bytes: None,
-        until_steady: None,
-    };
+    workload.ramp = ramp(SECOND);
     workload.duration_ns = Some(seconds * 1_000_000_000);
     workload
 }
@@ -209,19 +136,15 @@ fn stall(workload: &mut BlockWorkload, at_ns: u64, duration_ns: u64) {
 /// Values of a histogram that lie in a range, by its buckets' lower bounds.
 fn between(histogram: &Histogram, from_ns: u64, to_ns: u64) -> u64 {
     let in_range = |bucket: u32| (from_ns..to_ns).contains(&iosonde_metrics::histogram::bucket_lower(bucket));
-    histogram
-        .buckets
-        .iter()
-        .filter(|(bucket, _)| in_range(*bucket))
-        .map(|(_, count)| count)
-        .sum()
+    let found = histogram.buckets.iter().filter(|(bucket, _)| in_range(*bucket));
+    found.map(|(_, count)| count).sum()
 }
 
 #[test]
 fn waiting_times_follow_the_formula_for_poisson_arrivals_at_a_constant_server() {
     // M/D/1 (Pollaczek 1930, Khinchine 1932): mean wait = utilisation * service / (2 * (1 - utilisation)).
     const SERVICE_NS: f64 = 10_000.0;
-    for (utilisation, seconds) in [(0.5, 30), (0.8, 60), (0.9, 150)] {
+    for (utilisation, seconds) in [(0.5, 5), (0.8, 10), (0.9, 30)] {
         let arrival = Arrival::Poisson {
             rate: utilisation / SERVICE_NS * 1e9,
         };
@@ -234,40 +157,28 @@ fn waiting_times_follow_the_formula_for_poisson_arrivals_at_a_constant_server() 
             count += response.count;
             sum_ns += response.sum_ns;
         }
-        let mean_wait_ns = sum_ns as f64 / count as f64 - SERVICE_NS;
-        assert_within(
-            mean_wait_ns,
-            utilisation * SERVICE_NS / (2.0 * (1.0 - utilisation)),
-            0.01,
-        );
+        let expected_ns = utilisation * SERVICE_NS / (2.0 * (1.0 - utilisation));
+        assert_within(sum_ns as f64 / count as f64 - SERVICE_NS, expected_ns, 0.03);
     }
 }
 
 #[test]
-fn a_stall_of_a_second_shows_in_a_thousand_late_reads_in_open_loop_and_by_one_in_closed_loop() {
+fn a_stall_shows_in_empty_intervals_a_thousand_late_reads_in_open_loop_and_one_in_closed_loop() {
     let mut open = one_server(1_000, Arrival::Constant { rate: 1_000.0 }, 5);
     stall(&mut open, 3_000_000_000, 1_000_000_000);
     let (_, intervals) = run(&open).unwrap();
     let late = |from_ms: u64, to_ms: u64| -> u64 {
         let reads = intervals.iter().flat_map(|interval| &interval.streams[0].operations);
-        reads
-            .map(|read| {
-                between(
-                    read.response_latency.as_ref().unwrap(),
-                    from_ms * 1_000_000,
-                    to_ms * 1_000_000,
-                )
-            })
+        let latencies = reads.map(|read| read.response_latency.as_ref().unwrap());
+        latencies
+            .map(|latency| between(latency, from_ms * 1_000_000, to_ms * 1_000_000))
             .sum()
     };
     // An arrival t after the stall began waits for the rest of it, and for those before it in the queue.
     assert_within(late(1, 1_100) as f64, 1_000.0, 0.01);
     for tenth in 0..10 {
-        assert_within(
-            late(tenth * 100, (tenth + 1) * 100).min(110) as f64,
-            100.0,
-            if tenth == 0 { 0.11 } else { 0.03 },
-        );
+        let found = late(tenth * 100, (tenth + 1) * 100).min(110);
+        assert_within(found as f64, 100.0, if tenth == 0 { 0.11 } else { 0.03 });
     }
 
     let mut closed = one_server(1_000, Arrival::Closed, 5);
@@ -275,25 +186,23 @@ fn a_stall_of_a_second_shows_in_a_thousand_late_reads_in_open_loop_and_by_one_in
     stall(&mut closed, 3_000_000_000, 1_000_000_000);
     let (_, intervals) = run(&closed).unwrap();
     let reads = intervals.iter().flat_map(|interval| &interval.streams[0].operations);
-    let late: u64 = reads
-        .map(|read| between(&read.completion_latency, 1_000_000, u64::MAX))
-        .sum();
+    let late = reads.map(|read| between(&read.completion_latency, 1_000_000, u64::MAX));
+    let late: u64 = late.sum();
     assert_eq!(late, 1, "the closed loop asked for nothing while it waited");
+    let backend = device(1, 3_500_000_000, Service::Constant);
+    let mut workload = workload(Target::Virtual { size_bytes: MIB }, backend, MIB);
+    workload.streams[0].queue_depth = 1;
+    workload.duration_ns = Some(8_000_000_000);
+    workload.interval_ns = 1_000_000_000;
+    let (_, intervals) = run(&workload).unwrap();
+    assert_eq!(counts(&intervals, 0), [0, 0, 0, 1, 0, 0, 0, 1]);
 }
 
 #[test]
 fn a_target_that_cannot_keep_up_shows_in_what_was_due_and_what_was_started() {
+    let steps = [(50_000.0, 2 * SECOND), (200_000.0, 1)];
     let arrival = Arrival::Steps {
-        steps: vec![
-            RateStep {
-                rate: 50_000.0,
-                duration_ns: 2_000_000_000,
-            },
-            RateStep {
-                rate: 200_000.0,
-                duration_ns: 1,
-            },
-        ],
+        steps: steps.map(|(rate, duration_ns)| RateStep { rate, duration_ns }).to_vec(),
         spacing: Spacing::Constant,
     };
     let mut workload = one_server(10_000, arrival, 3);
@@ -325,30 +234,24 @@ fn a_target_that_keeps_up_starts_everything_that_is_due_at_once() {
 fn load_and_pause_can_alternate() {
     let mut workload = simulated(Service::Constant);
     workload.ramp.duration_ns = 0;
-    workload.duration_ns = Some(6_000_000_000);
-    workload.streams[0].active = Some(Active {
-        begin_ns: 1_000_000_000,
-        end_ns: Some(2_000_000_000),
-        every_ns: Some(2_000_000_000),
-    });
-    let (_, intervals) = run(&workload).unwrap();
-    let done = |interval: &Interval| interval.streams[0].operations.iter().map(|o| o.count).sum::<u64>() > 10;
-    let active: Vec<bool> = intervals.iter().map(done).collect();
-    assert_eq!(active, [false, true, false, true, false, true]);
-    let repeated = |change: fn(&mut Active)| {
-        let mut other = workload.clone();
-        change(other.streams[0].active.as_mut().expect("it has a window"));
-        run(&other).map(|_| ()).unwrap_err().to_string()
+    workload.duration_ns = Some(6 * SECOND);
+    let window = Active {
+        begin_ns: SECOND,
+        end_ns: Some(2 * SECOND),
+        every_ns: Some(2 * SECOND),
     };
-    assert!(repeated(|active| active.every_ns = Some(500_000_000)).contains("before it is over"));
-    assert!(repeated(|active| active.end_ns = None).contains("before it is over"));
+    workload.streams[0].active = Some(window);
+    let (_, intervals) = run(&workload).unwrap();
+    let active = counts(&intervals, 0).into_iter().map(|count| count > 10);
+    assert!(active.eq([false, true, false, true, false, true]));
+    let (every_ns, end_ns) = (Some(SECOND / 2), None);
+    for wrong in [Active { every_ns, ..window }, Active { end_ns, ..window }] {
+        workload.streams[0].active = Some(wrong);
+        assert_fails(run(&workload), "invalid_spec", "before it is over");
+    }
+    workload.streams[0].active = Some(window);
     workload.streams[0].arrival = Arrival::Constant { rate: 100.0 };
-    assert!(
-        run(&workload)
-            .unwrap_err()
-            .to_string()
-            .contains("an open loop in a window that repeats")
-    );
+    assert_fails(run(&workload), "invalid_spec", "an open loop in a window that repeats");
 }
 
 #[test]
@@ -360,25 +263,19 @@ fn a_stream_can_be_active_in_a_part_of_the_measurement_only() {
         writer.mix.read_fraction = 0.0;
         writer.arrival = arrival.clone();
         writer.active = Some(Active {
-            begin_ns: 1_000_000_000,
-            end_ns: Some(3_000_000_000),
+            begin_ns: SECOND,
+            end_ns: Some(3 * SECOND),
             every_ns: None,
         });
         workload.streams.push(writer);
         let (result, intervals) = run(&workload).unwrap();
-        let writes = |interval: &Interval| interval.streams[1].operations.iter().map(|o| o.count).sum::<u64>();
-        let active: Vec<bool> = intervals.iter().map(|interval| writes(interval) > 10).collect();
-        assert_eq!(
-            active,
-            [false, false, true, true, false, false],
-            "{arrival:?}: the ramp and five seconds"
-        );
+        // The ramp and five seconds.
+        let active = counts(&intervals, 1).into_iter().map(|count| count > 10);
+        assert!(active.eq([false, false, true, true, false, false]), "{arrival:?}");
         if let Some(schedule) = result.jobs[1].schedule {
             assert_within(schedule.due as f64, 40_000.0, 0.001);
-            assert!(
-                schedule.start_lag_ns_max < 1_000_000,
-                "the schedule begins with the window"
-            );
+            // The schedule begins with the window.
+            assert!(schedule.start_lag_ns_max < 1_000_000, "{schedule:?}");
         }
     }
 }

@@ -1,16 +1,14 @@
 //! The engine opens only what was checked: links, hard links and swapped directories, for every workload. Devices are in
 //! `tests/engine/test_identity.py`.
 
-use std::io::Write;
+mod common;
+
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::Output;
 
-use iosonde_protocol::PROTOCOL_VERSION;
+use common::*;
 use serde_json::{Value, json};
-
-const MIB: u64 = 1 << 20;
-const PRECIOUS: &[u8] = b"precious";
 
 /// A directory with the run's own file, and a file that no user named.
 struct Files {
@@ -24,9 +22,7 @@ impl Files {
         };
         std::fs::create_dir(files.own()).unwrap();
         std::fs::write(files.data(), vec![1; MIB as usize]).unwrap();
-        let mut victim = PRECIOUS.to_vec();
-        victim.resize(MIB as usize, 7);
-        std::fs::write(files.victim(), victim).unwrap();
+        std::fs::write(files.victim(), vec![7; MIB as usize]).unwrap();
         files
     }
 
@@ -43,8 +39,7 @@ impl Files {
     }
 
     fn assert_victim_is_unchanged(&self) {
-        let content = std::fs::read(self.victim()).unwrap();
-        assert!(content.starts_with(PRECIOUS) && content[PRECIOUS.len()..].iter().all(|byte| *byte == 7));
+        assert!(std::fs::read(self.victim()).unwrap() == vec![7; MIB as usize]);
     }
 }
 
@@ -55,62 +50,41 @@ fn identity(path: &Path) -> String {
 }
 
 /// Writes all of the target once, after writing all of it as layout.
-fn block_spec(target: Value) -> Value {
-    json!({
-        "protocol": PROTOCOL_VERSION, "run_id": "test", "seed": 1,
-        "workload": {
-            "kind": "block", "target": target, "backend": {"kind": "sync"}, "layout": "always", "page_cache": "drop",
-            "ramp": {"duration_ns": 0, "bytes": null}, "duration_ns": null, "interval_ns": 100_000_000,
-            "streams": [{
-                "name": "main", "jobs": 1, "queue_depth": 1, "access": {"kind": "sequential"},
-                "mix": {"read_fraction": 0.0, "trim_fraction": 0.0}, "block_sizes": [{"bytes": 4096, "weight": 1.0}],
-                "span": {"offset_bytes": 0, "bytes": MIB, "sharing": "shared"},
-                "io_mode": "buffered",
-                "durability": {"kind": "none"}, "arrival": {"kind": "closed"}, "payload": {"kind": "random"},
-                "limit_bytes": MIB, "limit_operations": null,
-            }],
-        },
-    })
+fn writes_to(target: Value) -> Value {
+    let mut spec = block_spec(target, json!({"kind": "sync"}));
+    spec["workload"]["layout"] = "always".into();
+    let stream = &mut spec["workload"]["streams"][0];
+    stream["queue_depth"] = 1.into();
+    stream["mix"]["read_fraction"] = 0.0.into();
+    stream["limit_bytes"] = MIB.into();
+    spec
 }
 
 fn file_spec(path: &Path) -> Value {
-    block_spec(json!({"kind": "file", "path": path, "size_bytes": MIB}))
+    writes_to(json!({"kind": "file", "path": path, "size_bytes": MIB}))
 }
 
 fn kv_spec(store: &str, target: Value) -> Value {
-    json!({
-        "protocol": PROTOCOL_VERSION, "run_id": "test", "seed": 1,
-        "workload": {
-            "kind": "kv", "target": target, "store": {"kind": store, "library": null, "options": {}},
-            "records": {"count": 1000, "seed": 1, "key_bytes": {"kind": "fixed", "bytes": 16},
-                        "value_bytes": {"kind": "fixed", "bytes": 100}, "value_compression_ratio": 1.0},
-            "database": {"kind": "loaded", "order": "sequential", "batch": 100, "sync": false, "reload": false},
-            "transition": {"settle": false, "reopen": true, "page_cache": "drop"},
-            "ramp": {"duration_ns": 0, "bytes": null}, "duration_ns": null, "interval_ns": 100_000_000, "settle_at_end": false,
-            "streams": [{
-                "name": "main", "jobs": 1, "operations": [{"operation": "update", "weight": 1.0}],
-                "choice": {"kind": "sequential"}, "direction": "forward", "batch": 1, "scan_records_min": 1, "scan_records_max": 1,
-                "sync": false, "arrival": {"kind": "closed"}, "limit_bytes": null,
-                "limit_operations": 1000, "background": false, "cpus": [],
-            }],
-        },
-    })
+    spec(json!({
+        "kind": "kv", "target": target, "store": {"kind": store, "library": null, "options": {}},
+        "records": {"count": 1000, "seed": 1, "key_bytes": {"kind": "fixed", "bytes": 16},
+                    "value_bytes": {"kind": "fixed", "bytes": 100}, "value_compression_ratio": 1.0},
+        "database": {"kind": "loaded", "order": "sequential", "batch": 100, "sync": false, "reload": false},
+        "transition": {"settle": false, "reopen": true, "page_cache": "drop"},
+        "ramp": {"duration_ns": 0, "bytes": null}, "duration_ns": null, "interval_ns": 100_000_000, "settle_at_end": false,
+        "streams": [{
+            "name": "main", "jobs": 1, "operations": [{"operation": "update", "weight": 1.0}],
+            "choice": {"kind": "sequential"}, "direction": "forward", "batch": 1, "scan_records_min": 1, "scan_records_max": 1,
+            "sync": false, "arrival": {"kind": "closed"}, "limit_bytes": null,
+            "limit_operations": 1000, "background": false, "cpus": [],
+        }],
+    }))
 }
 
-fn run(spec: &Value, identities: &[String]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_iosonde-engine"));
-    for identity in identities {
-        command.args(["--identity", identity]);
-    }
-    let mut child = command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    // An engine with wrong arguments does not read it.
-    let _ = write!(child.stdin.take().unwrap(), "{spec}");
-    child.wait_with_output().unwrap()
+fn run_with(spec: &Value, identities: &[String]) -> Output {
+    let arguments = identities.iter().flat_map(|identity| ["--identity", identity]);
+    let arguments: Vec<&str> = arguments.collect();
+    output(engine(&arguments), &spec.to_string())
 }
 
 fn last_event(output: &Output) -> Value {
@@ -119,7 +93,7 @@ fn last_event(output: &Output) -> Value {
 }
 
 fn assert_completes(spec: &Value, identities: &[String]) -> Value {
-    let output = run(spec, identities);
+    let output = run_with(spec, identities);
     let last = last_event(&output);
     let messages = String::from_utf8_lossy(&output.stderr);
     assert_eq!(last["event"], "result", "{last}, {}: {messages}", output.status);
@@ -129,7 +103,7 @@ fn assert_completes(spec: &Value, identities: &[String]) -> Value {
 
 /// The run is refused as one on the wrong target, and says where, why and what to do.
 fn assert_refused(spec: &Value, identities: &[String], message: &str) {
-    let output = run(spec, identities);
+    let output = run_with(spec, identities);
     let last = last_event(&output);
     assert_eq!(last["code"], "wrong_target", "{last}");
     assert_eq!(output.status.code(), Some(1));
@@ -140,53 +114,19 @@ fn assert_refused(spec: &Value, identities: &[String], message: &str) {
 }
 
 #[test]
-fn a_checked_file_is_used() {
+fn a_file_or_journal_that_became_a_link_is_refused_with_and_without_identity() {
     let files = Files::new();
-    let identities = [identity(&files.data()), identity(&files.own())];
-    assert_completes(&file_spec(&files.data()), &identities);
-    assert_ne!(std::fs::read(files.data()).unwrap(), vec![1; MIB as usize]);
-}
-
-#[test]
-fn a_file_that_became_a_symbolic_link_is_refused_with_and_without_identity() {
-    let files = Files::new();
-    let checked = identity(&files.data());
+    let (spec, checked) = (file_spec(&files.data()), identity(&files.data()));
     std::fs::remove_file(files.data()).unwrap();
     symlink(files.victim(), files.data()).unwrap();
-    let spec = file_spec(&files.data());
-    assert_refused(&spec, &[checked], "is a symbolic link");
+    assert_refused(&spec, std::slice::from_ref(&checked), "is a symbolic link");
     assert_refused(&spec, &[], "is a symbolic link");
-    files.assert_victim_is_unchanged();
-}
-
-#[test]
-fn a_file_that_became_a_hard_link_is_refused_with_and_without_identity() {
-    let files = Files::new();
-    let checked = identity(&files.data());
     std::fs::remove_file(files.data()).unwrap();
     std::fs::hard_link(files.victim(), files.data()).unwrap();
-    let spec = file_spec(&files.data());
     assert_refused(&spec, &[checked], "is not the target that was checked");
     assert_refused(&spec, &[identity(&files.data())], "has 2 names");
     assert_refused(&spec, &[], "has 2 names");
     files.assert_victim_is_unchanged();
-}
-
-#[test]
-fn files_of_jobs_in_a_swapped_directory_are_refused() {
-    let files = Files::new();
-    let spec = block_spec(json!({"kind": "file_per_job", "directory": files.own(), "size_bytes": MIB}));
-    let checked = [identity(&files.own())];
-    assert_completes(&spec, &checked);
-    std::fs::rename(files.own(), files.directory.path().join("aside")).unwrap();
-    std::fs::create_dir(files.own()).unwrap();
-    std::fs::hard_link(files.victim(), files.own().join("main.0")).unwrap();
-    assert_refused(&spec, &checked, "is not the target that was checked");
-    files.assert_victim_is_unchanged();
-}
-
-#[test]
-fn a_journal_that_became_a_link_is_refused() {
     let files = Files::new();
     let mut spec = file_spec(&files.data());
     spec["workload"]["verify"] = json!({"when": "after", "journal_directory": null});
@@ -199,19 +139,30 @@ fn a_journal_that_became_a_link_is_refused() {
 }
 
 #[test]
-fn an_identity_that_belongs_to_no_path_of_the_spec_is_an_error() {
+fn checked_files_are_used_and_files_of_jobs_in_a_swapped_directory_refused() {
     let files = Files::new();
-    let output = run(&file_spec(&files.data()), &[identity(&files.victim())]);
-    let last = last_event(&output);
-    assert_eq!(last["code"], "invalid_spec");
-    assert_eq!(last["context"], "`--identity`");
-    assert!(last["message"].as_str().unwrap().contains("victim"), "{last}");
+    let spec = writes_to(json!({"kind": "file_per_job", "directory": files.own(), "size_bytes": MIB}));
+    let checked = [identity(&files.own())];
+    assert_completes(&spec, &checked);
+    std::fs::rename(files.own(), files.directory.path().join("aside")).unwrap();
+    std::fs::create_dir(files.own()).unwrap();
+    std::fs::hard_link(files.victim(), files.own().join("main.0")).unwrap();
+    assert_refused(&spec, &checked, "is not the target that was checked");
+    files.assert_victim_is_unchanged();
+    let files = Files::new();
+    let identities = [identity(&files.data()), identity(&files.own())];
+    assert_completes(&file_spec(&files.data()), &identities);
+    assert_ne!(std::fs::read(files.data()).unwrap(), vec![1; MIB as usize]);
 }
 
 #[test]
-fn a_malformed_identity_is_a_wrong_argument() {
+fn an_identity_of_no_path_of_the_spec_or_of_another_form_is_an_error() {
     let files = Files::new();
-    let output = run(&file_spec(&files.data()), &["data".into()]);
+    let spec = file_spec(&files.data());
+    let last = last_event(&run_with(&spec, &[identity(&files.victim())]));
+    assert_eq!([&last["code"], &last["context"]], ["invalid_spec", "`--identity`"]);
+    assert!(last["message"].as_str().unwrap().contains("victim"), "{last}");
+    let output = run_with(&spec, &["data".into()]);
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8(output.stderr).unwrap().contains("PATH=MAJOR:MINOR"));
 }
@@ -223,7 +174,7 @@ fn stores() -> impl Iterator<Item = &'static str> {
     STORES.into_iter().filter(|store| {
         let files = Files::new();
         std::fs::remove_file(files.data()).unwrap();
-        let last = last_event(&run(&kv_spec(store, directory(&files.own())), &[]));
+        let last = last_event(&run_with(&kv_spec(store, directory(&files.own())), &[]));
         last["code"] != "library"
     })
 }
@@ -256,12 +207,13 @@ fn a_database_directory_that_became_a_link_or_holds_one_is_refused() {
         let identities = [identity(&files.own())];
         assert_completes(&spec, &identities);
         let database = files.own().join("database");
-        symlink(files.victim(), database.join("planted")).unwrap();
+        let planted = database.join("planted");
+        symlink(files.victim(), &planted).unwrap();
         assert_refused(&spec, &identities, "planted` is a symbolic link");
-        std::fs::remove_file(database.join("planted")).unwrap();
-        std::fs::hard_link(files.victim(), database.join("planted")).unwrap();
+        std::fs::remove_file(&planted).unwrap();
+        std::fs::hard_link(files.victim(), &planted).unwrap();
         assert_refused(&spec, &identities, "planted` has 2 names");
-        std::fs::remove_file(database.join("planted")).unwrap();
+        std::fs::remove_file(&planted).unwrap();
         let aside = files.directory.path().join("aside");
         std::fs::rename(&database, &aside).unwrap();
         symlink(&aside, &database).unwrap();

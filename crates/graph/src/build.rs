@@ -519,6 +519,20 @@ mod tests {
 
     use super::*;
 
+    fn build(source: &EdgeSource, target: &Target) -> Result<bool, RunError> {
+        let targets = Targets::default();
+        let builder = Builder {
+            file: &tempfile::tempfile().unwrap(),
+            path: Path::new("graph"),
+            target,
+            edges: &Edges::open(source, &targets).unwrap(),
+            lists: Lists::Out,
+            identity: String::new(),
+            sort_memory_bytes: 1 << 20,
+        };
+        builder.build(&mut |_| true).map(|built| built.is_some())
+    }
+
     #[test]
     fn a_graph_larger_than_the_device_is_refused_with_what_it_needs() {
         let source = EdgeSource::Rmat {
@@ -529,8 +543,6 @@ mod tests {
             c: 0.19,
             seed: 1,
         };
-        let targets = Targets::default();
-        let file = tempfile::tempfile().unwrap();
         let on_device = |size_bytes: u64| {
             let target = Target::Device {
                 path: "/dev/x".into(),
@@ -538,24 +550,12 @@ mod tests {
                 beside: Vec::new(),
                 is_claimed: true,
             };
-            let builder = Builder {
-                file: &file,
-                path: Path::new("/dev/x"),
-                target: &target,
-                edges: &Edges::open(&source, &targets).unwrap(),
-                lists: Lists::Out,
-                identity: String::new(),
-                sort_memory_bytes: 1 << 20,
-            };
-            builder.build(&mut |_| true)
+            build(&source, &target)
         };
         let failure = on_device(100_000).unwrap_err().to_failure();
-        assert_eq!(
-            (failure.code.as_str(), failure.context.as_str()),
-            ("no_space", "phase `layout`")
-        );
+        assert_eq!([&failure.code[..], &failure.context], ["no_space", "phase `layout`"]);
         assert!(failure.message.contains("the device has 100000"), "{}", failure.message);
-        assert!(on_device(1 << 20).unwrap().is_some());
+        assert_eq!(on_device(1 << 20), Ok(true));
     }
 
     #[test]
@@ -568,20 +568,11 @@ mod tests {
             path: list.display().to_string(),
             format: iosonde_protocol::EdgeFormat::Text,
         };
-        let targets = Targets::default();
-        let builder = Builder {
-            file: &tempfile::tempfile().unwrap(),
-            path: Path::new("graph"),
-            target: &Target::File {
-                path: "graph".into(),
-                size_bytes: 1 << 30,
-            },
-            edges: &Edges::open(&source, &targets).unwrap(),
-            lists: Lists::Out,
-            identity: String::new(),
-            sort_memory_bytes: 1 << 20,
+        let target = Target::File {
+            path: "graph".into(),
+            size_bytes: 1 << 30,
         };
-        let failure = builder.build(&mut |_| true).unwrap_err().to_failure();
+        let failure = build(&source, &target).unwrap_err().to_failure();
         assert_eq!(failure.context, "`sort_memory_bytes`");
         assert!(failure.hint.contains("1599992"), "{}", failure.hint);
     }

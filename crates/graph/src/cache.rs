@@ -80,21 +80,14 @@ mod tests {
     #[test]
     fn pages_are_admitted_until_it_is_full_and_stay() {
         let mut cache = Cache::new(10..20, 2 * PAGE_BYTES + 1);
-        let pages: Vec<u8> = [1, 2, 3]
-            .iter()
-            .flat_map(|value| [*value; PAGE_BYTES as usize])
-            .collect();
+        let pages = [1, 2, 3].map(|value| [value; PAGE_BYTES as usize]).concat();
         cache.admit(15, &pages);
         cache.admit(11, &pages[..PAGE_BYTES as usize]);
         assert_eq!((cache.place(15), cache.place(16)), (Some(0), Some(1)));
         assert_eq!((cache.place(17), cache.place(11)), (None, None));
         assert_eq!(cache.bytes(0, 2), &pages[..2 * PAGE_BYTES as usize]);
-    }
-
-    #[test]
-    fn without_room_nothing_is_kept() {
-        let mut cache = Cache::new(10..20, 4095);
-        cache.admit(10, &[7; PAGE_BYTES as usize]);
-        assert_eq!(cache.place(10), None);
+        let mut without_room = Cache::new(10..20, 4095);
+        without_room.admit(10, &[7; PAGE_BYTES as usize]);
+        assert_eq!(without_room.place(10), None);
     }
 }

@@ -112,7 +112,16 @@ mod tests {
     }
 
     #[test]
-    fn a_dense_pass_reads_every_page_once_in_requests_of_the_largest_size() {
+    fn ranges_are_merged_lists_divided_and_a_dense_pass_reads_every_page_once() {
+        let degrees = vec![1024; 20];
+        assert_eq!(plan(&degrees, &[0, 1, 4, 9], 16, 0), (vec![0..2, 4..5, 9..10], 0));
+        assert_eq!(plan(&degrees, &[0, 1, 4, 9], 16, 2), (vec![0..5, 9..10], 2));
+        assert_eq!(plan(&degrees, &[0, 1, 4, 9, 19], 16, 4), (vec![0..10, 19..20], 6));
+        let degrees = [10_240, 100, 100, 924, 1];
+        let (reads, _) = plan(&degrees, &[0, 1, 3, 4], 4, 0);
+        assert_eq!(reads, [0..4, 4..8, 8..12]);
+        let (reads, _) = plan(&[4096, 10, 10, 5000], &[0, 1, 2, 3], 2, 0);
+        assert_eq!(reads, [0..2, 2..4, 4..6, 6..8, 8..9]);
         let degrees = vec![100; 1000];
         let active: Vec<u32> = (0..1000).collect();
         let (reads, gaps) = plan(&degrees, &active, 16, 0);
@@ -120,22 +129,5 @@ mod tests {
         assert_eq!(reads.last(), Some(&(96..98)), "100,000 edges have 98 pages");
         assert!(reads.windows(2).all(|pair| pair[0].end == pair[1].start));
         assert_eq!(gaps, 0);
-    }
-
-    #[test]
-    fn ranges_are_merged_across_small_gaps_only() {
-        let degrees = vec![1024; 20];
-        assert_eq!(plan(&degrees, &[0, 1, 4, 9], 16, 0), (vec![0..2, 4..5, 9..10], 0));
-        assert_eq!(plan(&degrees, &[0, 1, 4, 9], 16, 2), (vec![0..5, 9..10], 2));
-        assert_eq!(plan(&degrees, &[0, 1, 4, 9, 19], 16, 4), (vec![0..10, 19..20], 6));
-    }
-
-    #[test]
-    fn a_long_list_is_divided_and_a_page_of_several_lists_is_read_once() {
-        let degrees = [10_240, 100, 100, 924, 1];
-        let (reads, _) = plan(&degrees, &[0, 1, 3, 4], 4, 0);
-        assert_eq!(reads, [0..4, 4..8, 8..12]);
-        let (reads, _) = plan(&[4096, 10, 10, 5000], &[0, 1, 2, 3], 2, 0);
-        assert_eq!(reads, [0..2, 2..4, 4..6, 6..8, 8..9]);
     }
 }

@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_jobs_leave_a_meeting_with_the_same_decision() {
+    fn all_jobs_leave_a_meeting_with_the_same_decision_and_none_waits_for_one_that_panicked() {
         let (team, decided) = (Team::new(3), AtomicU64::new(0));
         let rounds: Vec<u64> = std::thread::scope(|scope| {
             let job = || {
@@ -159,18 +159,13 @@ mod tests {
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
         });
         assert_eq!((rounds, decided.into_inner()), (vec![100; 3], 101));
-    }
-
-    #[test]
-    fn nobody_waits_for_a_job_that_panicked() {
         let team = Team::new(2);
         let continues = std::thread::scope(|scope| {
-            let _ = scope
-                .spawn(|| {
-                    let _place = Place(&team);
-                    panic!("as in the test's name");
-                })
-                .join();
+            let panics = || {
+                let _place = Place(&team);
+                panic!("as in the test's name");
+            };
+            assert!(scope.spawn(panics).join().is_err());
             scope.spawn(|| team.meet(|| true, || {})).join().unwrap()
         });
         assert!(!continues && team.is_cut());

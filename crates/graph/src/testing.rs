@@ -2,7 +2,6 @@
 
 use crate::csr::{Csr, Header};
 
-/// A graph that has nothing but degrees.
 pub(crate) fn csr_of_degrees(degrees: &[u64]) -> Csr {
     let mut offsets = vec![0];
     offsets.extend(degrees.iter().scan(0, |end, degree| {

@@ -81,37 +81,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_is_named_with_its_value() {
+    fn errors_of_the_system_are_named_also_in_the_words_of_a_store() {
+        for (words, code) in [
+            ("No space left on device: While appending: 12.sst", Some(Code::NoSpace)),
+            ("File too large: While appending: 12.sst", Some(Code::ResourceLimit)),
+            ("Too many open files: While opening a file", Some(Code::ResourceLimit)),
+            ("Corruption: block checksum mismatch", None),
+        ] {
+            assert_eq!(named_in(words).map(|(code, _)| code), code, "{words}");
+        }
         let limit = getrlimit(Resource::Nofile)
             .current
             .expect("the kernel limits open files");
-        let hint = format!("the limit on open files (`ulimit -n`) is {limit}: raise it, or use fewer jobs");
-        assert_eq!(
-            of(&io::Error::from_raw_os_error(libc::EMFILE)),
-            Some((Code::ResourceLimit, hint))
-        );
-    }
-
-    #[test]
-    fn a_store_whose_words_name_an_error_of_the_system_has_its_code() {
-        for (words, code) in [
-            (
-                "No space left on device: While appending to file: 12.sst",
-                Code::NoSpace,
-            ),
-            ("File too large: While appending to file: 12.sst", Code::ResourceLimit),
-            (
-                "Too many open files: While open a file for random read",
-                Code::ResourceLimit,
-            ),
-        ] {
-            assert_eq!(named_in(words).map(|(code, _)| code), Some(code), "{words}");
-        }
-        assert_eq!(named_in("Corruption: block checksum mismatch"), None);
-    }
-
-    #[test]
-    fn an_error_with_many_causes_has_none_of_these() {
+        let (code, hint) = of(&io::Error::from_raw_os_error(libc::EMFILE)).expect("it is known");
+        assert_eq!(code, Code::ResourceLimit);
+        assert!(hint.contains(&format!("(`ulimit -n`) is {limit}")), "{hint}");
         assert_eq!(of(&io::Error::from_raw_os_error(libc::EINVAL)), None);
         assert_eq!(of(&io::Error::other("a text")), None);
     }

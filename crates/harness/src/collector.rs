@@ -263,16 +263,17 @@ mod tests {
 
     const INTERVAL_NS: u64 = 1_000;
 
-    fn collector(jobs: usize) -> (Collector, Vec<Recorder>) {
+    fn of_jobs(jobs: usize) -> (Collector, Vec<Recorder>) {
         let mut collector = Collector::new(std::iter::once(("main".to_string(), false)), INTERVAL_NS);
-        let recorders = (0..jobs).map(|_| {
+        let mut recorders = Vec::new();
+        for _ in 0..jobs {
             let exchange = Exchange::new();
             collector.add(0, exchange.clone());
-            let mut recorder = Recorder::new(exchange, INTERVAL_NS);
+            recorders.push(Recorder::new(exchange, INTERVAL_NS));
+        }
+        for recorder in &mut recorders {
             recorder.begin_phase(Phase::Measure, 0);
-            recorder
-        });
-        let recorders = recorders.collect();
+        }
         (collector, recorders)
     }
 
@@ -282,11 +283,11 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_waits_for_the_slowest_job() {
-        let (mut collector, mut recorders) = collector(2);
-        recorders
-            .iter_mut()
-            .for_each(|recorder| recorder.record(Operation::Read, 1, 10, None));
+    fn an_interval_waits_for_the_slowest_job_and_for_none_that_has_ended() {
+        let (mut collector, mut recorders) = of_jobs(2);
+        for recorder in &mut recorders {
+            recorder.record(Operation::Read, 1, 10, None);
+        }
         recorders[0].cross(1_000);
         collector.drain();
         assert!(collector.ready().is_empty());
@@ -295,11 +296,21 @@ mod tests {
         let ready = collector.ready();
         assert_eq!(ready.iter().map(count).collect::<Vec<_>>(), [2]);
         assert_eq!((ready[0].begin_ns, ready[0].end_ns), (0, 1_000));
+        let (mut collector, mut recorders) = of_jobs(2);
+        recorders[0].end_phase(500);
+        collector.job_finished(0);
+        recorders[1].cross(3_000);
+        collector.drain();
+        assert_eq!(collector.ready().len(), 1, "the interval that both were in");
+        recorders[1].cross(5_000);
+        collector.drain();
+        let indices: Vec<u64> = collector.ready().iter().map(|interval| interval.index).collect();
+        assert_eq!(indices, [1, 2, 3], "two without a record, and the one handed over");
     }
 
     #[test]
     fn nothing_is_lost_when_the_collector_is_late() {
-        let (mut collector, mut recorders) = collector(1);
+        let (mut collector, mut recorders) = of_jobs(1);
         for interval in 0..100 {
             recorders[0].record(Operation::Write, 4096, 10, None);
             recorders[0].cross((interval + 1) * INTERVAL_NS);
@@ -319,22 +330,8 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_has_ended_holds_nobody_up() {
-        let (mut collector, mut recorders) = collector(2);
-        recorders[0].end_phase(500);
-        collector.job_finished(0);
-        recorders[1].cross(3_000);
-        collector.drain();
-        assert_eq!(collector.ready().len(), 1, "the interval that both were in");
-        recorders[1].cross(5_000);
-        collector.drain();
-        let indices: Vec<u64> = collector.ready().iter().map(|interval| interval.index).collect();
-        assert_eq!(indices, [1, 2, 3], "two without a record, and the one handed over");
-    }
-
-    #[test]
     fn an_interval_waits_for_its_usage_until_all_jobs_have_ended() {
-        let (collector, mut recorders) = collector(1);
+        let (collector, mut recorders) = of_jobs(1);
         let mut collector = collector.await_usage();
         let used = |user_ns| Usage {
             user_ns,
@@ -342,18 +339,13 @@ mod tests {
         };
         recorders[0].cross(1_000);
         collector.drain();
-        assert!(
-            collector.ready().is_empty(),
-            "the sample at its boundary is still to come"
-        );
+        assert!(collector.ready().is_empty(), "the sample at its boundary is missing");
         collector.note_usage(Phase::Measure, 0, used(7), Vec::new());
         assert_eq!(collector.ready()[0].process.user_ns, 7);
         recorders[0].end_phase(1_300);
         collector.drain();
-        assert!(
-            collector.ready().is_empty(),
-            "the job reached its limit, and the run continues to its end"
-        );
+        // The job reached its limit, and the run continues to its end.
+        assert!(collector.ready().is_empty());
         collector.job_finished(0);
         collector.note_usage(Phase::Measure, 1, used(3), Vec::new());
         assert_eq!(collector.ready()[0].process.user_ns, 3);

@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stall_counts_in_each_part_of_the_run_by_its_share() {
+    fn a_stall_counts_in_each_part_of_the_run_by_its_share_and_waking_in_time_is_none() {
         let stalls = || [100..150, 180..400].into_iter();
         let expected = |stalled_ns, longest_ns, count| EngineStalls {
             stalled_ns,
@@ -128,10 +128,6 @@ mod tests {
         assert_eq!(sum(stalls(), &(100..200)), expected(70, 50, 2));
         assert_eq!(sum(stalls(), &(200..300)), expected(100, 100, 1));
         assert_eq!(sum(stalls(), &(0..1000)), expected(270, 220, 2));
-    }
-
-    #[test]
-    fn waking_in_time_is_no_stall() {
         assert!(!is_late(1_000_000, 1_000_000 + LATE_NS - 1));
         assert!(is_late(1_000_000, 1_000_000 + LATE_NS));
         assert!(!is_late(u64::MAX, 10), "it is awake");

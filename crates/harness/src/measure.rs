@@ -310,17 +310,15 @@ mod tests {
             cpu_wait_ns: Some(cpu_wait_ns),
             ..Pacing::default()
         };
-        JobDone::new(
-            JobTotals {
-                usage,
-                pacing,
-                ..JobTotals::default()
-            },
-            (),
-        )
+        let totals = JobTotals {
+            usage,
+            pacing,
+            ..JobTotals::default()
+        };
+        JobDone::new(totals, ())
     }
 
-    fn plan(jobs: u32) -> LoadPlan<'static> {
+    fn plan_of(jobs: u32) -> LoadPlan<'static> {
         LoadPlan {
             ramp: Ramp::default(),
             duration_ns: Some(1),
@@ -330,30 +328,22 @@ mod tests {
     }
 
     #[test]
-    fn a_job_of_several_threads_has_their_sums_and_the_busiest_of_them() {
-        let plan = plan(1);
+    fn a_job_of_several_threads_has_their_sums_and_the_busiest_of_them_and_one_thread_has_none_besides() {
+        let plan = plan_of(1);
         let places = plan.places(|_| 3);
         let [job] = &job_results(&plan, &places, &[thread(10, 0), thread(20, 75), thread(90, 4)])[..] else {
             panic!("one job");
         };
         let pacing = job.pacing.unwrap();
-        assert_eq!(
-            (job.usage.user_ns + job.usage.system_ns, pacing.cpu_wait_ns),
-            (120, Some(79))
-        );
-        assert_eq!(
-            pacing.threads,
-            Some(JobThreads {
-                count: 3,
-                busiest_cpu_ns: 20,
-                busiest_cpu_wait_ns: Some(75),
-            })
-        );
-    }
-
-    #[test]
-    fn a_job_that_is_one_thread_has_no_threads_besides() {
-        let plan = plan(2);
+        assert_eq!(job.usage.user_ns + job.usage.system_ns, 120);
+        assert_eq!(pacing.cpu_wait_ns, Some(79));
+        let threads = JobThreads {
+            count: 3,
+            busiest_cpu_ns: 20,
+            busiest_cpu_wait_ns: Some(75),
+        };
+        assert_eq!(pacing.threads, Some(threads));
+        let plan = plan_of(2);
         let jobs = job_results(&plan, &plan.places(|_| 1), &[thread(10, 0), thread(20, 0)]);
         assert!(jobs.iter().all(|job| job.pacing.unwrap().threads.is_none()));
     }

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pinned_thread_may_run_on_its_cpu_only() {
+    fn a_thread_is_pinned_to_a_cpu_that_is_there_and_others_are_refused_with_a_list() {
         let cpu = allowed_cpus()[0];
         std::thread::spawn(move || {
             pin(cpu, 0).expect("the thread already runs on it or may");
@@ -53,24 +53,14 @@ mod tests {
         })
         .join()
         .unwrap();
-    }
-
-    #[test]
-    fn a_cpu_that_is_not_there_is_refused_with_those_that_are() {
         let allowed = list_format(&allowed_cpus());
         for (cpu, reason) in [
             (1023, "Invalid argument (os error 22)"),
             (5000, "CPU numbers must be below 1024"),
         ] {
-            assert_eq!(
-                pin(cpu, 2).expect_err("no machine of ours has it").to_string(),
-                format!("job 2 cannot run on CPU {cpu} (`cpus`): {reason}; the engine may run on CPUs {allowed}")
-            );
+            let refused = pin(cpu, 2).expect_err("no machine of ours has it").to_string();
+            assert!(refused.contains(reason) && refused.ends_with(&allowed), "{refused}");
         }
-    }
-
-    #[test]
-    fn the_list_format_has_ranges_and_single_cpus() {
         assert_eq!(list_format(&[0, 1, 2, 5, 7, 8]), "0-2,5,7-8");
         assert_eq!(list_format(&[]), "");
     }

@@ -242,38 +242,29 @@ mod tests {
     fn threads_share_the_limits_of_their_stream_and_the_cpu_of_their_job() {
         let plan = plan(vec![limited("one", 1), limited("two", 3)]);
         let places = plan.places(|stream| if stream == 0 { 1 } else { 2 });
-        let numbers: Vec<usize> = places.iter().map(|place| place.number).collect();
-        assert_eq!(numbers, [0, 1, 2, 3, 4, 5, 6]);
-        let operations: Vec<u64> = places
-            .iter()
-            .map(|place| plan.phases(*place).measure.operations)
-            .collect();
-        assert_eq!(operations, [10, 2, 2, 2, 2, 1, 1]);
-        let ramp: u64 = places[1..]
-            .iter()
-            .filter_map(|place| plan.phases(*place).ramp)
-            .map(|ramp| ramp.bytes)
-            .sum();
-        assert_eq!(ramp, 100);
-        let cpus: Vec<Option<u32>> = places.iter().map(|place| plan.cpu(*place)).collect();
-        assert_eq!(cpus, [4, 4, 4, 5, 5, 4, 4].map(Some));
+        assert!(places.iter().map(|place| place.number).eq(0..7));
+        let operations = places.iter().map(|place| plan.phases(*place).measure.operations);
+        assert!(operations.eq([10, 2, 2, 2, 2, 1, 1]));
+        let ramps = places[1..].iter().filter_map(|place| plan.phases(*place).ramp);
+        assert_eq!(ramps.map(|ramp| ramp.bytes).sum::<u64>(), 100);
+        let cpus = places.iter().map(|place| plan.cpu(*place));
+        assert!(cpus.eq([4, 4, 4, 5, 5, 4, 4].map(Some)));
     }
 
     #[test]
     fn streams_without_an_end_a_name_of_their_own_or_work_for_each_job_are_refused() {
-        let context = |streams| plan(streams).check().unwrap_err().context;
-        assert_eq!(
-            context(vec![StreamPlan::closed("main", 1, &[])]),
-            "stream `main`, `limit_operations`"
-        );
-        assert_eq!(context(vec![limited("main", 11)]), "stream `main`, `limit_operations`");
-        assert_eq!(context(vec![limited("main", 0)]), "stream `main`, `jobs`");
-        assert_eq!(context(vec![limited("main", 1), limited("main", 1)]), "`streams`");
-        assert_eq!(context(Vec::new()), "`streams`");
-        let unlimited = StreamPlan {
-            ends_by_itself: true,
-            ..StreamPlan::closed("main", 1, &[])
-        };
+        let endless = StreamPlan::closed("main", 1, &[]);
+        for (streams, context) in [
+            (vec![endless], "stream `main`, `limit_operations`"),
+            (vec![limited("main", 11)], "stream `main`, `limit_operations`"),
+            (vec![limited("main", 0)], "stream `main`, `jobs`"),
+            (vec![limited("main", 1), limited("main", 1)], "`streams`"),
+            (Vec::new(), "`streams`"),
+        ] {
+            assert_eq!(plan(streams).check().unwrap_err().context, context);
+        }
+        let mut unlimited = StreamPlan::closed("main", 1, &[]);
+        unlimited.ends_by_itself = true;
         plan(vec![unlimited]).check().unwrap();
     }
 }

@@ -165,40 +165,24 @@ mod tests {
     }
 
     #[test]
-    fn a_constant_load_is_steady_after_two_windows() {
-        assert_eq!(first_steady((0..20).map(|_| interval(1000, 0))), Some(6));
-    }
-
-    #[test]
-    fn a_rising_rate_is_not_steady_until_it_levels_off() {
-        let rising = (0..40).map(|number: u64| interval(100 * number.min(20) + 1, 0));
-        let found = first_steady(rising).unwrap();
+    fn a_load_is_steady_two_windows_after_its_rate_and_its_cache_and_never_without_progress() {
+        let rising = |number: u64| interval(100 * number.min(20) + 1, 0);
+        let warming = |number: u64| interval(1000, 1000 - 50 * number.min(20));
+        let found = first_steady((0..40).map(rising)).unwrap();
         assert!((18..27).contains(&found), "{found}");
-    }
-
-    #[test]
-    fn a_warming_cache_is_not_steady_although_the_rate_is() {
-        let warming = (0..40).map(|number: u64| interval(1000, 1000 - 50 * number.min(20)));
-        let found = first_steady(warming).unwrap();
+        let found = first_steady((0..40).map(warming)).unwrap();
         assert!((20..27).contains(&found), "{found}");
-    }
-
-    #[test]
-    fn intervals_without_progress_and_stalled_ones_are_never_steady() {
-        assert_eq!(first_steady((0..40).map(|_| interval(0, 0))), None);
+        assert_eq!(first_steady((0..20).map(|_| interval(1000, 0))), Some(6));
+        let measured = |_| Interval {
+            phase: Phase::Measure,
+            ..interval(1000, 0)
+        };
         let stalled = |number: u64| Interval {
             stalled_ns: if number.is_multiple_of(5) { INTERVAL_NS / 2 } else { 0 },
             ..interval(1000, 0)
         };
+        assert_eq!(first_steady((0..20).map(measured)), None);
+        assert_eq!(first_steady((0..40).map(|_| interval(0, 0))), None);
         assert_eq!(first_steady((0..40).map(stalled)), None);
-    }
-
-    #[test]
-    fn the_measurement_does_not_count() {
-        let measured = (0..20).map(|_| Interval {
-            phase: Phase::Measure,
-            ..interval(1000, 0)
-        });
-        assert_eq!(first_steady(measured), None);
     }
 }

@@ -545,7 +545,7 @@ mod tests {
     use super::*;
     use crate::plan::StreamPlan;
 
-    fn plan() -> LoadPlan<'static> {
+    fn short_plan() -> LoadPlan<'static> {
         LoadPlan {
             ramp: Ramp::default(),
             duration_ns: Some(1),
@@ -565,8 +565,8 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_panics_before_the_gate_cancels_the_run_for_all() {
-        let (shared, plan) = (Shared::default(), plan());
+    fn a_job_that_panics_before_the_gate_and_a_stop_before_the_load_end_the_run() {
+        let (shared, plan) = (Shared::default(), short_plan());
         let (mut control, _stopper) = Control::new();
         let jobs: Vec<(usize, Job<'_, bool>)> = vec![
             (0, Box::new(|gate, _| gate.pass())),
@@ -576,11 +576,7 @@ mod tests {
         let supervised = supervise(supervision(&shared, &plan), jobs, &mut control, &mut |_| ()).unwrap();
         let returned: Vec<_> = supervised.jobs.into_iter().map(Result::ok).collect();
         assert_eq!(returned, [Some(false), None, Some(true)]);
-    }
-
-    #[test]
-    fn a_run_that_was_stopped_before_its_load_is_stopped_however_soon_its_jobs_end() {
-        let (shared, plan) = (Shared::default(), plan());
+        let (shared, plan) = (Shared::default(), short_plan());
         let (mut control, stopper) = Control::new();
         stopper.stop();
         let jobs: Vec<(usize, Job<'_, bool>)> = vec![(0, Box::new(|gate, _| gate.pass()))];

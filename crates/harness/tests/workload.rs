@@ -22,7 +22,6 @@ enum Trouble {
     Panics,
 }
 
-/// Increments a counter in memory.
 struct Count {
     arrival: Arrival,
     limit_operations: Option<u64>,
@@ -133,6 +132,18 @@ fn counting(trouble: Trouble) -> Count {
     }
 }
 
+fn for_an_hour(trouble: Trouble) -> Count {
+    Count {
+        limit_operations: None,
+        duration_ns: Some(HOUR_NS),
+        ..counting(trouble)
+    }
+}
+
+fn operations(result: &RunResult) -> Vec<u64> {
+    result.jobs.iter().map(|job| job.operations).collect()
+}
+
 fn measured(workload: &Count, control: &mut Control, emit: &mut dyn FnMut(Event)) -> Result<RunResult, RunError> {
     let inputs = RunInputs {
         seed: 1,
@@ -148,7 +159,7 @@ fn quietly(workload: &Count) -> Result<RunResult, RunError> {
 }
 
 #[test]
-fn jobs_share_the_limit_of_their_stream_and_every_operation_is_in_an_interval() {
+fn jobs_share_the_limit_of_their_stream_on_the_cpus_in_effect() {
     let mut in_intervals = 0;
     let mut count = |event| {
         if let Event::Interval(interval) = event {
@@ -157,9 +168,15 @@ fn jobs_share_the_limit_of_their_stream_and_every_operation_is_in_an_interval() 
         }
     };
     let result = measured(&counting(Trouble::None), &mut Control::new().0, &mut count).unwrap();
-    let operations: Vec<u64> = result.jobs.iter().map(|job| job.operations).collect();
-    assert_eq!((operations, in_intervals), (vec![34, 33, 33], 100));
+    assert_eq!((operations(&result), in_intervals), (vec![34, 33, 33], 100));
     assert_eq!(result.outcome, Outcome::Complete);
+    let allowed = quietly(&counting(Trouble::None)).unwrap().evidence.unwrap().job_cpus;
+    assert!(allowed.len() == 3 && !allowed[0].is_empty(), "{allowed:?}");
+    let first: u32 = allowed[0].split(['-', ',']).next().unwrap().parse().unwrap();
+    let mut workload = counting(Trouble::None);
+    workload.cpus = vec![first];
+    let pinned = quietly(&workload).unwrap().evidence.unwrap().job_cpus;
+    assert_eq!(pinned, vec![first.to_string(); 3]);
 }
 
 #[test]
@@ -173,23 +190,6 @@ fn an_open_loop_has_the_arrivals_of_its_rate() {
     let result = quietly(&workload).unwrap();
     let due: u64 = result.jobs.iter().map(|job| job.schedule.unwrap().due).sum();
     assert_eq!(due, 30);
-}
-
-#[test]
-fn a_request_to_stop_ends_a_run_before_its_own_end() {
-    let workload = Count {
-        limit_operations: None,
-        duration_ns: Some(HOUR_NS),
-        ..counting(Trouble::None)
-    };
-    let (mut control, stopper) = Control::new();
-    let mut stop = |event| {
-        if let Event::Interval(_) = event {
-            stopper.stop();
-        }
-    };
-    let result = measured(&workload, &mut control, &mut stop).unwrap();
-    assert_eq!(result.outcome, Outcome::Stopped);
 }
 
 /// Carries out a workload with a start; `at_ready` is called when it is ready, with what starts and stops it.
@@ -214,7 +214,7 @@ fn started(
 }
 
 #[test]
-fn a_load_starts_at_the_agreed_instant_and_never_before() {
+fn a_load_starts_at_the_agreed_instant_never_before_and_its_delay_is_recorded() {
     let unix_ns = unix_ns() + 300_000_000;
     for (start, in_command) in [
         (Start::At { unix_ns }, None),
@@ -228,54 +228,33 @@ fn a_load_starts_at_the_agreed_instant_and_never_before() {
         let result = result.unwrap();
         let found = result.start.unwrap();
         assert_eq!(order, ["ready", "interval"]);
-        assert_eq!(
-            found.requested_unix_ns,
-            in_command.unwrap_or(unix_ns),
-            "only the first counts"
-        );
+        let first = in_command.unwrap_or(unix_ns);
+        assert_eq!(found.requested_unix_ns, first, "only the first counts");
         assert!(found.started_unix_ns >= found.requested_unix_ns, "{found:?}");
         assert_eq!(found.started_ns, result.begin_ns);
         assert!(found.last_job_ns >= found.started_ns, "{found:?}");
         assert!(found.end_unix_ns >= found.started_unix_ns, "{found:?}");
     }
-}
-
-#[test]
-fn a_load_whose_instant_has_passed_starts_at_once_and_its_delay_is_recorded() {
-    let requested_unix_ns = unix_ns() - 10_000_000_000;
-    let start = Start::At {
-        unix_ns: requested_unix_ns,
-    };
-    let found = started(&counting(Trouble::None), start, |_| ())
-        .0
-        .unwrap()
-        .start
-        .unwrap();
+    let requested_unix_ns = iosonde_metrics::clock::unix_ns() - 10_000_000_000;
+    let unix_ns = requested_unix_ns;
+    let (result, _) = started(&counting(Trouble::None), Start::At { unix_ns }, |_| ());
+    let found = result.unwrap().start.unwrap();
     assert_eq!(found.requested_unix_ns, requested_unix_ns);
     assert!(found.started_unix_ns >= requested_unix_ns + 10_000_000_000, "{found:?}");
 }
 
 #[test]
-fn a_stop_ends_the_wait_for_a_start_before_the_first_operation() {
+fn a_stop_or_jobs_that_cannot_prepare_end_the_wait_for_a_start() {
     let far = Start::At { unix_ns: u64::MAX };
     for (start, at_ready) in [
         (far, Remote::stop as fn(&Remote)),
         (Start::Command, Remote::stop),
         (Start::Command, Remote::end_input),
     ] {
-        let workload = Count {
-            limit_operations: None,
-            duration_ns: Some(HOUR_NS),
-            ..counting(Trouble::None)
-        };
-        let result = started(&workload, start, at_ready).0.unwrap();
+        let result = started(&for_an_hour(Trouble::None), start, at_ready).0.unwrap();
         assert_eq!((result.outcome, result.start), (Outcome::Stopped, None));
-        assert_eq!(result.jobs.iter().map(|job| job.operations).sum::<u64>(), 0);
+        assert_eq!(operations(&result), [0, 0, 0]);
     }
-}
-
-#[test]
-fn a_run_whose_jobs_cannot_prepare_does_not_wait_for_its_start() {
     let (result, order) = started(&counting(Trouble::CannotPrepare), Start::Command, |_| ());
     assert_eq!(result.unwrap_err().to_failure().code, "unsupported");
     assert!(order.is_empty(), "{order:?}");
@@ -283,69 +262,23 @@ fn a_run_whose_jobs_cannot_prepare_does_not_wait_for_its_start() {
 
 #[test]
 fn the_failure_of_a_job_ends_the_run_for_all_and_names_its_stream() {
-    for (trouble, code, message) in [
-        (Trouble::CannotPrepare, "unsupported", "nothing to count with"),
-        (Trouble::Fails, "internal", "the counter is full"),
-        (Trouble::Panics, "internal", "a job's thread panicked"),
+    let mut pinned = for_an_hour(Trouble::None);
+    pinned.cpus = vec![5000];
+    use Trouble::{CannotPrepare, Fails, Panics};
+    let stream = "stream `main`";
+    for (workload, code, message, context) in [
+        (for_an_hour(CannotPrepare), "unsupported", "nothing", stream),
+        (for_an_hour(Fails), "internal", "the counter is full", stream),
+        (for_an_hour(Panics), "internal", "a job's thread panicked", stream),
+        (
+            pinned,
+            "unsupported",
+            "job 0 cannot run on CPU 5000",
+            "starting the jobs",
+        ),
     ] {
-        let workload = Count {
-            limit_operations: None,
-            duration_ns: Some(HOUR_NS),
-            ..counting(trouble)
-        };
         let failure = quietly(&workload).unwrap_err().to_failure();
-        assert_eq!(
-            (
-                failure.code.as_str(),
-                failure.message.as_str(),
-                failure.context.as_str()
-            ),
-            (code, message, "stream `main`")
-        );
+        assert!(failure.message.starts_with(message), "{failure:?}");
+        assert_eq!([&failure.code[..], &failure.context], [code, context]);
     }
-}
-
-#[test]
-fn a_plan_that_no_workload_can_carry_out_is_refused() {
-    let endless = Count {
-        limit_operations: None,
-        ..counting(Trouble::None)
-    };
-    let refused = quietly(&endless).unwrap_err().to_failure();
-    assert_eq!(
-        (refused.code.as_str(), refused.context.as_str()),
-        ("invalid_spec", "stream `main`, `limit_operations`")
-    );
-}
-
-#[test]
-fn a_job_that_cannot_be_pinned_ends_the_run_with_the_cpus_that_can_be() {
-    let workload = Count {
-        cpus: vec![5000],
-        duration_ns: Some(HOUR_NS),
-        ..counting(Trouble::None)
-    };
-    let failure = quietly(&workload).unwrap_err().to_failure();
-    assert_eq!(
-        (failure.code.as_str(), failure.context.as_str()),
-        ("unsupported", "starting the jobs")
-    );
-    assert!(
-        failure.message.starts_with("job 0 cannot run on CPU 5000 (`cpus`)"),
-        "{}",
-        failure.message
-    );
-}
-
-#[test]
-fn the_cpus_of_each_job_are_those_in_effect() {
-    let allowed = quietly(&counting(Trouble::None)).unwrap().evidence.unwrap().job_cpus;
-    assert!(allowed.len() == 3 && !allowed[0].is_empty(), "{allowed:?}");
-    let first: u32 = allowed[0].split(['-', ',']).next().unwrap().parse().unwrap();
-    let workload = Count {
-        cpus: vec![first],
-        ..counting(Trouble::None)
-    };
-    let pinned = quietly(&workload).unwrap().evidence.unwrap().job_cpus;
-    assert_eq!(pinned, vec![first.to_string(); 3]);
 }

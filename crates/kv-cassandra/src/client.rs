@@ -386,33 +386,29 @@ mod tests {
         assert_eq!(writes.as_slice(), [third]);
     }
 
-    #[test]
-    fn an_address_of_version_6_is_in_brackets() {
-        let endpoint = |host: &str| Endpoint {
+    fn endpoint(host: &str, port: u16, user: Option<&str>) -> Endpoint {
+        Endpoint {
             host: host.into(),
-            port: 9042,
+            port,
             keyspace: "k".into(),
-            user: None,
-        };
-        assert_eq!(endpoint("::1").address(), "[::1]:9042");
-        assert_eq!(endpoint("127.0.0.1").address(), "127.0.0.1:9042");
-        assert_eq!(endpoint("h").table(), "k.records");
+            user: user.map(Into::into),
+        }
+    }
+
+    /// The client is refused with this code, and a message with this part.
+    fn refused(endpoint: &Endpoint, code: Code, message: &str) -> RunError {
+        let error = Client::connect(endpoint, &Settings::default()).err().expect("refused");
+        assert!(error.code == code && error.message.contains(message), "{error:?}");
+        error
     }
 
     #[test]
-    fn a_server_that_is_not_there_refuses_connections() {
+    fn an_address_of_version_6_is_in_brackets_and_without_a_server_connections_are_refused() {
+        assert_eq!(endpoint("::1", 9042, None).address(), "[::1]:9042");
+        assert_eq!(endpoint("127.0.0.1", 9042, None).address(), "127.0.0.1:9042");
+        assert_eq!(endpoint("h", 9042, None).table(), "k.records");
         // Port 1 of loopback is reserved, and nothing listens there.
-        let endpoint = Endpoint {
-            host: "127.0.0.1".into(),
-            port: 1,
-            keyspace: "k".into(),
-            user: None,
-        };
-        let error = Client::connect(&endpoint, &Settings::default())
-            .err()
-            .expect("nothing listens");
-        assert_eq!(error.code, Code::ConnectionRefused);
-        assert!(error.message.contains("127.0.0.1:1"), "{}", error.message);
+        refused(&endpoint("127.0.0.1", 1, None), Code::ConnectionRefused, "127.0.0.1:1");
     }
 
     /// Reads a frame of CQL: its kind, and the number of the request.
@@ -445,30 +441,16 @@ mod tests {
                 }
             }
         });
-        Endpoint {
-            host: "127.0.0.1".into(),
-            port,
-            keyspace: "k".into(),
-            user: Some("bench".into()),
-        }
+        endpoint("127.0.0.1", port, Some("bench"))
     }
 
     #[test]
     fn a_denied_login_is_an_authentication_error() {
         let endpoint = server_that_denies_access();
-        let error = Client::connect(&endpoint, &Settings::default()).err().expect("denied");
-        assert_eq!(error.code, Code::Authentication, "{}", error.message);
-        assert!(
-            error.message.contains("denied access: wrong password"),
-            "{}",
-            error.message
-        );
+        let error = refused(&endpoint, Code::Authentication, "denied access: wrong password");
         assert_eq!(error.context, format!("at `{}`", endpoint.address()));
         assert!(error.hint.contains(PASSWORD), "{}", error.hint);
-
         let nobody = Endpoint { user: None, ..endpoint };
-        let error = Client::connect(&nobody, &Settings::default()).err().expect("denied");
-        assert_eq!(error.code, Code::Authentication, "{}", error.message);
-        assert!(error.message.contains("the address names no user"), "{}", error.message);
+        refused(&nobody, Code::Authentication, "the address names no user");
     }
 }

@@ -156,21 +156,22 @@ mod tests {
     }
 
     #[test]
-    fn options_become_clauses_of_the_table() {
+    fn options_become_clauses_of_the_table_in_either_server_and_literals_cannot_end() {
         assert_eq!(Settings::default().table_options(Product::Cassandra), "");
-        let settings = read(&[
-            ("compaction", "LeveledCompactionStrategy".into()),
-            ("compression", "none".into()),
-        ]);
+        let strategy = "LeveledCompactionStrategy".into();
+        let settings = read(&[("compaction", strategy), ("compression", "none".into())]);
         assert_eq!(
             settings.unwrap().table_options(Product::Cassandra),
             " WITH compaction = {'class': 'LeveledCompactionStrategy'} AND compression = {'enabled': 'false'}"
         );
-    }
-
-    /// ScyllaDB refuses `compression` without `sstable_compression`.
-    #[test]
-    fn compression_has_another_option_in_scylladb() {
+        let settings = read(&[("consistency", "QUORUM".into())]).unwrap();
+        assert_eq!(settings.consistency(), Consistency::Quorum);
+        let error = read(&[("compaction", "x'} AND y".into())]).unwrap_err();
+        assert_eq!(error.context, "`store.options.compaction`");
+        assert!(read(&[("consistency", "most".into())]).is_err());
+        assert!(read(&[("in_flight", 0.into())]).is_err());
+        assert!(read(&[("in_fligth", 8.into())]).unwrap_err().hint.contains("in_flight"));
+        // ScyllaDB refuses `compression` without `sstable_compression`.
         for (given, expected) in [("none", ""), ("LZ4Compressor", "LZ4Compressor")] {
             let settings = read(&[("compression", given.into())]).unwrap();
             assert_eq!(
@@ -178,20 +179,5 @@ mod tests {
                 format!(" WITH compression = {{'sstable_compression': '{expected}'}}")
             );
         }
-    }
-
-    #[test]
-    fn what_would_end_a_literal_is_refused() {
-        let error = read(&[("compaction", "x'} AND y".into())]).unwrap_err();
-        assert_eq!(error.context, "`store.options.compaction`");
-        assert!(read(&[("consistency", "most".into())]).is_err());
-        assert!(read(&[("in_flight", 0.into())]).is_err());
-        assert!(read(&[("in_fligth", 8.into())]).unwrap_err().hint.contains("in_flight"));
-    }
-
-    #[test]
-    fn levels_of_consistency_are_read_in_any_case() {
-        let settings = read(&[("consistency", "QUORUM".into())]).unwrap();
-        assert_eq!(settings.consistency(), Consistency::Quorum);
     }
 }

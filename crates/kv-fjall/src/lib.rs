@@ -350,15 +350,7 @@ impl Session for FjallSession<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use iosonde_kv::Code;
-
-    fn place(directory: &tempfile::TempDir) -> Place {
-        Place::Directory {
-            path: directory.path().into(),
-            log: None,
-            read_cache: None,
-        }
-    }
+    use iosonde_kv::{Code, contract};
 
     #[test]
     fn the_reported_version_is_the_one_in_the_lock_file() {
@@ -369,39 +361,25 @@ mod tests {
     #[test]
     fn it_fulfils_the_contract_of_stores() {
         let directory = tempfile::tempdir().unwrap();
-        iosonde_kv::contract::verify(&FjallOpener::new(&BTreeMap::new()).unwrap(), &place(&directory));
+        contract::verify(
+            &FjallOpener::new(&BTreeMap::new()).unwrap(),
+            &contract::directory(directory.path()),
+        );
     }
 
     #[test]
-    fn devices_and_separate_logs_are_unsupported() {
-        let opener = FjallOpener::new(&BTreeMap::new()).unwrap();
-        let directory = tempfile::tempdir().unwrap();
-        let device = Place::Device {
-            path: "/dev/null".into(),
-            bytes: 1 << 30,
-        };
-        let log_apart = Place::Directory {
-            path: directory.path().into(),
-            log: Some(directory.path().into()),
-            read_cache: None,
-        };
-        for refused in [device, log_apart] {
-            let error = opener.check(&refused, &iosonde_kv::contract::DEMANDS).unwrap_err();
-            assert_eq!(error.code, Code::Unsupported);
-        }
-    }
-
-    #[test]
-    fn options_are_read_by_their_own_names() {
+    fn options_are_read_by_their_own_names_and_other_places_refused() {
         let read = |name: &str, value: Value| Settings::read(&BTreeMap::from([(name.to_owned(), value)]));
         assert_eq!(read("cache_size", 1024.into()).unwrap().cache_size, Some(1024));
         assert!(read("journal_compression", "lz4".into()).is_ok());
         assert!(read("journal_compression", "zip".into()).is_err());
         assert!(read("worker_threads", 0.into()).is_err());
         let hint = read("block_size", 1.into()).unwrap_err().hint;
-        assert!(
-            hint.starts_with("the nearest name is `data_block_size_policy`; all names: "),
-            "{hint}"
-        );
+        assert!(hint.contains("is `data_block_size_policy`"), "{hint}");
+        let opener = FjallOpener::new(&BTreeMap::new()).unwrap();
+        let path = std::path::Path::new("/tmp");
+        for refused in [contract::device(1 << 30), contract::log_apart(path, path)] {
+            assert_eq!(contract::refusal(&opener, &refused).code, Code::Unsupported);
+        }
     }
 }

@@ -195,67 +195,49 @@ fn check_space(path: &Path, mapsize: u64) -> Result<(), RunError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use iosonde_kv::contract;
-    use iosonde_protocol::StoreDurability;
+    use iosonde_kv::contract::{self, DEMANDS, opened, refusal};
+    use iosonde_protocol::StoreDurability::{PowerLoss, ProcessCrash};
 
-    fn opener(options: &[(&str, Value)]) -> LmdbOpener {
+    fn opener_of(library: Option<&str>, options: &[(&str, Value)]) -> LmdbOpener {
         let options = options.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
-        LmdbOpener::new(None, &options.collect(), 1 << 20).unwrap()
+        LmdbOpener::new(library, &options.collect(), 1 << 20).unwrap()
     }
 
-    fn place(directory: &tempfile::TempDir) -> Place {
-        Place::Directory {
-            path: directory.path().into(),
-            log: None,
-            read_cache: None,
+    fn opener(options: &[(&str, Value)]) -> LmdbOpener {
+        opener_of(None, options)
+    }
+
+    fn system(options: &[(&str, Value)]) -> LmdbOpener {
+        opener_of(Some("system"), options)
+    }
+
+    fn contract_is_fulfilled(opener: fn(&[(&str, Value)]) -> LmdbOpener) {
+        for flag in ["MDB_NOMETASYNC", "MDB_WRITEMAP", "MDB_NORDAHEAD"] {
+            let directory = tempfile::tempdir().unwrap();
+            let place = contract::directory(directory.path());
+            contract::verify(&opener(&[(flag, true.into())]), &place);
         }
     }
 
     #[test]
     fn it_fulfils_the_contract_of_stores() {
-        for flag in ["MDB_NOMETASYNC", "MDB_WRITEMAP", "MDB_NORDAHEAD"] {
-            let directory = tempfile::tempdir().unwrap();
-            contract::verify(&opener(&[(flag, true.into())]), &place(&directory));
-        }
-    }
-
-    #[test]
-    fn a_full_map_is_its_own_error_and_leaves_the_session_usable() {
-        let directory = tempfile::tempdir().unwrap();
-        let opener = opener(&[("mapsize", (1 << 20).into())]);
-        let store = opener.open(&place(&directory), &contract::DEMANDS).unwrap();
-        let mut session = store.session().unwrap();
-        let value = vec![1; 100_000];
-        let full = (0..100_u32)
-            .find_map(|number| session.put(&number.to_be_bytes(), &value).err())
-            .expect("the map is full before a hundred");
-        assert_eq!(full.code, Code::MapFull);
-        assert!(full.hint.contains("mapsize"));
-        assert_eq!(session.get(b"anything").unwrap(), None, "nothing was committed");
-    }
-
-    fn system(options: &[(&str, Value)]) -> LmdbOpener {
-        let options = options.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
-        LmdbOpener::new(Some("system"), &options.collect(), 1 << 20).unwrap()
+        contract_is_fulfilled(opener);
     }
 
     #[test]
     #[cfg_attr(not(has_lmdb), ignore = "no liblmdb.so.0 is installed")]
     fn the_systems_library_fulfils_the_contract_of_stores() {
-        for flag in ["MDB_NOMETASYNC", "MDB_WRITEMAP", "MDB_NORDAHEAD"] {
-            let directory = tempfile::tempdir().unwrap();
-            contract::verify(&system(&[(flag, true.into())]), &place(&directory));
-        }
+        contract_is_fulfilled(system);
     }
 
     #[test]
     #[cfg_attr(not(has_lmdb), ignore = "no liblmdb.so.0 is installed")]
     fn the_two_on_disk_formats_exclude_each_other() {
         let directory = tempfile::tempdir().unwrap();
-        let store = system(&[]).open(&place(&directory), &contract::DEMANDS).unwrap();
+        let store = opened(&system(&[]), directory.path());
         assert_eq!(store.about().unwrap().build["data_version"], "1");
         drop(store);
-        let error = opener(&[]).open(&place(&directory), &contract::DEMANDS).err();
+        let error = opener(&[]).open(&contract::directory(directory.path()), &DEMANDS).err();
         let message = error.expect("it is refused").to_string();
         assert!(message.contains("MDB_INVALID"), "{message}");
     }
@@ -263,30 +245,23 @@ mod tests {
     #[test]
     #[cfg_attr(not(has_lmdb), ignore = "no liblmdb.so.0 is installed")]
     fn what_only_the_compiled_in_library_supports_is_refused() {
-        let device = Place::Device {
-            path: "/dev/null".into(),
-            bytes: 100 << 20,
-        };
-        let refused = system(&[]).check(&device, &contract::DEMANDS).unwrap_err();
-        assert_eq!(refused.code, Code::Unsupported);
-        let directory = tempfile::tempdir().unwrap();
-        for option in [("pagesize", 8192.into()), ("MDB_REMAP_CHUNKS", true.into())] {
-            let refused = system(&[option])
-                .check(&place(&directory), &contract::DEMANDS)
-                .unwrap_err();
-            assert_eq!(refused.code, Code::Unsupported);
+        let directory = contract::directory(Path::new("/tmp"));
+        for (options, place) in [
+            (vec![], &contract::device(100 << 20)),
+            (vec![("pagesize", 8192.into())], &directory),
+            (vec![("MDB_REMAP_CHUNKS", true.into())], &directory),
+        ] {
+            assert_eq!(refusal(&system(&options), place).code, Code::Unsupported);
         }
     }
 
     #[test]
     fn appending_is_for_ascending_keys_only() {
         let directory = tempfile::tempdir().unwrap();
-        let opener = opener(&[("MDB_APPEND", true.into())]);
-        let store = opener.open(&place(&directory), &contract::DEMANDS).unwrap();
+        let store = opened(&opener(&[("MDB_APPEND", true.into())]), directory.path());
         let mut session = store.session().unwrap();
-        for key in [b"b", b"a"] {
-            session.put(key, b"1").unwrap();
-        }
+        session.put(b"b", b"1").unwrap();
+        session.put(b"a", b"1").unwrap();
         session.commit(false).unwrap();
         let mut ascending = store.session().unwrap();
         ascending.expect_ascending_keys();
@@ -295,82 +270,59 @@ mod tests {
     }
 
     #[test]
-    fn durability_follows_the_flags() {
+    fn durability_follows_the_flags_and_cannot_contradict_them() {
         for (flag, sync, expected) in [
-            ("MDB_NORDAHEAD", true, StoreDurability::PowerLoss),
-            ("MDB_NORDAHEAD", false, StoreDurability::ProcessCrash),
-            ("MDB_NOMETASYNC", true, StoreDurability::ProcessCrash),
+            ("MDB_NORDAHEAD", true, PowerLoss),
+            ("MDB_NORDAHEAD", false, ProcessCrash),
+            ("MDB_NOMETASYNC", true, ProcessCrash),
         ] {
             let directory = tempfile::tempdir().unwrap();
-            let store = opener(&[(flag, true.into())])
-                .open(&place(&directory), &contract::DEMANDS)
-                .unwrap();
+            let store = opened(&opener(&[(flag, true.into())]), directory.path());
             assert_eq!(store.durability(sync), expected, "{flag}, sync {sync}");
         }
-    }
-
-    #[test]
-    fn durability_cannot_contradict_the_flag() {
         let directory = tempfile::tempdir().unwrap();
-        let opener = opener(&[("MDB_NOSYNC", true.into())]);
-        let store = opener.open(&place(&directory), &contract::DEMANDS).unwrap();
+        let store = opened(&opener(&[("MDB_NOSYNC", true.into())]), directory.path());
         assert!(store.set_sync(false).is_ok());
         assert_eq!(store.set_sync(true).unwrap_err().code, Code::InvalidSpec);
         assert!(!store.has_sync_of_session());
     }
 
     #[test]
-    fn long_keys_and_separate_logs_are_unsupported() {
+    fn long_keys_separate_logs_and_maps_that_do_not_fit_are_refused() {
         let directory = tempfile::tempdir().unwrap();
-        let long = Demands {
-            key_bytes_max: 512,
-            ..contract::DEMANDS
-        };
-        let refused = opener(&[]).check(&place(&directory), &long).unwrap_err();
-        assert_eq!(
-            (refused.code, refused.context.as_str()),
-            (Code::Unsupported, "`records.key_bytes`")
-        );
-        let log_apart = Place::Directory {
-            path: directory.path().into(),
-            log: Some(directory.path().into()),
-            read_cache: None,
-        };
-        let refused = opener(&[]).check(&log_apart, &contract::DEMANDS).unwrap_err();
+        let (path, place) = (directory.path(), contract::directory(directory.path()));
+        let mut long = DEMANDS;
+        long.key_bytes_max = 512;
+        let refused = opener(&[]).check(&place, &long).unwrap_err();
         assert_eq!(refused.code, Code::Unsupported);
+        assert_eq!(refused.context, "`records.key_bytes`");
+        let log_apart = contract::log_apart(path, path);
+        assert_eq!(refusal(&opener(&[]), &log_apart).code, Code::Unsupported);
+        let device = contract::device(100 << 20);
+        assert_eq!(opener(&[]).check(&device, &DEMANDS), Ok(()));
+        let large = opener(&[("mapsize", (1_u64 << 40).into())]);
+        assert_eq!(refusal(&large, &device).context, "`store.options.mapsize`");
+        // Without space for a page of a written map, the process would be killed with SIGBUS.
+        let written = opener(&[("MDB_WRITEMAP", true.into()), ("mapsize", (1_u64 << 46).into())]);
+        assert_eq!(refusal(&written, &place).code, Code::NoSpace);
     }
 
     #[test]
-    fn a_map_larger_than_the_device_is_refused() {
-        let device = Place::Device {
-            path: "/dev/null".into(),
-            bytes: 100 << 20,
-        };
-        let refused = opener(&[("mapsize", (1_u64 << 40).into())])
-            .check(&device, &contract::DEMANDS)
-            .unwrap_err();
-        assert_eq!(refused.context, "`store.options.mapsize`");
-        assert!(opener(&[]).check(&device, &contract::DEMANDS).is_ok());
-    }
-
-    /// Without space for a page the process would be killed with SIGBUS.
-    #[test]
-    fn a_written_map_must_fit_on_the_file_system() {
+    fn only_its_own_databases_are_recognised_and_a_full_map_is_an_error() {
         let directory = tempfile::tempdir().unwrap();
-        let options = [("MDB_WRITEMAP", true.into()), ("mapsize", (1_u64 << 46).into())];
-        let refused = opener(&options)
-            .check(&place(&directory), &contract::DEMANDS)
-            .unwrap_err();
-        assert_eq!(refused.code, Code::NoSpace);
-    }
-
-    #[test]
-    fn only_its_own_databases_are_recognised() {
-        let directory = tempfile::tempdir().unwrap();
-        drop(opener(&[]).open(&place(&directory), &contract::DEMANDS).unwrap());
+        drop(opened(&opener(&[]), directory.path()));
         let file = std::fs::read(directory.path().join("data.mdb")).unwrap();
         assert!(opener(&[]).recognises(&file));
         assert!(!opener(&[]).recognises(&[0; 4096]));
         assert!(!opener(&[]).recognises(b"XFSB"));
+        let directory = tempfile::tempdir().unwrap();
+        let store = opened(&opener(&[("mapsize", (1 << 20).into())]), directory.path());
+        let mut session = store.session().unwrap();
+        let value = vec![1; 100_000];
+        let mut writes = (0..100_u32).map(|number| session.put(&number.to_be_bytes(), &value));
+        let full = writes.find_map(Result::err).expect("the map is full before a hundred");
+        assert_eq!(full.code, Code::MapFull);
+        assert!(full.hint.contains("mapsize"));
+        assert_eq!(session.get(b"anything").unwrap(), None, "nothing was committed");
     }
 }

@@ -162,23 +162,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_compiled_in_library_reports_its_format() {
+    fn the_compiled_in_library_is_used_and_others_and_missing_ones_are_refused() {
+        for (named, reason) in [("libc.so.6", "`mdb_version`"), ("/nowhere/liblmdb.so", "No such file")] {
+            let error = Lmdb::load(Some(named)).err().expect("it is refused");
+            assert_eq!((error.code, &error.context[..]), (Code::Library, "`store.library`"));
+            assert!(error.to_string().contains(reason), "{error}");
+        }
         let lmdb = Lmdb::load(None).unwrap();
         assert!(lmdb.version().starts_with("LMDB 0.9.90"));
         assert!(lmdb.format().starts_with('3'));
         assert!(lmdb.call.mdb_env_set_pagesize.is_some());
-    }
-
-    #[test]
-    fn other_libraries_are_refused_with_the_missing_function() {
-        let error = Lmdb::load(Some("libc.so.6")).err().expect("it is refused");
-        assert_eq!((error.code, error.context.as_str()), (Code::Library, "`store.library`"));
-        assert!(error.to_string().contains("`mdb_version`"), "{error}");
-    }
-
-    #[test]
-    fn missing_libraries_are_refused_with_the_linkers_message() {
-        let error = Lmdb::load(Some("/nowhere/liblmdb.so")).err().expect("it is refused");
-        assert!(error.to_string().contains("No such file"), "{error}");
     }
 }

@@ -135,37 +135,18 @@ mod tests {
     }
 
     #[test]
-    fn the_journal_follows_sync_unless_it_is_set() {
-        let default = read(json!({})).unwrap();
-        assert_eq!(
-            (default.waits_for_journal(true), default.waits_for_journal(false)),
-            (true, false)
-        );
-        let never = read(json!({ "j": false })).unwrap();
-        assert!(!never.waits_for_journal(true));
-        let always = read(json!({ "j": true })).unwrap();
-        assert!(always.waits_for_journal(false));
-    }
-
-    #[test]
-    fn the_write_concern_has_members_journal_and_a_limited_time() {
+    fn the_write_concern_follows_options_and_wrong_values_state_what_they_take() {
         let settings = read(json!({ "w": "majority", "wtimeout_ms": 500 })).unwrap();
         let concern = settings.write_concern(true);
         assert_eq!(concern.get_str("w").unwrap(), "majority");
         assert!(concern.get_bool("j").unwrap());
         assert_eq!(concern.get_i64("wtimeout").unwrap(), 500);
-        assert_eq!(
-            read(json!({ "w": 2 }))
-                .unwrap()
-                .write_concern(false)
-                .get_i32("w")
-                .unwrap(),
-            2
-        );
-    }
-
-    #[test]
-    fn wrong_values_state_what_the_option_takes() {
+        let two = read(json!({ "w": 2 })).unwrap().write_concern(false);
+        assert_eq!(two.get_i32("w").unwrap(), 2);
+        let waits = |given, sync| read(given).unwrap().waits_for_journal(sync);
+        assert!(waits(json!({}), true) && !waits(json!({}), false));
+        assert!(!waits(json!({ "j": false }), true));
+        assert!(waits(json!({ "j": true }), false));
         for (given, hint) in [
             (json!({ "w": 0 }), "1 to 50"),
             (json!({ "w": "all" }), "1 to 50"),

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn consecutive_writes_of_one_kind_share_a_command_and_stay_in_order() {
+    fn consecutive_writes_share_a_command_smaller_than_the_largest_document() {
         let mut writes = Writes::default();
         writes.replace(b"a", b"1");
         writes.replace(b"b", b"2");
@@ -145,10 +145,6 @@ mod tests {
         writes.insert(b"c", b"3");
         assert_eq!(names(&mut writes), ["update", "delete", "insert"]);
         assert!(names(&mut writes).is_empty(), "a commit leaves nothing");
-    }
-
-    #[test]
-    fn a_command_is_smaller_than_the_largest_document() {
         let mut writes = Writes::default();
         let value = vec![7; 5 << 20];
         (0..5_u8).for_each(|key| writes.insert(&[key], &value));

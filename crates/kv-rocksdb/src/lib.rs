@@ -118,27 +118,48 @@ mod tests {
     use std::os::fd::AsRawFd;
 
     use super::*;
-    use iosonde_kv::{CachePlace, contract};
-    use iosonde_protocol::StoreDurability;
+    use iosonde_kv::CachePlace;
+    use iosonde_kv::contract::{self, DEMANDS, opened};
+    use iosonde_protocol::StoreDurability::{Nothing, PowerLoss, ProcessCrash};
 
     fn opener(options: &[(&str, Value)]) -> Result<RocksdbOpener, RunError> {
         let options = options.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
         RocksdbOpener::new(None, &options.collect(), None)
     }
 
-    fn place(directory: &tempfile::TempDir) -> Place {
+    fn plain() -> RocksdbOpener {
+        opener(&[]).unwrap()
+    }
+
+    fn refused(name: &str, value: Value) -> RunError {
+        let error = opener(&[(name, value)]).err().expect("it is refused");
+        assert_eq!(error.code, Code::InvalidSpec, "{name}");
+        error
+    }
+
+    /// A directory with a read cache of that many bytes in another.
+    fn cached(path: &Path, cache: &Path, bytes: u64) -> Place {
         Place::Directory {
-            path: directory.path().join("database"),
+            path: path.into(),
             log: None,
-            read_cache: None,
+            read_cache: Some(CachePlace {
+                path: cache.into(),
+                bytes,
+                direct_writes: false,
+            }),
         }
     }
 
     #[test]
     #[cfg_attr(not(has_rocksdb), ignore = "no librocksdb.so is installed")]
-    fn it_fulfils_the_contract_of_stores() {
+    fn it_fulfils_the_contract_of_stores_with_the_log_in_the_directory_named_for_it() {
         let directory = tempfile::tempdir().unwrap();
-        contract::verify(&opener(&[]).unwrap(), &place(&directory));
+        contract::verify(&plain(), &contract::directory(directory.path()));
+        let directory = tempfile::tempdir().unwrap();
+        let (path, log) = (directory.path().join("database"), directory.path().join("log"));
+        std::fs::create_dir(&log).unwrap();
+        let _store = plain().open(&contract::log_apart(&path, &log), &DEMANDS).unwrap();
+        assert_eq!([&path, &log].map(|path| contract::files_named(path, ".log")), [0, 1]);
     }
 
     /// The shim, compiled as `features/key_value_stores/shim.py` does.
@@ -159,44 +180,16 @@ mod tests {
     fn it_fulfils_the_contract_through_the_shim_and_with_a_read_cache() {
         let directory = tempfile::tempdir().unwrap();
         let shim = shim(&directory);
-        let cache = directory.path().join("cache");
+        let (path, cache) = (directory.path().join("database"), directory.path().join("cache"));
         std::fs::create_dir(&cache).unwrap();
-        let place = Place::Directory {
-            path: directory.path().join("database"),
-            log: None,
-            read_cache: Some(CachePlace {
-                path: cache.clone(),
-                bytes: 100 << 20,
-                direct_writes: false,
-            }),
-        };
         let opener = RocksdbOpener::new(None, &BTreeMap::new(), Some(shim.as_raw_fd())).unwrap();
-        contract::verify(&opener, &place);
+        contract::verify(&opener, &cached(&path, &cache, 100 << 20));
         assert!(cache.join("cache").is_dir(), "RocksDB has created its files");
-    }
-
-    #[test]
-    #[cfg_attr(not(has_rocksdb_headers), ignore = "no headers of RocksDB are installed")]
-    fn a_read_cache_that_is_too_small_or_without_a_directory_is_an_error_of_rocksdb() {
-        let directory = tempfile::tempdir().unwrap();
-        let shim = shim(&directory);
-        let opener = RocksdbOpener::new(None, &BTreeMap::new(), Some(shim.as_raw_fd())).unwrap();
-        for (path, bytes) in [
-            (directory.path().join("small"), 1 << 20),
-            ("/proc/nowhere".into(), 100 << 20),
-        ] {
-            let read_cache = Some(CachePlace {
-                path,
-                bytes,
-                direct_writes: false,
-            });
-            let (path, log) = (directory.path().join("database"), None);
-            let place = Place::Directory { path, log, read_cache };
-            let error = opener.open(&place, &contract::DEMANDS).err().expect("it is refused");
-            assert_eq!(
-                (error.code, error.context.as_str()),
-                (Code::StoreError, "`target.read_cache`")
-            );
+        // Too small, and without a directory.
+        for (cache, bytes) in [(path.join("small"), 1 << 20), ("/proc/nowhere".into(), 100 << 20)] {
+            let refused = opener.open(&cached(&path, &cache, bytes), &DEMANDS).err().unwrap();
+            assert_eq!(refused.code, Code::StoreError);
+            assert_eq!(refused.context, "`target.read_cache`");
         }
     }
 
@@ -206,22 +199,11 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let nothing = std::fs::File::open("/etc/passwd").unwrap();
         let opener = RocksdbOpener::new(None, &BTreeMap::new(), Some(nothing.as_raw_fd())).unwrap();
-        let store = opener.open(&place(&directory), &contract::DEMANDS).unwrap();
-        assert!(store.about().unwrap().build["interface"].starts_with("C; the C++ shim of RocksDB cannot be used"));
-        let Place::Directory { path, log, .. } = place(&directory) else {
-            unreachable!("it is a directory")
-        };
-        let read_cache = Some(CachePlace {
-            path: "/tmp".into(),
-            bytes: 100 << 20,
-            direct_writes: false,
-        });
-        let cached = Place::Directory { path, log, read_cache };
-        let error = opener.check(&cached, &contract::DEMANDS).unwrap_err();
-        assert_eq!(
-            (error.code, error.context.as_str()),
-            (Code::Library, "`target.read_cache`")
-        );
+        let about = opened(&opener, directory.path()).about().unwrap();
+        assert!(about.build["interface"].starts_with("C; the C++ shim of RocksDB cannot be used"));
+        let place = cached(directory.path(), Path::new("/tmp"), 100 << 20);
+        let error = contract::refusal(&opener, &place);
+        assert_eq!((error.code, &error.context[..]), (Code::Library, "`target.read_cache`"));
     }
 
     #[test]
@@ -235,10 +217,8 @@ mod tests {
             ("block_size", 8192.into()),
             ("block_cache", 4_194_304.into()),
             ("disableWAL", true.into()),
-        ])
-        .unwrap();
-        let store = opener.open(&place(&directory), &contract::DEMANDS).unwrap();
-        let options = store.about().unwrap().options;
+        ]);
+        let options = opened(&opener.unwrap(), directory.path()).about().unwrap().options;
         for (name, value) in [
             ("write_buffer_size", "1048576"),
             ("compression", "kNoCompression"),
@@ -255,59 +235,20 @@ mod tests {
 
     #[test]
     #[cfg_attr(not(has_rocksdb), ignore = "no librocksdb.so is installed")]
-    fn the_log_is_in_the_directory_named_for_it() {
-        let directory = tempfile::tempdir().unwrap();
-        let (path, log) = (directory.path().join("database"), directory.path().join("log"));
-        std::fs::create_dir(&log).unwrap();
-        let place = Place::Directory {
-            path: path.clone(),
-            log: Some(log.clone()),
-            read_cache: None,
-        };
-        let store = opener(&[]).unwrap().open(&place, &contract::DEMANDS).unwrap();
-        let logs_in = |path: &std::path::Path| {
-            let entries = std::fs::read_dir(path).unwrap().flatten();
-            entries
-                .filter(|entry| entry.path().extension().is_some_and(|end| end == "log"))
-                .count()
-        };
-        assert_eq!((logs_in(&path), logs_in(&log)), (0, 1));
-        drop(store);
-    }
-
-    #[test]
-    #[cfg_attr(not(has_rocksdb), ignore = "no librocksdb.so is installed")]
     fn options_are_validated_by_rocksdb() {
-        for (name, value, hint) in [
-            ("write_bufer_size", 1.into(), "the nearest name is `write_buffer_size`"),
-            (
-                "wal_dir",
-                "/tmp".into(),
-                "name the log's directory in `target.log_path`",
-            ),
-            ("sync", true.into(), "use `sync` of the stream"),
-            (
-                "db_log_dir",
-                "/tmp".into(),
-                "leave it out: messages of RocksDB are in the target",
-            ),
-            (
-                "db_paths",
-                "{{/tmp,1000}}".into(),
-                "leave it out: tables are in the target",
-            ),
+        for (name, hint) in [
+            ("write_bufer_size", "the nearest name is `write_buffer_size`"),
+            ("wal_dir", "name the log's directory in `target.log_path`"),
+            ("sync", "use `sync` of the stream"),
+            ("db_log_dir", "leave it out: messages of RocksDB are in the target"),
+            ("db_paths", "leave it out: tables are in the target"),
         ] {
-            let error = opener(&[(name, value)]).err().expect("it is refused");
-            assert_eq!((error.code, error.hint.as_str()), (Code::InvalidSpec, hint));
+            let error = refused(name, "1".into());
+            assert_eq!(error.hint, hint);
             assert_eq!(error.context, format!("`store.options.{name}`"));
         }
-        let error = opener(&[("compression", "zip".into())]).err().expect("it is refused");
-        assert!(error.hint.contains("RocksDB reports"), "{}", error.hint);
-    }
-
-    #[test]
-    #[cfg_attr(not(has_rocksdb), ignore = "no librocksdb.so is installed")]
-    fn an_option_cannot_contain_another() {
+        assert!(refused("compression", "zip".into()).hint.contains("RocksDB reports"));
+        // An option cannot contain another.
         for (name, value) in [
             ("ttl", "0;db_log_dir=/tmp"),
             ("ttl", "0}; db_log_dir={/tmp"),
@@ -321,42 +262,23 @@ mod tests {
             ("db_log_dir=/tmp;ttl", "0"),
             (" db_log_dir", "/tmp"),
         ] {
-            let error = opener(&[(name, value.into())]).err().expect("it is refused");
-            assert_eq!(error.code, Code::InvalidSpec, "{name}={value}");
+            refused(name, value.into());
         }
-        opener(&[(
-            "compaction_options_universal",
-            "{size_ratio=2;min_merge_width=2}".into(),
-        )])
-        .unwrap();
+        let several = "{size_ratio=2;min_merge_width=2}";
+        opener(&[("compaction_options_universal", several.into())]).unwrap();
     }
 
     #[test]
     #[cfg_attr(not(has_rocksdb), ignore = "no librocksdb.so is installed")]
     fn durability_follows_the_options() {
-        for (options, synced, not_synced) in [
-            (vec![], StoreDurability::PowerLoss, StoreDurability::ProcessCrash),
-            (
-                vec![("disableWAL", true.into())],
-                StoreDurability::Nothing,
-                StoreDurability::Nothing,
-            ),
-            (
-                vec![("manual_wal_flush", true.into())],
-                StoreDurability::PowerLoss,
-                StoreDurability::Nothing,
-            ),
+        for (options, expected) in [
+            (vec![], [PowerLoss, ProcessCrash]),
+            (vec![("disableWAL", true.into())], [Nothing, Nothing]),
+            (vec![("manual_wal_flush", true.into())], [PowerLoss, Nothing]),
         ] {
             let directory = tempfile::tempdir().unwrap();
-            let store = opener(&options)
-                .unwrap()
-                .open(&place(&directory), &contract::DEMANDS)
-                .unwrap();
-            assert_eq!(
-                (store.durability(true), store.durability(false)),
-                (synced, not_synced),
-                "{options:?}"
-            );
+            let store = opened(&opener(&options).unwrap(), directory.path());
+            assert_eq!(contract::durability(&*store), expected, "{options:?}");
         }
     }
 
@@ -364,17 +286,12 @@ mod tests {
     #[cfg_attr(not(has_rocksdb), ignore = "no librocksdb.so is installed")]
     fn a_database_can_be_read_while_its_owner_has_it_open() {
         let directory = tempfile::tempdir().unwrap();
-        let owner = opener(&[])
-            .unwrap()
-            .open(&place(&directory), &contract::DEMANDS)
-            .unwrap();
+        let owner = opened(&plain(), directory.path());
         let mut session = owner.session().unwrap();
         session.put(b"key", b"value").unwrap();
         session.commit(true).unwrap();
-        let read_only = Place::ReadOnly {
-            path: directory.path().join("database"),
-        };
-        let reader = opener(&[]).unwrap().open(&read_only, &contract::DEMANDS).unwrap();
+        let path = directory.path().into();
+        let reader = plain().open(&Place::ReadOnly { path }, &DEMANDS).unwrap();
         let mut reading = reader.session().unwrap();
         assert_eq!(reading.get(b"key").unwrap(), Some(&b"value"[..]));
         reading.put(b"key", b"other").unwrap();
@@ -383,29 +300,14 @@ mod tests {
 
     #[test]
     #[cfg_attr(not(has_rocksdb), ignore = "no librocksdb.so is installed")]
-    fn a_raw_device_is_unsupported() {
-        let device = Place::Device {
-            path: "/dev/null".into(),
-            bytes: 1 << 30,
-        };
-        let error = opener(&[]).unwrap().check(&device, &contract::DEMANDS).unwrap_err();
+    fn raw_devices_are_unsupported_and_errors_of_rocksdb_quoted() {
+        let error = contract::refusal(&plain(), &contract::device(1 << 30));
         assert_eq!(error.code, Code::Unsupported);
-        assert!(error.to_string().contains("without a file system"));
-    }
-
-    #[test]
-    #[cfg_attr(not(has_rocksdb), ignore = "no librocksdb.so is installed")]
-    fn errors_of_rocksdb_are_quoted() {
         let directory = tempfile::tempdir().unwrap();
-        drop(
-            opener(&[])
-                .unwrap()
-                .open(&place(&directory), &contract::DEMANDS)
-                .unwrap(),
-        );
-        std::fs::write(directory.path().join("database/CURRENT"), "nonsense").unwrap();
-        let error = opener(&[]).unwrap().open(&place(&directory), &contract::DEMANDS).err();
-        let error = error.expect("it cannot be opened");
+        drop(opened(&plain(), directory.path()));
+        std::fs::write(directory.path().join("CURRENT"), "nonsense").unwrap();
+        let place = contract::directory(directory.path());
+        let error = plain().open(&place, &DEMANDS).err().unwrap();
         assert_eq!(error.code, Code::StoreError);
         assert!(error.to_string().starts_with("RocksDB failed to open"), "{error}");
     }

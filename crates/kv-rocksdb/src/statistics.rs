@@ -98,10 +98,8 @@ mod tests {
     fn counters_are_read_and_histograms_left_out() {
         let text = "rocksdb.block.cache.miss COUNT : 17\nrocksdb.stall.micros COUNT : 0\n\
                     rocksdb.db.get.micros P50 : 1.5 P95 : 2 COUNT : 9 SUM : 3\nrocksdb.other COUNT : 5\n";
-        let expected = [
-            ("rocksdb.block.cache.miss".to_owned(), 17),
-            ("rocksdb.stall.micros".to_owned(), 0),
-        ];
+        let expected = [("block.cache.miss", 17), ("stall.micros", 0)];
+        let expected = expected.map(|(name, count)| (format!("rocksdb.{name}"), count));
         assert_eq!(counters(text), BTreeMap::from(expected));
     }
 }

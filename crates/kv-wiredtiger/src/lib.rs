@@ -82,12 +82,11 @@ impl Opener for WiredtigerOpener {
 #[cfg(test)]
 mod tests {
     use std::os::fd::AsRawFd;
-    use std::path::Path;
     use std::sync::OnceLock;
 
     use super::*;
-    use iosonde_kv::{Code, contract};
-    use iosonde_protocol::StoreDurability;
+    use iosonde_kv::Code;
+    use iosonde_kv::contract::{self, DEMANDS};
 
     /// The shim, compiled once as `features/key_value_stores/shim.py` does, with other macros in front of it.
     fn compile(prologue: &str) -> std::fs::File {
@@ -97,11 +96,8 @@ mod tests {
         );
         let directory = tempfile::tempdir().unwrap();
         let (input, compiled) = (directory.path().join("shim.c"), directory.path().join("shim.so"));
-        std::fs::write(
-            &input,
-            format!("#include <wiredtiger.h>\n{prologue}\n#include \"{source}\"\n"),
-        )
-        .unwrap();
+        let text = format!("#include <wiredtiger.h>\n{prologue}\n#include \"{source}\"\n");
+        std::fs::write(&input, text).unwrap();
         let done = std::process::Command::new("cc")
             .args(["-O1", "-fPIC", "-shared", "-pthread", "-o"])
             .args([&compiled, &input])
@@ -120,21 +116,16 @@ mod tests {
         WiredtigerOpener::new(None, &options.collect(), Some(shim()))
     }
 
-    fn refused(options: &[(&str, Value)]) -> RunError {
-        opener(options).err().expect("it is refused")
-    }
-
-    fn place(path: &Path) -> Place {
-        Place::Directory {
-            path: path.into(),
-            log: None,
-            read_cache: None,
-        }
+    /// The hint of the error.
+    fn refused(name: &str, value: Value) -> String {
+        let error = opener(&[(name, value)]).err().expect("it is refused");
+        assert_eq!(error.code, Code::InvalidSpec);
+        assert_eq!(error.context, format!("`store.options.{name}`"));
+        error.hint
     }
 
     fn opened(directory: &tempfile::TempDir, options: &[(&str, Value)]) -> Box<dyn Store> {
-        let opener = opener(options).unwrap();
-        opener.open(&place(directory.path()), &contract::DEMANDS).unwrap()
+        contract::opened(&opener(options).unwrap(), directory.path())
     }
 
     #[test]
@@ -147,7 +138,8 @@ mod tests {
             vec![("block_compressor", "snappy".into()), ("log.compressor", "zlib".into())],
         ] {
             let directory = tempfile::tempdir().unwrap();
-            contract::verify(&opener(&options).unwrap(), &place(directory.path()));
+            let place = contract::directory(directory.path());
+            contract::verify(&opener(&options).unwrap(), &place);
         }
     }
 
@@ -155,16 +147,14 @@ mod tests {
     #[cfg_attr(not(has_wiredtiger), ignore = "no WiredTiger with its header is installed")]
     fn options_of_every_kind_take_effect() {
         let directory = tempfile::tempdir().unwrap();
-        let store = opened(
-            &directory,
-            &[
-                ("cache_size", (50_u64 << 20).into()),
-                ("checkpoint.wait", 60.into()),
-                ("block_compressor", "snappy".into()),
-                ("leaf_page_max", "16KB".into()),
-                ("log_flush", false.into()),
-            ],
-        );
+        let options = [
+            ("cache_size", (50_u64 << 20).into()),
+            ("checkpoint.wait", 60.into()),
+            ("block_compressor", "snappy".into()),
+            ("leaf_page_max", "16KB".into()),
+            ("log_flush", false.into()),
+        ];
+        let store = opened(&directory, &options);
         let about = store.about().unwrap();
         for (name, value) in [
             ("cache_size", "52428800"),
@@ -179,43 +169,26 @@ mod tests {
             assert_eq!(about.options[name], value, "{name}");
         }
         assert_eq!(store.statistics()[statistics::CACHE_SIZE], 50 << 20);
-        assert_eq!(about.build["data_files"], "buffered");
         assert!(about.build["interface"].ends_with(&about.version));
     }
 
     #[test]
     #[cfg_attr(not(has_wiredtiger), ignore = "no WiredTiger with its header is installed")]
-    fn direct_io_is_shown_by_the_flags_of_open_files() {
-        let directory = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
-        let store = opened(&directory, &[("direct_io", "[data]".into())]);
-        let build = store.about().unwrap().build;
-        assert_eq!(
-            (build["data_files"].as_str(), build["log_files"].as_str()),
-            ("direct", "buffered")
-        );
-    }
-
-    #[test]
-    #[cfg_attr(not(has_wiredtiger), ignore = "no WiredTiger with its header is installed")]
-    fn the_log_is_in_the_directory_named_for_it() {
+    fn the_log_is_in_the_directory_named_for_it_and_direct_io_shown_by_open_files() {
         let directory = tempfile::tempdir().unwrap();
         let (path, log) = (directory.path().join("database"), directory.path().join("log"));
         std::fs::create_dir(&path).unwrap();
         std::fs::create_dir(&log).unwrap();
-        let apart = Place::Directory {
-            path: path.clone(),
-            log: Some(log.clone()),
-            read_cache: None,
-        };
-        let store = opener(&[]).unwrap().open(&apart, &contract::DEMANDS).unwrap();
-        let logs_in = |path: &Path| {
-            let entries = std::fs::read_dir(path).unwrap().flatten();
-            entries
-                .filter(|entry| entry.file_name().to_string_lossy().starts_with("WiredTigerLog"))
-                .count()
-        };
-        assert_eq!((logs_in(&path), logs_in(&log)), (0, 1));
+        let opener = opener(&[]).unwrap();
+        let store = opener.open(&contract::log_apart(&path, &log), &DEMANDS).unwrap();
+        let logs = [&path, &log].map(|path| contract::files_named(path, "WiredTigerLog"));
+        assert_eq!(logs, [0, 1]);
         assert_eq!(store.about().unwrap().build["log_files"], "buffered");
+        for (options, data) in [(vec![], "buffered"), (vec![("direct_io", "[data]".into())], "direct")] {
+            let directory = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+            let build = opened(&directory, &options).about().unwrap().build;
+            assert_eq!([&build["data_files"], &build["log_files"]], [data, "buffered"]);
+        }
     }
 
     /// Two transactions that change one record conflict, and WiredTiger expects the application to repeat one of them.
@@ -229,7 +202,7 @@ mod tests {
                 let store = &store;
                 scope.spawn(move || {
                     let mut session = store.session().unwrap();
-                    for _ in 0..500 {
+                    for _ in 0..200 {
                         session.put(b"one", &[job; 100]).unwrap();
                         session.put(b"two", &[job; 100]).unwrap();
                         session.commit(false).unwrap();
@@ -240,11 +213,8 @@ mod tests {
         let mut session = store.session().unwrap();
         let first = session.get(b"one").unwrap().unwrap().to_vec();
         session.release();
-        assert_eq!(
-            session.get(b"two").unwrap().unwrap(),
-            first,
-            "each transaction wrote both"
-        );
+        let second = session.get(b"two").unwrap().unwrap();
+        assert_eq!(second, first, "each transaction wrote both");
     }
 
     #[test]
@@ -252,117 +222,69 @@ mod tests {
     fn options_are_validated_before_anything_is_written() {
         for (name, value, hint) in [
             ("cachesize", 1.into(), "the nearest name is `cache_size`"),
-            (
-                "log.path",
-                "/tmp".into(),
-                "name the log's directory in `target.log_path`",
-            ),
+            ("log.path", "/tmp".into(), "directory in `target.log_path`"),
             ("transaction_sync.enabled", true.into(), "use `sync` of the stream"),
+            ("cache_size", "lots".into(), "reports: "),
+            ("leaf_page_max", (-1).into(), "reports: "),
+            ("direct_io", "[everything]".into(), "reports: "),
+            ("transaction_sync.method", "hope".into(), "reports: "),
+            ("block_compressor", "brotli".into(), "libwiredtiger_NAME.so"),
+            ("cache_size", "1GB,extensions=[/tmp/x.so]".into(), "it takes one value"),
         ] {
-            let error = refused(&[(name, value)]);
-            assert_eq!((error.code, error.hint.as_str()), (Code::InvalidSpec, hint));
-            assert_eq!(error.context, format!("`store.options.{name}`"));
+            let found = refused(name, value);
+            assert!(found.contains(hint), "{name}: {found}");
         }
-        for (name, value) in [
-            ("cache_size", "lots".into()),
-            ("leaf_page_max", (-1).into()),
-            ("direct_io", "[everything]".into()),
-            ("transaction_sync.method", "hope".into()),
-        ] {
-            let error: RunError = refused(&[(name, value)]);
-            assert_eq!(error.code, Code::InvalidSpec);
-            assert!(
-                error.hint.contains("WiredTiger 3.") && error.hint.contains("reports: "),
-                "{}",
-                error.hint
-            );
-        }
-        let error = refused(&[("block_compressor", "brotli".into())]);
-        assert!(error.hint.contains("libwiredtiger_NAME.so"), "{}", error.hint);
-        let error = refused(&[("cache_size", "1GB,extensions=[/tmp/x.so]".into())]);
-        assert_eq!(error.hint, "it takes one value, or a list such as `[data,log]`");
     }
 
     #[test]
     #[cfg_attr(not(has_wiredtiger), ignore = "no WiredTiger with its header is installed")]
     fn durability_follows_the_options() {
-        use StoreDurability::{Nothing, PowerLoss, ProcessCrash};
-        for (options, synced, not_synced) in [
-            (vec![], PowerLoss, ProcessCrash),
-            (vec![("log_flush", false.into())], PowerLoss, Nothing),
-            (vec![("log.enabled", false.into())], Nothing, Nothing),
-            (
-                vec![("transaction_sync.method", "dsync".into())],
-                PowerLoss,
-                ProcessCrash,
-            ),
-            (
-                vec![("transaction_sync.method", "none".into())],
-                ProcessCrash,
-                ProcessCrash,
-            ),
-            (vec![("checkpoint_sync", false.into())], ProcessCrash, ProcessCrash),
+        use iosonde_protocol::StoreDurability::{Nothing, PowerLoss, ProcessCrash};
+        let sync = |method: &str| vec![("transaction_sync.method", method.into())];
+        for (options, expected) in [
+            (vec![], [PowerLoss, ProcessCrash]),
+            (vec![("log_flush", false.into())], [PowerLoss, Nothing]),
+            (vec![("log.enabled", false.into())], [Nothing, Nothing]),
+            (sync("dsync"), [PowerLoss, ProcessCrash]),
+            (sync("none"), [ProcessCrash, ProcessCrash]),
+            (vec![("checkpoint_sync", false.into())], [ProcessCrash, ProcessCrash]),
         ] {
             let directory = tempfile::tempdir().unwrap();
             let store = opened(&directory, &options);
-            assert_eq!(
-                (store.durability(true), store.durability(false)),
-                (synced, not_synced),
-                "{options:?}"
-            );
+            assert_eq!(contract::durability(&*store), expected, "{options:?}");
         }
     }
 
     #[test]
     #[cfg_attr(not(has_wiredtiger), ignore = "no WiredTiger with its header is installed")]
-    fn a_shim_of_another_version_is_refused() {
+    fn without_a_shim_of_its_version_it_is_refused() {
         let other = compile("#undef WIREDTIGER_VERSION_PATCH\n#define WIREDTIGER_VERSION_PATCH 99");
-        let refused = WiredtigerOpener::new(None, &BTreeMap::new(), Some(other.as_raw_fd()));
-        // The linker identifies a library by its path, here the number of its descriptor: no other test may get this one.
-        std::mem::forget(other);
-        let error = refused.err().expect("it is refused");
-        assert_eq!((error.code, error.context.as_str()), (Code::Library, "`store`"));
-        let message = error.to_string();
-        assert!(message.contains(".99, and the library `"), "{message}");
-        assert!(error.hint.contains("libwiredtiger-dev"));
-    }
-
-    #[test]
-    #[cfg_attr(not(has_wiredtiger), ignore = "no WiredTiger with its header is installed")]
-    fn without_a_shim_it_is_refused() {
         let nothing = std::fs::File::open("/etc/passwd").unwrap();
         for (descriptor, reason) in [
             (None, "it was not handed over"),
             (Some(nothing.as_raw_fd()), "cannot be loaded"),
+            (Some(other.as_raw_fd()), ".99, and the library `"),
         ] {
-            let refused = WiredtigerOpener::new(None, &BTreeMap::new(), descriptor);
-            let message = refused.err().expect("it is refused").to_string();
-            assert!(message.contains(reason), "{message}");
+            let refused = WiredtigerOpener::new(None, &BTreeMap::new(), descriptor).err();
+            let error = refused.expect("it is refused");
+            assert_eq!((error.code, &error.context[..]), (Code::Library, "`store`"));
+            assert!(error.to_string().contains(reason), "{error}");
         }
+        // The linker identifies a library by its path, here the number of its descriptor: no other test may get this one.
+        std::mem::forget(other);
     }
 
     #[test]
     #[cfg_attr(not(has_wiredtiger), ignore = "no WiredTiger with its header is installed")]
-    fn raw_devices_are_unsupported() {
-        let device = Place::Device {
-            path: "/dev/null".into(),
-            bytes: 1 << 30,
-        };
-        let error = opener(&[]).unwrap().check(&device, &contract::DEMANDS).unwrap_err();
-        assert_eq!((error.code, error.context.as_str()), (Code::Unsupported, "`target`"));
-    }
-
-    #[test]
-    #[cfg_attr(not(has_wiredtiger), ignore = "no WiredTiger with its header is installed")]
-    fn errors_of_wiredtiger_are_quoted() {
+    fn raw_devices_are_unsupported_and_errors_of_wiredtiger_quoted() {
+        let opener = opener(&[]).unwrap();
+        let error = contract::refusal(&opener, &contract::device(1 << 30));
+        assert_eq!((error.code, &error.context[..]), (Code::Unsupported, "`target`"));
         let directory = tempfile::tempdir().unwrap();
         drop(opened(&directory, &[]));
         std::fs::write(directory.path().join("WiredTiger.turtle"), "nonsense").unwrap();
-        let error = opener(&[])
-            .unwrap()
-            .open(&place(directory.path()), &contract::DEMANDS)
-            .err();
-        let error = error.expect("it cannot be opened");
+        let refused = opener.open(&contract::directory(directory.path()), &DEMANDS).err();
+        let error = refused.expect("it cannot be opened");
         assert_eq!(error.code, Code::StoreError);
         assert!(error.to_string().starts_with("WiredTiger failed to open"), "{error}");
     }

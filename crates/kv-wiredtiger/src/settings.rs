@@ -347,7 +347,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nested_options_are_grouped() {
+    fn nested_options_are_grouped_and_those_of_a_table_read() {
         let options = [
             ("cache_size", "1GB"),
             ("direct_io", "[data,log]"),
@@ -360,28 +360,6 @@ mod tests {
             "cache_size=1GB,direct_io=[data,log],file_extend=(data=16MB),log=(enabled=true,file_max=1MB)"
         );
         assert_eq!(nested([("checkpoint.wait", "60")].into_iter()), "checkpoint=(wait=60)");
-    }
-
-    #[test]
-    fn a_value_cannot_add_options() {
-        for one in ["1GB", "true", "[data,log]", "(data=128MB)", "snappy", "-1", ""] {
-            assert!(is_one_value(one), "{one}");
-        }
-        for several in [
-            "1GB,extensions=[/tmp/x.so]",
-            "[data],log=(path=/)",
-            "\"",
-            "a b",
-            "(a=(b=1))",
-            "../x",
-            "/tmp/x",
-        ] {
-            assert!(!is_one_value(several), "{several}");
-        }
-    }
-
-    #[test]
-    fn the_list_of_a_tables_options_is_read() {
         let config = "allocation_size=4KB,app_metadata=,lsm=(bloom=true,merge_custom=(prefix=,suffix=)),type=file,id=2";
         let expected = [("allocation_size", "4KB"), ("lsm.bloom", "true"), ("type", "file")];
         let expected = expected.map(|(name, value)| (name.to_owned(), value.to_owned()));
@@ -389,7 +367,16 @@ mod tests {
     }
 
     #[test]
-    fn no_option_names_a_file_or_a_library() {
+    fn a_value_cannot_add_options_and_no_option_names_a_file_or_a_library() {
+        for one in ["1GB", "true", "[data,log]", "(data=128MB)", "snappy", "-1", ""] {
+            assert!(is_one_value(one), "{one}");
+        }
+        for several in ["1GB,extensions=[/tmp/x.so]", "[data],log=(path=/)", "(a=(b=1))"] {
+            assert!(!is_one_value(several), "{several}");
+        }
+        for unsafe_one in ["\"", "a b", "../x", "/tmp/x"] {
+            assert!(!is_one_value(unsafe_one), "{unsafe_one}");
+        }
         for name in names() {
             assert!(!name.contains("path") && !name.contains("extension"), "{name}");
         }

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_share_their_blocks_and_logs_are_copied() {
+    fn tables_share_their_blocks_logs_are_copied_and_symbolic_links_refused() {
         let place = tempfile::tempdir().unwrap();
         let (from, to) = (place.path().join("from"), place.path().join("to"));
         fs::create_dir_all(from.join("level")).unwrap();
@@ -118,10 +118,6 @@ mod tests {
         fs::write(from.join("1.log"), [3; 300]).unwrap();
         assert_eq!(fs::read(to.join("1.log")).unwrap(), [2; 300]);
         assert_eq!(fs::metadata(to.join("1.log")).unwrap().nlink(), 1);
-    }
-
-    #[test]
-    fn symbolic_links_are_refused() {
         let place = tempfile::tempdir().unwrap();
         let (from, to) = (place.path().join("from"), place.path().join("to"));
         fs::create_dir(&from).unwrap();

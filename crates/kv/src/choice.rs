@@ -283,15 +283,30 @@ mod tests {
 
     const RECORDS: u64 = 1000;
 
+    fn chooser(choice: KvChoice, jobs: u32, job: u32) -> Chooser {
+        let mut stream = stream("test", KvOperation::Read);
+        stream.choice = choice;
+        stream.jobs = jobs;
+        Chooser::new(&stream, 0, job, RECORDS, 1)
+    }
+
+    fn with_replacement(distribution: KvDistribution) -> Chooser {
+        chooser(random(Coverage::WithReplacement, distribution), 1, 0)
+    }
+
     fn chosen(choice: KvChoice, jobs: u32, job: u32, count: usize) -> Vec<u64> {
         let inserts = Inserts::new(RECORDS, 0);
-        let stream = KvStream {
-            choice,
-            jobs,
-            ..stream("test", KvOperation::Read)
-        };
-        let mut chooser = Chooser::new(&stream, 0, job, RECORDS, 1);
+        let mut chooser = chooser(choice, jobs, job);
         (0..count).map(|_| chooser.record(&inserts)).collect()
+    }
+
+    /// How often each of so many records is chosen, and the records, the most popular first.
+    fn ranked(chooser: &mut Chooser, inserts: &Inserts, records: u64, draws: u32) -> (Vec<u32>, Vec<usize>) {
+        let mut counts = vec![0; records as usize];
+        (0..draws).for_each(|_| counts[chooser.record(inserts) as usize] += 1);
+        let mut order: Vec<usize> = (0..counts.len()).collect();
+        order.sort_unstable_by_key(|number| std::cmp::Reverse(counts[*number]));
+        (counts, order)
     }
 
     fn random(coverage: Coverage, distribution: KvDistribution) -> KvChoice {
@@ -299,41 +314,29 @@ mod tests {
     }
 
     #[test]
-    fn the_jobs_of_an_ordered_visit_share_the_records_out() {
-        for choice in [
-            KvChoice::Sequential,
-            random(Coverage::EachOnce, KvDistribution::Uniform),
-        ] {
-            let mut all: Vec<u64> = (0..3)
-                .flat_map(|job| {
-                    let (begin, end) = part(RECORDS, 3, job);
-                    chosen(choice, 3, job, (end - begin) as usize)
-                })
-                .collect();
+    fn the_jobs_of_an_ordered_visit_share_the_records_out_and_restart_at_their_end() {
+        let each_once = random(Coverage::EachOnce, KvDistribution::Uniform);
+        for choice in [KvChoice::Sequential, each_once] {
+            let of_job = |job| {
+                let (begin, end) = part(RECORDS, 3, job);
+                chosen(choice, 3, job, (end - begin) as usize)
+            };
+            let mut all: Vec<u64> = (0..3).flat_map(of_job).collect();
             all.sort_unstable();
             assert!(all.into_iter().eq(0..RECORDS), "{choice:?}");
         }
-    }
-
-    #[test]
-    fn an_ordered_visit_restarts_at_its_end() {
         let visited = chosen(KvChoice::Sequential, 1, 0, 1001);
         assert_eq!([visited[0], visited[999], visited[1000]], [0, 999, 0]);
     }
 
     #[test]
     fn random_choices_stay_among_the_records_and_reach_both_ends() {
+        let (theta, churn, key_space) = (0.99, None, RECORDS);
         for distribution in [
             KvDistribution::Uniform,
-            KvDistribution::Zipfian {
-                theta: 0.99,
-                churn: None,
-            },
-            KvDistribution::Latest { theta: 0.99 },
-            KvDistribution::ScrambledZipfian {
-                theta: 0.99,
-                key_space: RECORDS,
-            },
+            KvDistribution::Zipfian { theta, churn },
+            KvDistribution::Latest { theta },
+            KvDistribution::ScrambledZipfian { theta, key_space },
         ] {
             let visited = chosen(random(Coverage::WithReplacement, distribution), 1, 0, 50_000);
             assert!(visited.iter().all(|number| *number < RECORDS));
@@ -343,24 +346,14 @@ mod tests {
 
     #[test]
     fn churn_makes_one_record_after_the_other_the_most_popular_and_moves_the_others_down() {
-        let zipfian = random(
-            Coverage::WithReplacement,
-            KvDistribution::Zipfian {
-                theta: 2.0,
-                churn: Some(10.0),
-            },
-        );
-        let stream = KvStream {
-            choice: zipfian,
-            ..stream("test", KvOperation::Read)
-        };
-        let (inserts, mut chooser) = (Inserts::new(RECORDS, 0), Chooser::new(&stream, 0, 0, RECORDS, 1));
+        let mut chooser = with_replacement(KvDistribution::Zipfian {
+            theta: 2.0,
+            churn: Some(10.0),
+        });
+        let inserts = Inserts::new(RECORDS, 0);
         let mut top_two = |now_ns| {
             chooser.age(now_ns);
-            let mut counts = vec![0_u32; RECORDS as usize];
-            (0..20_000).for_each(|_| counts[chooser.record(&inserts) as usize] += 1);
-            let mut order: Vec<usize> = (0..counts.len()).collect();
-            order.sort_unstable_by_key(|number| std::cmp::Reverse(counts[*number]));
+            let (_, order) = ranked(&mut chooser, &inserts, RECORDS, 20_000);
             (order[0], order[1])
         };
         let (at_first, _) = top_two(0);
@@ -373,14 +366,9 @@ mod tests {
 
     /// YCSB's workload D reads what was written last most often.
     #[test]
-    fn latest_prefers_the_newest_and_follows_inserts() {
+    fn latest_prefers_the_newest_and_covers_a_key_space_that_has_grown_many_times() {
         let inserts = Inserts::new(RECORDS, 1);
-        let latest = random(Coverage::WithReplacement, KvDistribution::Latest { theta: 0.99 });
-        let stream = KvStream {
-            choice: latest,
-            ..stream("test", KvOperation::Read)
-        };
-        let mut chooser = Chooser::new(&stream, 0, 0, RECORDS, 1);
+        let mut chooser = with_replacement(KvDistribution::Latest { theta: 0.99 });
         let mut newest = |known: u64| (0..10_000).filter(|_| chooser.record(&inserts) == known - 1).count();
         let before = newest(1000);
         inserts.completed(0, 500);
@@ -388,17 +376,8 @@ mod tests {
         for count in [before, after] {
             assert!((1100..1600).contains(&count), "13.4 % of 10000 expected, found {count}");
         }
-    }
-
-    #[test]
-    fn latest_covers_a_key_space_that_has_grown_many_times() {
         let inserts = Inserts::new(RECORDS, 1);
-        let latest = random(Coverage::WithReplacement, KvDistribution::Latest { theta: 0.5 });
-        let stream = KvStream {
-            choice: latest,
-            ..stream("test", KvOperation::Read)
-        };
-        let mut chooser = Chooser::new(&stream, 0, 0, RECORDS, 1);
+        let mut chooser = with_replacement(KvDistribution::Latest { theta: 0.5 });
         inserts.completed(0, 9 * RECORDS);
         let oldest = (0..10_000).filter(|_| chooser.record(&inserts) < RECORDS).count();
         // Ranks above 9,000 of 10,000 with weight r^-0.5: 1 - sqrt(0.9) = 5.1 %.
@@ -409,37 +388,26 @@ mod tests {
     #[test]
     fn scrambled_zipfian_keeps_its_popular_records_and_reaches_new_ones() {
         let inserts = Inserts::new(RECORDS, 1);
-        let distribution = KvDistribution::ScrambledZipfian {
+        let mut chooser = with_replacement(KvDistribution::ScrambledZipfian {
             theta: 0.99,
             key_space: 2 * RECORDS,
-        };
-        let stream = KvStream {
-            choice: random(Coverage::WithReplacement, distribution),
-            ..stream("test", KvOperation::Read)
-        };
-        let mut chooser = Chooser::new(&stream, 0, 0, RECORDS, 1);
-        let mut counts = |records: u64| {
-            let mut counts = vec![0_u32; 2 * RECORDS as usize];
-            (0..100_000).for_each(|_| counts[chooser.record(&inserts) as usize] += 1);
-            assert!(counts[records as usize..].iter().all(|count| *count == 0));
-            counts
-        };
-        let popular = |counts: &[u32]| {
-            let mut order: Vec<usize> = (0..RECORDS as usize).collect();
-            order.sort_unstable_by_key(|number| std::cmp::Reverse(counts[*number]));
-            order[..3].to_vec()
-        };
-        let before = counts(RECORDS);
+        });
+        let (before, of_before) = ranked(&mut chooser, &inserts, 2 * RECORDS, 100_000);
+        assert!(before[RECORDS as usize..].iter().all(|count| *count == 0));
         inserts.completed(0, RECORDS);
-        let after = counts(2 * RECORDS);
-        assert_eq!(popular(&before), popular(&after));
+        let (after, of_after) = ranked(&mut chooser, &inserts, 2 * RECORDS, 100_000);
+        let old = |order: &[usize]| -> Vec<usize> {
+            let old = order.iter().copied().filter(|number| *number < RECORDS as usize);
+            old.take(3).collect()
+        };
+        assert_eq!(old(&of_before), old(&of_after));
         let new: u32 = after[RECORDS as usize..].iter().sum();
         assert!(new > 20_000, "{new} of 100000 went to new records");
     }
 
     /// Values of YCSB's `Utils.fnvhash64`, computed by hand from its definition.
     #[test]
-    fn ranks_are_scattered_as_in_ycsb() {
+    fn ranks_are_scattered_as_in_ycsb_and_records_inserted_when_all_before_them_are() {
         let by_hand = |rank: u64| {
             let mut hash: i64 = 0xCBF2_9CE4_8422_2325_u64 as i64;
             for octet in 0..8 {
@@ -451,15 +419,9 @@ mod tests {
         for rank in [0, 1, 2, 255, 256, 9_999_999_999] {
             assert_eq!(scattered(rank), by_hand(rank), "{rank}");
         }
-    }
-
-    #[test]
-    fn records_count_as_inserted_when_all_before_them_are() {
         let inserts = Inserts::new(100, 2);
-        assert_eq!(
-            [inserts.number(0, 0), inserts.number(1, 0), inserts.number(0, 1)],
-            [100, 101, 102]
-        );
+        let numbers = [(0, 0), (1, 0), (0, 1)].map(|(inserter, place)| inserts.number(inserter, place));
+        assert_eq!(numbers, [100, 101, 102]);
         assert_eq!(inserts.known(), 100);
         inserts.completed(0, 5);
         assert_eq!(inserts.known(), 100, "number 101 is missing");
@@ -468,26 +430,17 @@ mod tests {
     }
 
     #[test]
-    fn operations_come_up_by_their_weights() {
+    fn operations_come_up_by_their_weights_and_scans_with_every_length() {
         let share = |operation, weight| KvShare { operation, weight };
-        let stream = KvStream {
-            operations: vec![share(KvOperation::Read, 95.0), share(KvOperation::Update, 5.0)],
-            ..stream("test", KvOperation::Read)
-        };
+        let mut stream = stream("test", KvOperation::Read);
+        stream.operations = vec![share(KvOperation::Read, 95.0), share(KvOperation::Update, 5.0)];
         let mut chooser = Chooser::new(&stream, 0, 0, RECORDS, 1);
-        let updates = (0..20_000)
-            .filter(|_| chooser.operation() == KvOperation::Update)
-            .count();
+        let drawn = (0..20_000).map(|_| chooser.operation());
+        let updates = drawn.filter(|operation| *operation == KvOperation::Update).count();
         assert!((850..1150).contains(&updates), "{updates} of 20000");
-    }
-
-    #[test]
-    fn scans_take_every_length_between_their_limits() {
-        let stream = KvStream {
-            scan_records_min: 1,
-            scan_records_max: 5,
-            ..stream("test", KvOperation::Scan)
-        };
+        let mut stream = crate::testing::stream("test", KvOperation::Scan);
+        stream.scan_records_min = 1;
+        stream.scan_records_max = 5;
         let mut chooser = Chooser::new(&stream, 0, 0, RECORDS, 1);
         let lengths: std::collections::BTreeSet<u64> = (0..1000).map(|_| chooser.scan_records()).collect();
         assert_eq!(lengths, [1, 2, 3, 4, 5].into());

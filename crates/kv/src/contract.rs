@@ -1,6 +1,9 @@
 //! The behaviour that every store must have, as one test for all of them (feature `contract`, for tests only).
 
-use iosonde_protocol::Direction;
+use std::path::Path;
+
+use iosonde_harness::RunError;
+use iosonde_protocol::{Direction, StoreDurability};
 
 use crate::store::{Demands, Opener, Place, Session, Store};
 
@@ -37,6 +40,54 @@ pub fn verify(opener: &dyn Opener, place: &Place) {
     let store = opener.open(place, &DEMANDS).expect("it opens again");
     let mut session = store.session().expect("a session is created");
     assert_eq!(session.get(b"d").unwrap(), Some(&b"4"[..]), "records survive closing");
+}
+
+/// A directory with the log in it.
+pub fn directory(path: &Path) -> Place {
+    Place::Directory {
+        path: path.into(),
+        log: None,
+        read_cache: None,
+    }
+}
+
+/// A directory with the log in another.
+pub fn log_apart(path: &Path, log: &Path) -> Place {
+    Place::Directory {
+        path: path.into(),
+        log: Some(log.into()),
+        read_cache: None,
+    }
+}
+
+/// A block device, which is never opened.
+pub fn device(bytes: u64) -> Place {
+    Place::Device {
+        path: "/dev/null".into(),
+        bytes,
+    }
+}
+
+/// Opens the store in a directory.
+pub fn opened(opener: &dyn Opener, path: &Path) -> Box<dyn Store> {
+    opener.open(&directory(path), &DEMANDS).expect("it opens")
+}
+
+/// The error with which a place is refused before it is opened.
+pub fn refusal(opener: &dyn Opener, place: &Place) -> RunError {
+    opener.check(place, &DEMANDS).expect_err("it is refused")
+}
+
+/// What survives after writes with and without sync.
+pub fn durability(store: &dyn Store) -> [StoreDurability; 2] {
+    [store.durability(true), store.durability(false)]
+}
+
+/// Files of a directory whose name contains this.
+pub fn files_named(path: &Path, part: &str) -> usize {
+    let entries = std::fs::read_dir(path).expect("a directory").flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.filter(|name| name.contains(part)).count()
 }
 
 fn records_are_read_back(session: &mut dyn Session) {

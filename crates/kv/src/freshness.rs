@@ -84,10 +84,8 @@ mod tests {
         freshness.acknowledge(3, second);
         let expected = freshness.expected(3);
         assert!(!freshness.is_stale(&value(second), expected));
-        assert!(
-            !freshness.is_stale(&value(freshness.issue()), expected),
-            "a newer write in flight"
-        );
+        let newer = value(freshness.issue());
+        assert!(!freshness.is_stale(&newer, expected), "it is in flight");
         assert!(freshness.is_stale(&value(first), expected));
         assert!(freshness.is_stale(&value(0), expected), "the loaded value");
         assert!(freshness.is_stale(&value(u64::MAX), expected), "a value of another run");

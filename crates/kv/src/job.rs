@@ -917,20 +917,32 @@ mod tests {
     }
 
     #[test]
-    fn iterators_without_gaps_skip_nothing() {
+    fn gaps_are_missing_records_and_those_out_of_order_are_reported() {
+        use Direction::{Forward, Reverse};
         let all: Vec<u64> = (0..10).collect();
-        let none = vec![Some(0); 10];
-        assert_eq!(skipped(None, Direction::Forward, &all), (none.clone(), 0));
         let backwards: Vec<u64> = (0..10).rev().collect();
-        assert_eq!(skipped(None, Direction::Reverse, &backwards), (none, 0));
-        assert_eq!(
-            skipped(Some(4), Direction::Forward, &[4, 5]),
-            (vec![Some(0), Some(0)], 4)
-        );
-        assert_eq!(
-            skipped(Some(4), Direction::Reverse, &[4, 3]),
-            (vec![Some(0), Some(0)], 3)
-        );
+        // Of ten records: where it starts, what it finds, the gap before each, and how many must still come.
+        type Case<'a> = (Option<u64>, Direction, &'a [u64], &'a [u64], u64);
+        let cases: [Case<'_>; 11] = [
+            (None, Forward, &all, &[0; 10], 0),
+            (None, Reverse, &backwards, &[0; 10], 0),
+            (Some(4), Forward, &[4, 5], &[0, 0], 4),
+            (Some(4), Reverse, &[4, 3], &[0, 0], 3),
+            (None, Forward, &[1, 2, 5], &[1, 0, 2], 4),
+            (None, Reverse, &[9, 5, 4], &[0, 3, 0], 4),
+            (Some(4), Forward, &[6], &[2], 3),
+            // Numbers from 10 on were inserted.
+            (Some(8), Forward, &[8, 9, 10, 13], &[0; 4], 0),
+            (Some(8), Forward, &[8, 13], &[0, 1], 0),
+            (None, Reverse, &[13, 10, 9], &[0; 3], 9),
+            (Some(12), Reverse, &[12, 9, 8], &[0; 3], 8),
+        ];
+        for (start, direction, found, gaps, left) in cases {
+            let gaps = gaps.iter().map(|gap| Some(*gap)).collect();
+            assert_eq!(skipped(start, direction, found), (gaps, left), "{start:?} {found:?}");
+        }
+        assert_eq!(skipped(None, Direction::Forward, &[3, 2]).0, [Some(3), None]);
+        assert_eq!(skipped(None, Direction::Reverse, &[3, 4]).0, [Some(6), None]);
     }
 
     #[test]
@@ -942,41 +954,5 @@ mod tests {
         assert!(is_in_page_of_byte_before(&memory[PAGE_BYTES + 1..PAGE_BYTES + 101]));
         assert!(!is_in_page_of_byte_before(&memory[PAGE_BYTES..PAGE_BYTES + 100]));
         assert!(!is_in_page_of_byte_before(&memory[PAGE_BYTES - 50..PAGE_BYTES + 1]));
-    }
-
-    #[test]
-    fn gaps_are_missing_records_in_either_direction() {
-        assert_eq!(
-            skipped(None, Direction::Forward, &[1, 2, 5]),
-            (vec![Some(1), Some(0), Some(2)], 4)
-        );
-        assert_eq!(
-            skipped(None, Direction::Reverse, &[9, 5, 4]),
-            (vec![Some(0), Some(3), Some(0)], 4)
-        );
-        assert_eq!(skipped(Some(4), Direction::Forward, &[6]), (vec![Some(2)], 3));
-    }
-
-    #[test]
-    fn records_out_of_order_are_reported() {
-        assert_eq!(skipped(None, Direction::Forward, &[3, 2]).0, [Some(3), None]);
-        assert_eq!(skipped(None, Direction::Reverse, &[3, 4]).0, [Some(6), None]);
-    }
-
-    #[test]
-    fn inserted_records_may_be_there_or_not() {
-        assert_eq!(
-            skipped(Some(8), Direction::Forward, &[8, 9, 10, 13]),
-            (vec![Some(0); 4], 0)
-        );
-        assert_eq!(
-            skipped(Some(8), Direction::Forward, &[8, 13]),
-            (vec![Some(0), Some(1)], 0)
-        );
-        assert_eq!(skipped(None, Direction::Reverse, &[13, 10, 9]), (vec![Some(0); 3], 9));
-        assert_eq!(
-            skipped(Some(12), Direction::Reverse, &[12, 9, 8]),
-            (vec![Some(0); 3], 8)
-        );
     }
 }

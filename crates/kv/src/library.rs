@@ -72,35 +72,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_compared_as_numbers() {
+    fn versions_are_compared_as_numbers_and_files_that_are_no_libraries_refused() {
         let version = |name: &str| version_in(name, "librocksdb.so");
-        let mut names = [
-            "librocksdb.so",
-            "librocksdb.so.10.2",
-            "librocksdb.so.7.8.3",
-            "librocksdb.so.7.8",
-        ];
-        names.sort_by_key(|name| version(name));
-        assert_eq!(
-            names,
-            [
-                "librocksdb.so",
-                "librocksdb.so.7.8",
-                "librocksdb.so.7.8.3",
-                "librocksdb.so.10.2"
-            ]
-        );
+        let ordered = ["", ".7.8", ".7.8.3", ".10.2"].map(|version| format!("librocksdb.so{version}"));
+        assert!(ordered.is_sorted_by_key(|name| version(name)));
         assert_eq!(version("librocksdb_shared.so"), None);
         assert_eq!(version("librocksdb.so.7x"), None);
-    }
-
-    #[test]
-    fn files_that_are_no_libraries_are_refused_with_the_linkers_message() {
-        assert!(
-            load(Path::new("/nowhere/libnone.so"))
-                .unwrap_err()
-                .contains("No such file")
-        );
+        let refused = load(Path::new("/nowhere/libnone.so")).unwrap_err();
+        assert!(refused.contains("No such file"), "{refused}");
         assert_eq!(newest_installed("libnone.so"), Path::new("libnone.so"));
     }
 }

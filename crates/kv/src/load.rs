@@ -137,13 +137,9 @@ mod tests {
             sync: false,
             rate,
         };
-        let limited = loading(Some(1000.0));
-        assert_eq!(
-            limited.early_by(500, Duration::from_millis(200)),
-            Some(Duration::from_millis(300))
-        );
-        assert_eq!(limited.early_by(500, Duration::from_millis(500)), None);
-        assert_eq!(limited.early_by(500, Duration::from_secs(9)), None);
+        let early = |ms| loading(Some(1000.0)).early_by(500, Duration::from_millis(ms));
+        assert_eq!(early(200), Some(Duration::from_millis(300)));
+        assert_eq!([500, 9000].map(early), [None; 2]);
         assert_eq!(loading(None).early_by(500, Duration::ZERO), None);
     }
 }

@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_nearest_name_is_the_one_that_was_meant() {
+    fn names_and_values_that_are_wrong_are_refused_with_what_was_meant() {
         let known = ["mapsize", "maxreaders", "MDB_NOSYNC", "MDB_NORDAHEAD"];
         for (written, meant) in [
             ("map_size", "mapsize"),
@@ -102,17 +102,9 @@ mod tests {
             assert_eq!(error.hint, format!("the nearest name is `{meant}`; {all}"));
             assert_eq!(error.to_failure().code, "invalid_spec");
         }
-    }
-
-    #[test]
-    fn distances_are_counted_in_edits() {
         assert_eq!(distance("kitten", "sitting"), 3);
         assert_eq!(distance("abc", "abc"), 1, "containing is next to equal");
         assert_eq!(distance("abc", "xyz"), 3);
-    }
-
-    #[test]
-    fn a_value_of_the_wrong_kind_names_the_option_and_what_it_takes() {
         let error = integer("LMDB", "mapsize", &Value::Bool(true)).unwrap_err();
         assert_eq!(error.to_string(), "option `mapsize` of LMDB cannot be `true`");
         assert_eq!(error.hint, "it takes a whole number");

@@ -510,6 +510,20 @@ mod tests {
         }))
     }
 
+    /// Keys in the order of hashes of their numbers.
+    fn hashed() -> Contents {
+        Contents::new(&Records {
+            key_order: KeyOrder::Hashed,
+            ..records(KvSize::Fixed { bytes: 100 })
+        })
+    }
+
+    fn key(contents: &Contents, number: u64) -> Vec<u8> {
+        let mut key = Vec::new();
+        contents.key(number, &mut key);
+        key
+    }
+
     fn value(contents: &Contents, number: u64, generation: u64) -> Vec<u8> {
         let mut value = Vec::new();
         contents.add_value(number, generation, &mut value);
@@ -518,30 +532,21 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_value_is_recognised_for_its_record_and_for_no_other(number: u64, other: u64, generation: u64) {
+        fn a_value_is_recognised_for_its_record_and_for_no_other_and_no_byte_of_it_can_change(
+            number: u64, other: u64, generation: u64, place: prop::sample::Index, change in 1_u8.., bytes in 0_usize..5100
+        ) {
             let contents = contents();
-            let value = value(&contents, number, generation);
+            let mut value = value(&contents, number, generation);
             prop_assert_eq!(value.len(), contents.value_bytes(number, generation));
             prop_assert!(contents.is_value_of(number, &value));
             prop_assert!(number == other || !contents.is_value_of(other, &value));
-        }
-
-        #[test]
-        fn any_changed_byte_is_found(number: u64, generation: u64, place: prop::sample::Index, change in 1_u8..) {
-            let contents = contents();
-            let mut value = value(&contents, number, generation);
             let place = place.index(value.len());
             value[place] ^= change;
             prop_assert!(!contents.is_value_of(number, &value));
-        }
-
-        #[test]
-        fn a_value_cut_short_or_grown_is_found(number: u64, bytes in 0_usize..5100) {
-            let contents = contents();
-            let mut value = value(&contents, number, 1);
-            prop_assume!(bytes != value.len());
+            value[place] ^= change;
+            let whole = value.len();
             value.resize(bytes, 0);
-            prop_assert!(!contents.is_value_of(number, &value));
+            prop_assert!(bytes == whole || !contents.is_value_of(number, &value));
         }
 
         #[test]
@@ -550,56 +555,20 @@ mod tests {
                 key_bytes: KvSize::Uniform { min_bytes: min, max_bytes: min + more },
                 ..records(KvSize::Fixed { bytes: 100 })
             });
-            let key = |number| {
-                let mut key = Vec::new();
-                contents.key(number, &mut key);
-                key
-            };
-            prop_assert_eq!(key(a).cmp(&key(b)), a.cmp(&b));
-            prop_assert_eq!(contents.number(&key(a)), Some(a));
-            prop_assert!((min..=min + more).contains(&(key(a).len() as u64)));
+            let (key_a, key_b) = (key(&contents, a), key(&contents, b));
+            prop_assert_eq!(key_a.cmp(&key_b), a.cmp(&b));
+            prop_assert_eq!(contents.number(&key_a), Some(a));
+            prop_assert!((min..=min + more).contains(&(key_a.len() as u64)));
+            prop_assert_eq!(hashed().number(&key(&hashed(), a)), Some(a));
         }
-    }
-
-    proptest! {
-        #[test]
-        fn hashed_keys_lead_back_to_their_numbers(number: u64) {
-            let contents = Contents::new(&Records {
-                key_order: KeyOrder::Hashed,
-                ..records(KvSize::Fixed { bytes: 100 })
-            });
-            let mut key = Vec::new();
-            contents.key(number, &mut key);
-            prop_assert_eq!(contents.number(&key), Some(number));
-        }
-    }
-
-    fn ten_fields() -> Contents {
-        Contents::new(&Records {
-            fields: 10,
-            ..records(KvSize::Fixed { bytes: 1000 })
-        })
-    }
-
-    #[test]
-    fn hashed_keys_of_new_records_come_between_the_others() {
-        let contents = Contents::new(&Records {
-            key_order: KeyOrder::Hashed,
-            ..records(KvSize::Fixed { bytes: 100 })
-        });
-        let key = |number| {
-            let mut key = Vec::new();
-            contents.key(number, &mut key);
-            key
-        };
-        let new = key(1000);
-        let before = (0..1000).filter(|number| key(*number) < new).count();
-        assert!((1..999).contains(&before), "{before}");
     }
 
     #[test]
     fn any_field_may_be_of_another_generation_and_no_other_change_is_accepted() {
-        let contents = ten_fields();
+        let contents = Contents::new(&Records {
+            fields: 10,
+            ..records(KvSize::Fixed { bytes: 1000 })
+        });
         let mut value = value(&contents, 7, 1);
         assert_eq!(value.len(), 1000);
         let mut field = Vec::new();
@@ -613,16 +582,15 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_are_not_ours_are_distinguished() {
+    fn keys_that_are_not_ours_and_those_of_new_records_are_distinguished() {
         let contents = contents();
-        for key in [
-            &b"short"[..],
-            b"\0\0\0\0\0\0\0\x010000000",
-            b"\0\0\0\0\0\0\0\x010000000x",
-        ] {
-            assert_eq!(contents.number(key), None);
+        for key in ["short", "\0\0\0\0\0\0\0\x010000000", "\0\0\0\0\0\0\0\x010000000x"] {
+            assert_eq!(contents.number(key.as_bytes()), None);
         }
         assert_eq!(contents.number(b"\0\0\0\0\0\0\0\x0100000000"), Some(1));
+        let (contents, new) = (hashed(), key(&hashed(), 1000));
+        let before = (0..1000).filter(|number| key(&contents, *number) < new).count();
+        assert!((1..999).contains(&before), "{before}");
     }
 
     #[test]
@@ -636,22 +604,16 @@ mod tests {
     }
 
     #[test]
-    fn a_value_torn_between_two_generations_is_found() {
+    fn a_value_torn_between_two_generations_and_damage_beyond_the_text_are_found() {
         let contents = contents();
         let first = value(&contents, 7, 0);
         for generation in 1..2000 {
             let mut torn = value(&contents, 7, generation);
             let cut = first.len().min(torn.len());
             torn[HEADER_BYTES..cut].copy_from_slice(&first[HEADER_BYTES..cut]);
-            assert!(
-                cut <= HEADER_BYTES + 8 || !contents.is_value_of(7, &torn),
-                "generation {generation}"
-            );
+            let is_found = cut <= HEADER_BYTES + 8 || !contents.is_value_of(7, &torn);
+            assert!(is_found, "generation {generation}");
         }
-    }
-
-    #[test]
-    fn values_beyond_the_text_are_checked_to_their_end() {
         let contents = Contents::new(&records(KvSize::Fixed { bytes: 3 << 20 }));
         let mut value = value(&contents, 5, 6);
         assert!(contents.is_value_of(5, &value));
@@ -660,23 +622,19 @@ mod tests {
     }
 
     #[test]
-    fn sizes_follow_their_weights() {
-        let sizes = Sizes::new(&KvSize::Weighted {
-            sizes: vec![
-                WeightedSize {
-                    bytes: 100,
-                    weight: 3.0,
-                },
-                WeightedSize {
-                    bytes: 1000,
-                    weight: 1.0,
-                },
-            ],
-        });
+    fn sizes_follow_their_weights_and_reach_both_ends() {
+        let sizes = [(100, 3.0), (1000, 1.0)].map(|(bytes, weight)| WeightedSize { bytes, weight });
+        let sizes = Sizes::new(&KvSize::Weighted { sizes: sizes.to_vec() });
         let large = (0..40_000).filter(|number| sizes.size(*number, 1) == 1000).count();
         assert!((9_700..10_300).contains(&large), "{large} of 40000");
         assert_eq!(sizes.mean(), 325.0);
         assert_eq!(sizes.max(), 1000);
+        let sizes = Sizes::new(&KvSize::Uniform {
+            min_bytes: 16,
+            max_bytes: 19,
+        });
+        let found: std::collections::BTreeSet<usize> = (0..1000).map(|number| sizes.size(number, 1)).collect();
+        assert_eq!(found, [16, 17, 18, 19].into());
     }
 
     /// Quantiles of the distribution that Atikoglu et al. (SIGMETRICS 2012) fit to the values of the pool ETC, by hand:
@@ -698,29 +656,14 @@ mod tests {
         assert!((sizes.mean() / mean - 1.0).abs() < 0.01, "{} and {mean}", sizes.mean());
     }
 
-    #[test]
-    fn uniform_sizes_reach_both_ends() {
-        let sizes = Sizes::new(&KvSize::Uniform {
-            min_bytes: 16,
-            max_bytes: 19,
-        });
-        let found: std::collections::BTreeSet<usize> = (0..1000).map(|number| sizes.size(number, 1)).collect();
-        assert_eq!(found, [16, 17, 18, 19].into());
-    }
-
     /// Distinct stretches of eight bytes approximate what a compressor with a window could not omit.
     #[test]
     fn text_repeats_itself_as_far_as_the_ratio_says() {
         for ratio in [1.0, 0.5, 0.25] {
-            let text = text(1, ratio);
-            let fresh = text
-                .chunks(REPEAT)
-                .flat_map(|stretch| {
-                    let mut seen = std::collections::HashSet::new();
-                    (0..=stretch.len() - 8).map(move |at| seen.insert(stretch[at..at + 8].to_vec()))
-                })
-                .filter(|is_new| *is_new)
-                .count();
+            let (text, mut fresh) = (text(1, ratio), 0);
+            for stretch in text.chunks(REPEAT) {
+                fresh += stretch.windows(8).collect::<std::collections::HashSet<_>>().len();
+            }
             let found = fresh as f64 / text.len() as f64;
             assert!((found - ratio).abs() < 0.06, "asked {ratio}, found {found}");
         }

@@ -5,10 +5,8 @@ use std::sync::atomic::AtomicU32;
 use iosonde_harness::{Budget, Exchange, JobPhases, JobTotals, PhasePlan, Recorder, RunError, Shared};
 use iosonde_load::Rng;
 use iosonde_metrics::clock::Clock;
-use iosonde_protocol::{
-    Arrival, Coverage, Direction, KeyOrder, KvChoice, KvDistribution, KvOperation, KvShare, KvSize, KvStream,
-    Operation, Records,
-};
+use iosonde_protocol::{KeyOrder, KvOperation, KvSize, KvStream, Operation, Records};
+use serde_json::json;
 
 use crate::choice::{Chooser, Inserts};
 use crate::job::{Common, Job, JobPlan, Tally};
@@ -19,6 +17,34 @@ use crate::store::Session;
 pub(crate) const RECORDS: u64 = 100;
 /// Bytes of key and value of each.
 pub(crate) const RECORD_BYTES: u64 = 116;
+
+/// The methods of a session that a test which only reads does not call.
+macro_rules! only_reads {
+    () => {
+        fn put(&mut self, _key: &[u8], _value: &[u8]) -> Result<(), RunError> {
+            unreachable!("nothing is written")
+        }
+
+        fn delete(&mut self, _key: &[u8]) -> Result<(), RunError> {
+            unreachable!("nothing is deleted")
+        }
+
+        fn commit(&mut self, _sync: bool) -> Result<(), RunError> {
+            unreachable!("nothing is written")
+        }
+
+        fn seek(&mut self, _key: Option<&[u8]>, _direction: Direction) -> Result<(), RunError> {
+            unreachable!("nothing is scanned")
+        }
+
+        fn next(&mut self) -> Result<Option<Lent<'_>>, RunError> {
+            unreachable!("nothing is scanned")
+        }
+
+        fn release(&mut self) {}
+    };
+}
+pub(crate) use only_reads;
 
 /// Result of a job.
 pub(crate) struct Driven {
@@ -87,27 +113,11 @@ pub(crate) fn driven(
 
 /// One job, one operation, uniform choice, closed loop, without a limit.
 pub(crate) fn stream(name: &str, operation: KvOperation) -> KvStream {
-    KvStream {
-        name: name.into(),
-        jobs: 1,
-        operations: vec![KvShare { operation, weight: 1.0 }],
-        choice: KvChoice::Random {
-            coverage: Coverage::WithReplacement,
-            distribution: KvDistribution::Uniform,
-        },
-        direction: Direction::Forward,
-        scan_records_min: 1,
-        scan_records_max: 1,
-        batch: 1,
-        sync: false,
-        freshness: false,
-        read_through: None,
-        trace: None,
-        arrival: Arrival::Closed,
-        rate_limit: None,
-        background: false,
-        limit_bytes: None,
-        limit_operations: None,
-        cpus: Vec::new(),
-    }
+    let plain = json!({
+        "name": name, "jobs": 1, "operations": [{"operation": operation, "weight": 1.0}],
+        "choice": {"kind": "random", "coverage": "with_replacement", "distribution": {"kind": "uniform"}},
+        "direction": "forward", "scan_records_min": 1, "scan_records_max": 1, "batch": 1, "sync": false,
+        "arrival": {"kind": "closed"}, "background": false, "limit_bytes": null, "limit_operations": null, "cpus": [],
+    });
+    serde_json::from_value(plain).unwrap()
 }

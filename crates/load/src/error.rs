@@ -301,171 +301,103 @@ mod tests {
         BlockSize { bytes, weight }
     }
 
-    #[test]
-    fn a_stream_that_issues_nothing_is_refused() {
-        assert_eq!(
-            error(|s| s.jobs = 0),
-            "`jobs` is 0, so nothing would issue I/O; set `jobs` to 1 or more"
-        );
-        assert_eq!(
-            error(|s| s.queue_depth = 0),
-            "`queue_depth` is 0, so no I/O could be in flight; set `queue_depth` to 1 or more"
-        );
+    fn hot_cold(hot_span: f64, hot_access: f64) -> Access {
+        random(Distribution::HotCold { hot_span, hot_access })
+    }
+
+    fn two_sizes(stride_bytes: u64) -> impl FnOnce(&mut Stream) {
+        move |stream| {
+            stream.access = Access::Strided { stride_bytes };
+            stream.block_sizes.push(size(8192, 1.0));
+        }
     }
 
     #[test]
-    fn shares_must_be_fractions_that_add_up_to_1_at_most() {
-        assert_eq!(
-            error(|s| s.mix.read_fraction = 70.0),
-            "`read_fraction` is 70, which is not a fraction between 0 and 1; write a share of 70 % as 0.7"
-        );
-        assert!(error(|s| s.mix.trim_fraction = -0.1).starts_with("`trim_fraction` is -0.1"));
-        assert!(error(|s| s.mix.read_fraction = f64::NAN).starts_with("`read_fraction` is NaN"));
-        assert_eq!(
-            error(|s| s.mix = Mix {
-                read_fraction: 0.7,
-                trim_fraction: 0.4
-            }),
-            "`read_fraction` 0.7 and `trim_fraction` 0.4 add up to more than 1; \
-             what remains of 1 is writes: lower one of the two"
-        );
-        // Decimal fractions may add up to a little more than 1.
-        let rounded_up = Mix {
-            read_fraction: 0.6,
-            trim_fraction: 0.4 + 1e-12,
-        };
-        assert_eq!(error(|s| s.mix = rounded_up), "valid");
-    }
-
-    #[test]
-    fn block_sizes_must_be_in_range_and_weighted() {
-        assert_eq!(
-            error(|s| s.block_sizes.clear()),
-            "`block_sizes` is empty; give at least one block size"
-        );
-        assert_eq!(
-            error(|s| s.block_sizes[0].bytes = 511),
-            "block size 511 B is outside 512 B to 64 MiB; choose a block size from 512 B to 64 MiB"
-        );
-        assert!(error(|s| s.block_sizes.push(size((64 << 20) + 1, 1.0))).starts_with("block size 67108865 B"));
-        assert_eq!(
-            error(|s| s.block_sizes = vec![size(512, 0.1), size(64 << 20, 9.0)]),
-            "valid"
-        );
+    fn what_means_nothing_is_refused() {
+        type Change = fn(&mut Stream);
+        let cases: [(Change, &str); 21] = [
+            (|s| s.jobs = 0, "`jobs` is 0"),
+            (|s| s.queue_depth = 0, "`queue_depth` is 0"),
+            (|s| s.mix.read_fraction = 70.0, "`read_fraction` is 70"),
+            (|s| s.mix.trim_fraction = -0.1, "`trim_fraction` is -0.1"),
+            (|s| s.mix.read_fraction = f64::NAN, "`read_fraction` is NaN"),
+            (
+                |s| (s.mix.read_fraction, s.mix.trim_fraction) = (0.7, 0.4),
+                "`read_fraction` 0.7 and `trim_fraction` 0.4 add up to more than 1",
+            ),
+            (|s| s.block_sizes.clear(), "`block_sizes` is empty"),
+            (|s| s.block_sizes[0].bytes = 511, "block size 511 B"),
+            (
+                |s| s.block_sizes.push(size((64 << 20) + 1, 1.0)),
+                "block size 67108865 B",
+            ),
+            (
+                |s| s.access = Access::Strided { stride_bytes: 2048 },
+                "`stride_bytes` 2048 is smaller",
+            ),
+            (
+                |s| s.access = Access::Strided { stride_bytes: 10_000 },
+                "`stride_bytes` 10000 is not a multiple",
+            ),
+            (
+                |s| two_sizes(4096)(s),
+                "`stride_bytes` 4096 is smaller than the block size of 8192 B",
+            ),
+            (
+                |s| s.access = random(Distribution::Zipfian { theta: 0.0 }),
+                "`theta` is 0",
+            ),
+            (|s| s.access = hot_cold(1.0, 0.9), "`hot_span` is 1"),
+            (|s| s.access = hot_cold(f64::NAN, 0.9), "`hot_span` is NaN"),
+            (|s| s.access = hot_cold(0.1, 90.0), "`hot_access` is 90"),
+            (|s| s.access = aging(0.0), "`over_provisioning` is 0"),
+            (|s| s.access = aging(f64::NAN), "`over_provisioning` is NaN"),
+            (|s| s.access = aging(11.0), "`over_provisioning` is 11"),
+            (|s| s.access = skewed_each_once(), "a visit that takes each block once"),
+            (|s| s.arrival = Arrival::Poisson { rate: 2e7 }, "`rate` is 20000000"),
+        ];
+        for (change, message) in cases {
+            let found = error(change);
+            assert!(found.starts_with(message), "{found}");
+        }
+        for number in [-1.0, f64::NAN, f64::INFINITY] {
+            assert!(error(|s| s.block_sizes[0].weight = number).contains("not a finite number above 0"));
+            let zipfian = Distribution::Zipfian { theta: number };
+            assert!(error(|s| s.access = random(zipfian)).starts_with("`theta` is"));
+            assert!(error(|s| s.arrival = Arrival::Constant { rate: number }).starts_with("`rate` is"));
+        }
+        assert!(error(|s| s.arrival = Arrival::Constant { rate: 0.0 }).starts_with("`rate` is"));
         assert_eq!(
             error(|s| s.block_sizes[0].weight = 0.0),
             "block size 4096 B has weight 0, which is not a finite number above 0; \
              give each block size a weight above 0, or leave the size out"
         );
-        for weight in [-1.0, f64::NAN, f64::INFINITY] {
-            assert!(error(|s| s.block_sizes[0].weight = weight).contains("not a finite number above 0"));
-        }
     }
 
     #[test]
-    fn a_stride_must_be_a_multiple_of_the_block() {
-        let strided = |stride_bytes| Access::Strided { stride_bytes };
-        assert_eq!(error(|s| s.access = strided(4096)), "valid");
-        assert_eq!(
-            error(|s| s.access = strided(2048)),
-            "`stride_bytes` 2048 is smaller than the block size of 4096 B; \
-             make the stride at least one block, or use sequential access"
-        );
-        assert_eq!(
-            error(|s| s.access = strided(10_000)),
-            "`stride_bytes` 10000 is not a multiple of the block size of 4096 B; \
-             make the stride a multiple of the smallest block size"
-        );
-        let mixed = |s: &mut Stream| s.block_sizes.push(size(8192, 1.0));
-        assert!(error(|s| (s.access = strided(4096), mixed(s)).0).contains("smaller than the block size of 8192 B"));
-        assert_eq!(error(|s| (s.access = strided(12_288), mixed(s)).0), "valid");
+    fn limits_themselves_are_valid() {
+        let changes: [fn(&mut Stream); 8] = [
+            // Decimal fractions may add up to a little more than 1.
+            |s| (s.mix.read_fraction, s.mix.trim_fraction) = (0.6, 0.4 + 1e-12),
+            |s| s.block_sizes = vec![size(512, 0.1), size(64 << 20, 9.0)],
+            |s| s.access = Access::Strided { stride_bytes: 4096 },
+            |s| two_sizes(12_288)(s),
+            |s| s.access = hot_cold(0.1, 1.0),
+            |s| s.access = aging(0.07),
+            |s| s.access = each_once(),
+            |s| s.arrival = Arrival::Constant { rate: 1e7 },
+        ];
+        assert!(changes.into_iter().all(|change| error(change) == "valid"));
     }
 
-    #[test]
-    fn a_distribution_must_mean_something() {
-        assert_eq!(
-            error(|s| s.access = random(Distribution::Zipfian { theta: 0.0 })),
-            "`theta` is 0, which is not a finite number above 0; \
-             use a skew above 0, such as YCSB's 0.99, or the uniform distribution"
-        );
-        for theta in [-1.0, f64::NAN, f64::INFINITY] {
-            assert!(error(|s| s.access = random(Distribution::Zipfian { theta })).starts_with("`theta` is"));
-        }
-        let hot_cold = |hot_span, hot_access| random(Distribution::HotCold { hot_span, hot_access });
-        assert_eq!(
-            error(|s| s.access = hot_cold(1.0, 0.9)),
-            "`hot_span` is 1, which leaves no hot or no cold part: it must lie between 0 and 1; \
-             write a hot tenth of the span as 0.1"
-        );
-        assert!(error(|s| s.access = hot_cold(f64::NAN, 0.9)).starts_with("`hot_span` is NaN"));
-        assert!(error(|s| s.access = hot_cold(0.1, 90.0)).starts_with("`hot_access` is 90, which is not a fraction"));
-        assert_eq!(error(|s| s.access = hot_cold(0.1, 1.0)), "valid");
+    fn aging(over_provisioning: f64) -> Access {
+        Access::Aging { over_provisioning }
     }
 
-    #[test]
-    fn a_drive_is_aged_by_the_spare_room_that_it_has() {
-        assert_eq!(
-            error(|s| s.access = Access::Aging {
-                over_provisioning: 0.07
-            }),
-            "valid"
-        );
-        for over_provisioning in [0.0, -0.1, f64::NAN, 11.0] {
-            let message = error(|s| s.access = Access::Aging { over_provisioning });
-            assert!(message.starts_with("`over_provisioning` is"), "{message}");
-        }
-    }
-
-    #[test]
-    fn each_block_once_goes_with_no_preference() {
-        assert_eq!(error(|s| s.access = each_once()), "valid");
-        let skewed = Access::Random {
+    fn skewed_each_once() -> Access {
+        Access::Random {
             coverage: Coverage::EachOnce,
             distribution: Distribution::Zipfian { theta: 0.99 },
-        };
-        assert_eq!(
-            error(|s| s.access = skewed),
-            "a visit that takes each block once cannot prefer some by a `zipfian` or `hot_cold` distribution; \
-             use coverage `with_replacement`, or the uniform distribution"
-        );
-    }
-
-    #[test]
-    fn a_rate_must_be_one_that_can_be_kept() {
-        assert_eq!(
-            error(|s| s.arrival = Arrival::Poisson { rate: 2e7 }),
-            "`rate` is 20000000 I/Os per second, which is not above 0 and at most 10,000,000; \
-             choose a rate in that range, or a closed loop for as fast as it goes"
-        );
-        for rate in [0.0, -1.0, f64::NAN, f64::INFINITY] {
-            assert!(error(|s| s.arrival = Arrival::Constant { rate }).starts_with("`rate` is"));
         }
-        assert_eq!(error(|s| s.arrival = Arrival::Constant { rate: 1e7 }), "valid");
-    }
-
-    #[test]
-    fn a_region_that_does_not_fit_says_so() {
-        let beyond = LoadError::SpanBeyondTarget {
-            offset_bytes: 4096,
-            span_bytes: 8192,
-            target_bytes: 8192,
-        };
-        assert_eq!(
-            beyond.to_string(),
-            "the span of 8192 B from byte 4096 ends beyond the target of 8192 B"
-        );
-        assert_eq!(beyond.hint(), "make the target larger, or the span smaller");
-        let small = LoadError::RegionTooSmall {
-            region_bytes: 2048,
-            block_bytes: 4096,
-        };
-        assert_eq!(
-            small.to_string(),
-            "the region of each job is 2048 B, less than one block of 4096 B"
-        );
-        assert_eq!(
-            small.hint(),
-            "make the span larger, the block size smaller, or the jobs fewer"
-        );
     }
 }

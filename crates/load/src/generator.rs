@@ -102,7 +102,7 @@ fn first_unit(stream: &Stream, job: u32, units: u64) -> u64 {
 mod tests {
     use super::*;
     use crate::testing::{assert_frequencies, each_once, random, stream};
-    use iosonde_protocol::{Access, BlockSize, Distribution, Mix, Span};
+    use iosonde_protocol::{Access, BlockSize, Distribution};
     use proptest::prelude::*;
 
     const KIB: u64 = 1024;
@@ -120,6 +120,18 @@ mod tests {
         (0..count).map(|_| generator.next().offset_bytes / (4 * KIB)).collect()
     }
 
+    /// Number of times that each of the first `N` blocks comes up among so many I/Os.
+    fn counts<const N: usize>(stream: &Stream, job: u32, draws: usize) -> [u64; N] {
+        let mut counts = [0; N];
+        let visited = blocks(&mut generator(stream, job, N as u64 * 4 * KIB), draws);
+        visited.iter().for_each(|&block| counts[block as usize] += 1);
+        counts
+    }
+
+    fn hot_cold(hot_span: f64, hot_access: f64) -> Access {
+        random(Distribution::HotCold { hot_span, hot_access })
+    }
+
     fn sorted(mut blocks: Vec<u64>) -> Vec<u64> {
         blocks.sort_unstable();
         blocks
@@ -135,8 +147,7 @@ mod tests {
             (0.01..3.0).prop_map(|over_provisioning| Access::Aging { over_provisioning }),
             Just(random(Distribution::Uniform)),
             (0.1..2.0).prop_map(|theta| random(Distribution::Zipfian { theta })),
-            (0.01..0.99, 0.0..=1.0)
-                .prop_map(|(hot_span, hot_access)| random(Distribution::HotCold { hot_span, hot_access })),
+            (0.01..0.99, 0.0..=1.0).prop_map(|(span, access)| hot_cold(span, access)),
         ]
     }
 
@@ -156,7 +167,7 @@ mod tests {
             let region = Region { offset_bytes: 512, bytes: region_bytes };
             for job in 0..jobs {
                 let mut generator = Generator::new(&stream, job, region, seed, 3).expect("the stream is valid");
-                for _ in 0..300 {
+                for _ in 0..100 {
                     let io = generator.next();
                     let begin = io.offset_bytes - region.offset_bytes;
                     prop_assert_eq!(begin % (4 * KIB), 0);
@@ -188,34 +199,19 @@ mod tests {
     }
 
     #[test]
-    fn a_sequential_visit_begins_at_the_jobs_share_and_wraps() {
-        let stream = Stream {
-            jobs: 4,
-            ..visiting(Access::Sequential)
-        };
+    fn a_sequential_visit_begins_at_the_jobs_share_wraps_and_leaves_no_gap() {
+        let mut stream = visiting(Access::Sequential);
+        stream.jobs = 4;
         assert_eq!(blocks(&mut generator(&stream, 0, 40 * KIB), 5), [0, 1, 2, 3, 4]);
         assert_eq!(blocks(&mut generator(&stream, 3, 40 * KIB), 5), [7, 8, 9, 0, 1]);
-        let span = Span {
-            sharing: Sharing::Split,
-            ..stream.span
-        };
+        let mut span = stream.span;
+        span.sharing = Sharing::Split;
         let split = Stream { span, ..stream };
         assert_eq!(blocks(&mut generator(&split, 3, 40 * KIB), 3), [0, 1, 2]);
-    }
-
-    #[test]
-    fn a_sequential_visit_of_mixed_sizes_leaves_no_gap() {
-        let block_sizes = [4 * KIB, 8 * KIB, 16 * KIB]
-            .map(|bytes| BlockSize { bytes, weight: 1.0 })
-            .to_vec();
-        let mut generator = generator(
-            &Stream {
-                block_sizes,
-                ..visiting(Access::Sequential)
-            },
-            0,
-            1 << 20,
-        );
+        let sizes = [4 * KIB, 8 * KIB, 16 * KIB].map(|bytes| BlockSize { bytes, weight: 1.0 });
+        let mut stream = visiting(Access::Sequential);
+        stream.block_sizes = sizes.to_vec();
+        let mut generator = generator(&stream, 0, 1 << 20);
         let mut end = 0;
         for _ in 0..1000 {
             let io = generator.next();
@@ -226,34 +222,15 @@ mod tests {
     }
 
     #[test]
-    fn a_strided_visit_begins_one_block_further_each_pass() {
+    fn a_strided_visit_begins_one_block_further_each_pass_also_with_a_stride_beyond_the_region() {
         let mut stream = visiting(Access::Strided { stride_bytes: 16 * KIB });
         let passes = [0, 4, 8, 1, 5, 9, 2, 6, 3, 7];
         assert_eq!(blocks(&mut generator(&stream, 0, 40 * KIB), 10), passes);
         stream.jobs = 2;
-        assert_eq!(
-            blocks(&mut generator(&stream, 1, 40 * KIB), 10),
-            [4, 8, 1, 5, 9, 2, 6, 3, 7, 0]
-        );
-    }
-
-    #[test]
-    fn a_stride_beyond_the_region_still_reaches_every_block() {
-        let stream = visiting(Access::Strided { stride_bytes: 1 << 30 });
-        assert_eq!(blocks(&mut generator(&stream, 0, 12 * KIB), 4), [0, 1, 2, 0]);
-    }
-
-    #[test]
-    fn each_pass_of_each_once_and_each_job_has_another_order() {
-        let stream = Stream {
-            jobs: 2,
-            ..visiting(each_once())
-        };
-        let (mut one, mut other) = (generator(&stream, 0, 1 << 20), generator(&stream, 1, 1 << 20));
-        let (first, second) = (blocks(&mut one, 256), blocks(&mut one, 256));
-        assert_ne!(first, second);
-        assert_ne!(first, blocks(&mut other, 256));
-        assert!(!first.is_sorted());
+        let of_second = [4, 8, 1, 5, 9, 2, 6, 3, 7, 0];
+        assert_eq!(blocks(&mut generator(&stream, 1, 40 * KIB), 10), of_second);
+        let far = visiting(Access::Strided { stride_bytes: 1 << 30 });
+        assert_eq!(blocks(&mut generator(&far, 0, 12 * KIB), 4), [0, 1, 2, 0]);
     }
 
     /// Valid data from `x` before the end of the pass is what first-in-first-out collection leaves: the share `a` of
@@ -277,98 +254,44 @@ mod tests {
             oldest = (-(1.0 - oldest) * (1.0 + over_provisioning)).exp();
         }
         for part in 0..10 {
-            let age = 1.0 - (part as f64 + 0.5) / 10.0;
+            let (found, age) = (valid(part), 1.0 - (part as f64 + 0.5) / 10.0);
             let expected = oldest.powf(age);
-            assert!(
-                (valid(part) - expected).abs() < 0.015,
-                "{} of part {part}, not {expected}",
-                valid(part)
-            );
+            assert!((found - expected).abs() < 0.015, "{found} {part} {expected}");
         }
-        assert!(
-            sorted(blocks(&mut generator, 128_000)).len() == 128_000,
-            "another pass follows"
-        );
+        assert_eq!(blocks(&mut generator, 128_000).len(), 128_000, "another pass follows");
     }
 
     #[test]
-    fn a_uniform_visit_takes_all_blocks_alike() {
-        let mut counts = [0; 100];
-        let visited = blocks(&mut generator(&stream(), 0, 400 * KIB), 50_000);
-        visited.iter().for_each(|&block| counts[block as usize] += 1);
-        assert_frequencies(&counts, &[0.01; 100]);
-    }
-
-    #[test]
-    fn hot_blocks_take_their_share() {
-        let stream = visiting(random(Distribution::HotCold {
-            hot_span: 0.2,
-            hot_access: 0.9,
-        }));
-        let mut counts = [0; 10];
-        let visited = blocks(&mut generator(&stream, 0, 40 * KIB), 50_000);
-        visited.iter().for_each(|&block| counts[block as usize] += 1);
-        assert_frequencies(
-            &counts,
-            &[
-                0.45, 0.45, 0.0125, 0.0125, 0.0125, 0.0125, 0.0125, 0.0125, 0.0125, 0.0125,
-            ],
-        );
-    }
-
-    #[test]
-    fn a_hot_part_of_a_single_block_is_all_there_is() {
-        let stream = visiting(random(Distribution::HotCold {
-            hot_span: 0.2,
-            hot_access: 0.5,
-        }));
-        assert_eq!(blocks(&mut generator(&stream, 0, 4 * KIB), 10), [0; 10]);
+    fn uniform_blocks_come_up_alike_and_hot_ones_take_their_share() {
+        assert_frequencies(&counts::<100>(&stream(), 0, 50_000), &[0.01; 100]);
+        let mut expected = [0.0125; 10];
+        expected[..2].fill(0.45);
+        assert_frequencies(&counts::<10>(&visiting(hot_cold(0.2, 0.9)), 0, 50_000), &expected);
+        // A hot part of a single block is all there is.
+        assert_eq!(counts::<1>(&visiting(hot_cold(0.2, 0.5)), 0, 10), [10]);
     }
 
     #[test]
     fn zipfian_ranks_are_scattered_and_all_jobs_agree_where() {
-        let stream = Stream {
-            jobs: 2,
-            ..visiting(random(Distribution::Zipfian { theta: 0.99 }))
-        };
+        let mut stream = visiting(random(Distribution::Zipfian { theta: 0.99 }));
+        stream.jobs = 2;
         let ranked = |job: u32| {
-            let mut counts = vec![(0_u64, 0_u64); 256];
-            counts.iter_mut().zip(0..).for_each(|(count, block)| count.1 = block);
-            let visited = blocks(&mut generator(&stream, job, 1 << 20), 200_000);
-            visited.iter().for_each(|&block| counts[block as usize].0 += 1);
+            let mut counts: Vec<(u64, u64)> = counts::<256>(&stream, job, 200_000).into_iter().zip(0..).collect();
             counts.sort_unstable_by(|a, b| b.cmp(a));
             counts
         };
         let (one, other) = (ranked(0), ranked(1));
-        let popular = |counts: &[(u64, u64)]| counts[..4].iter().map(|&(_, block)| block).collect::<Vec<_>>();
-        assert_eq!(popular(&one), popular(&other));
-        assert!(
-            popular(&one).windows(2).all(|pair| pair[0].abs_diff(pair[1]) > 1),
-            "{:?}",
-            popular(&one)
-        );
+        let popular = |counts: &[(u64, u64)]| [0, 1, 2, 3].map(|rank| counts[rank].1);
+        let found = popular(&one);
+        assert_eq!(found, popular(&other));
+        assert!(found.windows(2).all(|pair| pair[0].abs_diff(pair[1]) > 1), "{found:?}");
         let total: f64 = (1..=256).map(|rank| f64::from(rank).powf(-0.99)).sum();
         let share = one[0].0 as f64 / 200_000.0;
         assert!((share * total - 1.0).abs() < 0.03, "the first of the ranks has {share}");
     }
 
     #[test]
-    fn operations_come_in_their_shares() {
-        let stream = Stream {
-            mix: Mix {
-                read_fraction: 0.7,
-                trim_fraction: 0.1,
-            },
-            ..stream()
-        };
-        let mut generator = generator(&stream, 0, 1 << 20);
-        let mut counts = [0; 3];
-        (0..20_000).for_each(|_| counts[generator.next().operation as usize] += 1);
-        assert_frequencies(&counts, &[0.7, 0.2, 0.1]);
-    }
-
-    #[test]
-    fn the_same_seed_gives_the_same_ios_and_any_other_number_others() {
+    fn the_same_seed_gives_the_same_ios_and_any_other_number_or_pass_others() {
         let stream = Stream { jobs: 2, ..stream() };
         let region = Region {
             offset_bytes: 0,
@@ -382,6 +305,13 @@ mod tests {
         assert_ne!(offsets(1, 0, 0), offsets(2, 0, 0));
         assert_ne!(offsets(1, 0, 0), offsets(1, 1, 0));
         assert_ne!(offsets(1, 0, 0), offsets(1, 0, 1));
+        let mut stream = visiting(each_once());
+        stream.jobs = 2;
+        let (mut one, mut other) = (generator(&stream, 0, 1 << 20), generator(&stream, 1, 1 << 20));
+        let (first, second) = (blocks(&mut one, 256), blocks(&mut one, 256));
+        assert_ne!(first, second);
+        assert_ne!(first, blocks(&mut other, 256));
+        assert!(!first.is_sorted());
     }
 
     #[test]
@@ -390,25 +320,15 @@ mod tests {
             offset_bytes: 0,
             bytes: 4 * KIB,
         };
-        let none = Stream {
-            block_sizes: Vec::new(),
-            ..stream()
-        };
-        assert_eq!(
-            Generator::new(&none, 0, region, 1, 0).err(),
-            Some(LoadError::NoBlockSize)
-        );
-        let large = Stream {
-            block_sizes: vec![BlockSize {
-                bytes: 8 * KIB,
-                weight: 1.0,
-            }],
-            ..stream()
-        };
+        let mut stream = stream();
+        stream.block_sizes[0].bytes = 8 * KIB;
         let expected = LoadError::RegionTooSmall {
             region_bytes: 4 * KIB,
             block_bytes: 8 * KIB,
         };
-        assert_eq!(Generator::new(&large, 0, region, 1, 0).err(), Some(expected));
+        assert_eq!(Generator::new(&stream, 0, region, 1, 0).err(), Some(expected));
+        stream.block_sizes.clear();
+        let refused = Generator::new(&stream, 0, region, 1, 0).err();
+        assert_eq!(refused, Some(LoadError::NoBlockSize));
     }
 }

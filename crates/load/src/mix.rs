@@ -120,11 +120,15 @@ mod tests {
     use super::*;
     use crate::testing::assert_frequencies;
 
-    fn operation_counts(read_fraction: f64, trim_fraction: f64) -> [u64; 3] {
-        let operations = Operations::new(&Mix {
+    fn operations(read_fraction: f64, trim_fraction: f64) -> Operations {
+        Operations::new(&Mix {
             read_fraction,
             trim_fraction,
-        });
+        })
+    }
+
+    fn operation_counts(read_fraction: f64, trim_fraction: f64) -> [u64; 3] {
+        let operations = operations(read_fraction, trim_fraction);
         let mut rng = Rng::new(1, &[]);
         let mut counts = [0; 3];
         for _ in 0..20_000 {
@@ -139,65 +143,35 @@ mod tests {
     }
 
     #[test]
-    fn operations_come_in_their_shares() {
+    fn operations_come_in_their_shares_and_without_a_choice_no_number_is_drawn() {
         assert_frequencies(&operation_counts(0.7, 0.1), &[0.7, 0.1, 0.2]);
         let [reads, trims, writes] = operation_counts(0.01, 0.0);
         assert_eq!(trims, 0);
         assert_frequencies(&[reads, writes], &[0.01, 0.99]);
-    }
-
-    #[test]
-    fn an_operation_without_a_share_never_comes() {
         assert_eq!(operation_counts(1.0, 0.0), [20_000, 0, 0]);
         assert_eq!(operation_counts(0.0, 1.0), [0, 20_000, 0]);
         assert_eq!(operation_counts(0.0, 0.0), [0, 0, 20_000]);
         assert_eq!(operation_counts(0.5, 0.0)[1], 0);
         // The remainder by which rounding misses 1 is not a write, however many I/Os are drawn.
-        let operations = Operations::new(&Mix {
-            read_fraction: 0.6,
-            trim_fraction: 0.4 - 1e-15,
-        });
-        assert_eq!(operations.trim_below, CERTAIN);
+        assert_eq!(operations(0.6, 0.4 - 1e-15).trim_below, CERTAIN);
+        let (mut rng, bytes, weight) = (Rng::new(1, &[]), 4096, 2.0);
+        operations(0.0, 0.0).next(&mut rng);
+        Sizes::new(&[BlockSize { bytes, weight }], 4096, 4096).next(&mut rng);
+        assert_eq!(rng.next_u64(), Rng::new(1, &[]).next_u64());
     }
 
     #[test]
-    fn sizes_come_by_their_weights() {
+    fn sizes_come_by_their_weights_and_know_where_they_may_start() {
         let sizes = [(4096, 6.0), (8192, 3.0), (512, 1.0)];
         let block_sizes = sizes.map(|(bytes, weight)| BlockSize { bytes, weight });
         let (sizes, mut rng) = (Sizes::new(&block_sizes, 512, 1 << 20), Rng::new(1, &[]));
         let mut counts = [0; 3];
         for _ in 0..20_000 {
             let bytes = u64::from(sizes.next(&mut rng).bytes);
-            counts[block_sizes
-                .iter()
-                .position(|size| size.bytes == bytes)
-                .expect("one of them")] += 1;
+            let place = block_sizes.iter().position(|size| size.bytes == bytes);
+            counts[place.expect("one of them")] += 1;
         }
         assert_frequencies(&counts, &[0.6, 0.3, 0.1]);
-    }
-
-    #[test]
-    fn where_nothing_is_to_choose_no_random_number_is_drawn() {
-        let mut rng = Rng::new(1, &[]);
-        Operations::new(&Mix {
-            read_fraction: 0.0,
-            trim_fraction: 0.0,
-        })
-        .next(&mut rng);
-        Sizes::new(
-            &[BlockSize {
-                bytes: 4096,
-                weight: 2.0,
-            }],
-            4096,
-            4096,
-        )
-        .next(&mut rng);
-        assert_eq!(rng.next_u64(), Rng::new(1, &[]).next_u64());
-    }
-
-    #[test]
-    fn a_size_knows_where_it_may_start() {
         let sizes = [4096, 10_000].map(|bytes| BlockSize { bytes, weight: 1.0 });
         let sizes = Sizes::new(&sizes, 4096, 20_000);
         let [(_, small), (_, large)] = *sizes.choices else {

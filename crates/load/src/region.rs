@@ -75,30 +75,20 @@ mod tests {
         }
     }
 
+    fn region((offset_bytes, bytes): (u64, u64)) -> Region {
+        Region { offset_bytes, bytes }
+    }
+
     #[test]
-    fn a_shared_span_is_everybodys_region() {
+    fn a_shared_span_is_everybodys_region_and_a_split_one_has_equal_parts() {
         let regions = regions(&spanning(4096, 40_960, Sharing::Shared, 3), 1 << 20).expect("it fits");
-        assert_eq!(
-            regions,
-            [Region {
-                offset_bytes: 4096,
-                bytes: 40_960
-            }; 3]
-        );
+        assert_eq!(regions, [(4096, 40_960); 3].map(region));
+        let regions = super::regions(&spanning(4096, 41_000, Sharing::Split, 3), 1 << 20).expect("it fits");
+        assert_eq!(regions, [4096, 16_384, 28_672].map(|offset| region((offset, 12_288))));
     }
 
     #[test]
-    fn a_split_span_gives_equal_parts_of_whole_blocks() {
-        let regions = regions(&spanning(4096, 41_000, Sharing::Split, 3), 1 << 20).expect("it fits");
-        let part = |offset_bytes| Region {
-            offset_bytes,
-            bytes: 12_288,
-        };
-        assert_eq!(regions, [part(4096), part(16_384), part(28_672)]);
-    }
-
-    #[test]
-    fn a_span_beyond_the_target_is_refused() {
+    fn a_span_beyond_the_target_or_with_parts_too_small_is_refused() {
         for (offset_bytes, bytes) in [(4096, 1 << 20), (0, (1 << 20) + 1), (u64::MAX, 4096)] {
             let error = regions(&spanning(offset_bytes, bytes, Sharing::Shared, 1), 1 << 20);
             let expected = LoadError::SpanBeyondTarget {
@@ -108,10 +98,6 @@ mod tests {
             };
             assert_eq!(error, Err(expected));
         }
-    }
-
-    #[test]
-    fn a_part_must_hold_the_largest_block() {
         let mut stream = spanning(0, 32_768, Sharing::Split, 4);
         assert!(regions(&stream, 32_768).is_ok());
         stream.block_sizes.push(BlockSize {
@@ -125,20 +111,12 @@ mod tests {
         assert_eq!(regions(&stream, 32_768), Err(expected));
         stream.span.sharing = Sharing::Shared;
         assert!(regions(&stream, 32_768).is_ok());
-    }
-
-    #[test]
-    fn settings_that_have_no_parts_are_errors_and_not_panics() {
-        assert_eq!(
-            regions(&spanning(0, 4096, Sharing::Split, 0), 4096),
-            Err(LoadError::NoJobs)
-        );
+        let no_jobs = regions(&spanning(0, 4096, Sharing::Split, 0), 4096);
+        assert_eq!(no_jobs, Err(LoadError::NoJobs));
         let mut stream = spanning(0, 4096, Sharing::Split, 1);
         stream.block_sizes[0].bytes = 0;
-        assert!(
-            regions(&stream, 4096).is_ok(),
-            "the size itself is the generator's to refuse"
-        );
+        // The size itself is the generator's to refuse.
+        assert!(regions(&stream, 4096).is_ok());
         stream.block_sizes.clear();
         assert_eq!(regions(&stream, 4096), Err(LoadError::NoBlockSize));
     }

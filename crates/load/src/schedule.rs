@@ -88,27 +88,27 @@ mod tests {
     use super::*;
     use iosonde_protocol::Arrival;
 
+    /// An arrival each 100 ns, from 1000 ns on.
+    fn each_100_ns() -> Schedule {
+        let arrival = Arrival::Constant { rate: 1e9 / 100.0 };
+        let arrivals = Arrivals::new(&arrival, 1, 0, 0, 1, 0).expect("the loop is open");
+        Schedule::new(arrivals, 1000)
+    }
+
     #[test]
-    fn what_is_due_and_not_taken_is_the_backlog() {
-        let arrivals =
-            Arrivals::new(&Arrival::Constant { rate: 1e9 / 100.0 }, 1, 0, 0, 1, 0).expect("the loop is open");
-        let mut schedule = Schedule::new(arrivals, 1000);
+    fn what_is_due_and_not_taken_is_the_backlog_and_an_arrival_at_the_end_is_not_due() {
+        let mut schedule = each_100_ns();
         assert_eq!(schedule.next_ns(), 1000);
         assert_eq!(schedule.backlog(999), 0);
         assert_eq!(schedule.backlog(1250), 3);
         assert_eq!([schedule.take(), schedule.take()], [1000, 1100]);
         assert_eq!(schedule.backlog(1250), 1);
         assert_eq!(schedule.next_ns(), 1200);
-    }
-
-    #[test]
-    fn an_arrival_exactly_at_the_end_is_not_due() {
         let due = |end_ns| {
-            let arrivals =
-                Arrivals::new(&Arrival::Constant { rate: 1e9 / 100.0 }, 1, 0, 0, 1, 0).expect("the loop is open");
-            let mut schedule = Schedule::new(arrivals, 1000);
+            let mut schedule = each_100_ns();
             schedule.take();
-            let result = schedule.into_result(end_ns, 0);
+            let result = schedule.into_result(end_ns, 7);
+            assert_eq!(result.spun_ns, 7);
             (result.due, result.started)
         };
         assert_eq!([due(1199), due(1200), due(1201)], [(2, 1), (2, 1), (3, 1)]);

@@ -63,10 +63,8 @@ pub(crate) fn assert_frequencies(counts: &[u64], probabilities: &[f64]) {
     };
     let statistic: f64 = counts.iter().zip(probabilities).map(term).sum();
     let freedom = (counts.len() - 1) as f64;
-    assert!(
-        statistic < freedom + 4.0 * (2.0 * freedom).sqrt(),
-        "chi-square {statistic} at {freedom} degrees of freedom"
-    );
+    let limit = freedom + 4.0 * (2.0 * freedom).sqrt();
+    assert!(statistic < limit, "{statistic} {freedom}");
 }
 
 /// The Kolmogorov-Smirnov test: panics if samples this far from the distribution would come up by chance less than once
@@ -76,10 +74,9 @@ pub(crate) fn assert_distributed(mut samples: Vec<f64>, cumulative: impl Fn(f64)
     samples.sort_by(f64::total_cmp);
     let count = samples.len() as f64;
     let distance = |(index, &sample): (usize, &f64)| {
+        let (below, above) = (index as f64 / count, (index + 1) as f64 / count);
         let probability = cumulative(sample);
-        (probability - index as f64 / count)
-            .abs()
-            .max(((index + 1) as f64 / count - probability).abs())
+        (probability - below).abs().max((above - probability).abs())
     };
     let largest = samples.iter().enumerate().map(distance).fold(0.0, f64::max);
     assert!(largest * count.sqrt() < 1.95, "distance {largest} with {count} samples");

@@ -290,39 +290,30 @@ mod tests {
 
     use super::*;
 
-    /// The clock and a kernel clock at one instant: the tightest of many brackets.
-    fn reading(clock: &Clock, kernel: ClockId) -> (u64, u64) {
-        let bracket = |_| {
+    /// By how much the clock runs faster than a kernel clock, as a fraction, at most: readings of the kernel's clock lie
+    /// between two of the clock, however long a thread waits for its CPU.
+    fn assert_keeps_the_rate(clock: &Clock, kernel: ClockId) {
+        let reading = || {
             let before_ns = clock.now();
             let kernel_ns = kernel_ns(kernel);
-            let after_ns = clock.now();
-            (after_ns - before_ns, before_ns.midpoint(after_ns), kernel_ns)
+            (before_ns, kernel_ns, clock.now())
         };
-        let (_, clock_ns, kernel_ns) = (0..100).map(bracket).min().expect("there is a bracket");
-        (clock_ns, kernel_ns)
-    }
-
-    /// By how much the clock runs faster than a kernel clock, as a fraction.
-    fn rate_error(clock: &Clock, kernel: ClockId) -> f64 {
-        let (clock_begin_ns, kernel_begin_ns) = reading(clock, kernel);
+        let (begin_ns, kernel_begin_ns, later_ns) = reading();
         std::thread::sleep(Duration::from_millis(200));
-        let (clock_end_ns, kernel_end_ns) = reading(clock, kernel);
-        (clock_end_ns - clock_begin_ns) as f64 / (kernel_end_ns - kernel_begin_ns) as f64 - 1.0
+        let (earlier_ns, kernel_end_ns, end_ns) = reading();
+        let kernel_ns = (kernel_end_ns - kernel_begin_ns) as f64;
+        let (least, most) = ((earlier_ns - later_ns) as f64, (end_ns - begin_ns) as f64);
+        let range = least / kernel_ns - 1.0..most / kernel_ns - 1.0;
+        assert!(range.start < 100e-6 && range.end > -100e-6, "off by {range:?}");
     }
 
     #[test]
-    fn the_best_clock_keeps_the_kernels_rate() {
+    fn both_clocks_keep_the_kernels_rate_also_for_decades() {
         // `CLOCK_MONOTONIC` may be slewed while the test runs; what the clock promises is the raw rate.
-        let error = rate_error(&Clock::start(), ClockId::CLOCK_MONOTONIC_RAW);
-        assert!(error.abs() < 100e-6, "off by {:.1} ppm", error * 1e6);
-    }
-
-    #[test]
-    fn the_fallback_keeps_the_kernels_rate() {
-        let clock = Clock::monotonic();
-        assert_eq!(clock.name(), "monotonic");
-        let error = rate_error(&clock, ClockId::CLOCK_MONOTONIC);
-        assert!(error.abs() < 100e-6, "off by {:.1} ppm", error * 1e6);
+        assert_keeps_the_rate(&Clock::start(), ClockId::CLOCK_MONOTONIC_RAW);
+        let fallback = Clock::monotonic();
+        assert_eq!(fallback.name(), "monotonic");
+        assert_keeps_the_rate(&fallback, ClockId::CLOCK_MONOTONIC);
     }
 
     #[test]
@@ -332,14 +323,10 @@ mod tests {
             std::thread::scope(|scope| {
                 for _ in 0..2 {
                     scope.spawn(|| {
-                        for _ in 0..200_000 {
+                        for _ in 0..100_000 {
                             let seen_ns = latest_ns.load(Ordering::Acquire);
                             let now_ns = clock.now();
-                            assert!(
-                                now_ns >= seen_ns,
-                                "{} went back from {seen_ns} to {now_ns}",
-                                clock.name()
-                            );
+                            assert!(now_ns >= seen_ns, "{} went back to {now_ns}", clock.name());
                             latest_ns.fetch_max(now_ns, Ordering::AcqRel);
                         }
                     });
@@ -349,20 +336,15 @@ mod tests {
     }
 
     #[test]
-    fn zero_is_tied_to_the_wall_clock() {
+    fn zero_is_tied_to_the_wall_clock_and_instants_convert_both_ways() {
+        const TOLERANCE_NS: u64 = 50_000_000;
         for clock in [Clock::start(), Clock::monotonic()] {
-            let wall_ns = std::time::UNIX_EPOCH.elapsed().expect("after 1970").as_nanos() as u64;
+            let before_ns = unix_ns();
             let reported_ns = clock.realtime_at_zero_ns() + clock.now();
-            assert!(
-                reported_ns.abs_diff(wall_ns) < 50_000_000,
-                "{} is {reported_ns}, wall clock {wall_ns}",
-                clock.name()
-            );
+            let range = before_ns - TOLERANCE_NS..unix_ns() + TOLERANCE_NS;
+            assert!(range.contains(&reported_ns), "{} {reported_ns} {range:?}", clock.name());
+            assert!(clock.read_cost_ns() > 0.0);
         }
-    }
-
-    #[test]
-    fn instants_convert_to_the_wall_clock_and_back() {
         let clock = Clock::start();
         let (before_ns, reading, after_ns) = (unix_ns(), clock.wall(), unix_ns());
         assert!((before_ns..=after_ns).contains(&reading.unix_ns(reading.clock_ns)));
@@ -370,22 +352,8 @@ mod tests {
             assert_eq!(reading.clock_ns(reading.unix_ns(clock_ns)), clock_ns);
         }
         assert_eq!(reading.clock_ns(0), 0, "long before the clock was started");
-        assert_eq!(
-            reading.clock_ns(u64::MAX),
-            u64::MAX - reading.unix_ns + reading.clock_ns
-        );
-    }
-
-    #[test]
-    fn the_cost_of_a_reading_is_plausible() {
-        for clock in [Clock::start(), Clock::monotonic()] {
-            let cost_ns = clock.read_cost_ns();
-            assert!(
-                (0.5..20_000.0).contains(&cost_ns),
-                "{} costs {cost_ns} ns",
-                clock.name()
-            );
-        }
+        let last_ns = u64::MAX - reading.unix_ns + reading.clock_ns;
+        assert_eq!(reading.clock_ns(u64::MAX), last_ns);
     }
 
     #[cfg(target_arch = "x86_64")]

@@ -306,17 +306,13 @@ mod tests {
     }
 
     #[test]
-    fn buckets_follow_each_other_without_gap_or_overlap() {
+    fn buckets_follow_each_other_without_gap_or_overlap_and_are_exact_below_1024_ns() {
         for bucket in 1..BUCKETS as u32 {
             let lower = bucket_lower(bucket);
             assert_eq!(bucket_of(lower), bucket);
             assert_eq!(bucket_of(lower - 1), bucket - 1);
             assert_eq!(bucket_of(bucket_midpoint(bucket)), bucket);
         }
-    }
-
-    #[test]
-    fn values_below_1024_ns_are_exact() {
         for ns in 0..1024 {
             assert_eq!(u64::from(bucket_of(ns)), ns);
             assert_eq!(bucket_midpoint(bucket_of(ns)), ns);
@@ -324,19 +320,15 @@ mod tests {
     }
 
     #[test]
-    fn values_beyond_the_range_share_the_last_bucket_and_the_largest_is_kept() {
+    fn the_ends_of_the_quantiles_are_the_exact_extremes_also_beyond_the_range() {
+        let histogram = histogram_of(&[1_000_001, 5_000_003, 9_000_007]);
+        assert_eq!(histogram.value_at(0.0), 1_000_001);
+        assert_eq!(histogram.value_at(1.0), 9_000_007);
+        assert_eq!(Histogram::new().value_at(0.5), 0);
         let histogram = histogram_of(&[1 << RANGE_BITS, 1 << 50, u64::MAX]);
         assert_eq!(histogram.to_protocol().buckets, [(BUCKETS as u32 - 1, 3)]);
         assert_eq!(histogram.max_ns(), u64::MAX);
         assert_eq!(histogram.value_at(1.0), u64::MAX);
         assert_eq!(histogram.sum_ns(), u64::MAX, "the sum stays at its limit");
-    }
-
-    #[test]
-    fn the_ends_of_the_quantiles_are_the_exact_extremes() {
-        let histogram = histogram_of(&[1_000_001, 5_000_003, 9_000_007]);
-        assert_eq!(histogram.value_at(0.0), 1_000_001);
-        assert_eq!(histogram.value_at(1.0), 9_000_007);
-        assert_eq!(Histogram::new().value_at(0.5), 0);
     }
 }

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn only_threads_of_the_kernel_count() {
+    fn only_threads_of_the_kernel_count_and_are_seen_but_in_a_container() {
         let thread = Thread {
             name: "md0_raid5".into(),
             ticks: 250,
@@ -136,10 +136,17 @@ mod tests {
         assert_eq!(parse(ARRAY), Some((700, thread)));
         assert_eq!(parse(SHELL), None);
         assert_eq!(parse("43 (cut"), None);
+        // In a container with process numbers of its own, number 2 may be any process and no thread of the kernel's is there.
+        let threads = snapshot().threads;
+        let second = std::fs::read_to_string("/proc/2/comm").unwrap_or_default();
+        let is_seen = second.trim_end() == "kthreadd";
+        assert_eq!(threads.keys().any(|&(number, _)| number == 2), is_seen);
+        assert_eq!(threads.is_empty(), !is_seen);
+        assert!(!threads.keys().any(|&(number, _)| number == std::process::id()));
     }
 
     #[test]
-    fn workers_are_summed_by_what_they_serve() {
+    fn workers_are_summed_by_what_they_serve_and_a_reused_number_is_another_thread() {
         let begin = Instant::now();
         let earlier = at(begin, 0, &[(3, "kworker/0:1-events", 5), (41, "md0_raid5", 100)]);
         let later = [
@@ -151,52 +158,21 @@ mod tests {
         ];
         let used = difference(&at(begin, 2, &later), &earlier).expect("there are kernel threads");
         assert_eq!(used.wall_ns, 2_000_000_000);
-        let reported: Vec<_> = used
-            .threads
-            .iter()
-            .map(|one| {
-                (
-                    one.name.as_str(),
-                    one.threads,
-                    one.cpu_ns / TICK_NS,
-                    one.busiest_cpu_ns / TICK_NS,
-                )
-            })
-            .collect();
-        assert_eq!(
-            reported,
-            [
-                ("md0_raid5", 1, 198, 198),
-                ("kworker-raid5wq", 2, 30, 20),
-                ("ksoftirqd", 1, 1, 1),
-            ]
-        );
-    }
-
-    #[test]
-    fn a_number_that_is_given_again_is_another_thread() {
+        let reported = used.threads.iter().map(|one| {
+            let ticks = [one.cpu_ns, one.busiest_cpu_ns].map(|time_ns| time_ns / TICK_NS);
+            (one.name.as_str(), one.threads, ticks)
+        });
+        assert!(reported.eq([
+            ("md0_raid5", 1, [198, 198]),
+            ("kworker-raid5wq", 2, [30, 20]),
+            ("ksoftirqd", 1, [1, 1]),
+        ]));
+        assert_eq!(difference(&at(begin, 1, &[]), &at(begin, 0, &[])), None);
         let begin = Instant::now();
         let mut later = at(begin, 1, &[]);
         let name = "md1_raid5".to_owned();
         later.threads.insert((41, 8), Thread { name, ticks: 3 });
         let used = difference(&later, &at(begin, 0, &[(41, "md0_raid5", 100)])).expect("there is one");
         assert_eq!(used.threads[0].cpu_ns, 3 * TICK_NS);
-    }
-
-    #[test]
-    fn nothing_is_reported_where_no_kernel_thread_is_to_be_seen() {
-        let begin = Instant::now();
-        assert_eq!(difference(&at(begin, 1, &[]), &at(begin, 0, &[])), None);
-    }
-
-    /// In a container with process numbers of its own, number 2 may be any process and no thread of the kernel's is there.
-    #[test]
-    fn this_kernels_threads_are_seen_but_in_a_container() {
-        let threads = snapshot().threads;
-        let second = std::fs::read_to_string("/proc/2/comm").unwrap_or_default();
-        let is_seen = second.trim_end() == "kthreadd";
-        assert_eq!(threads.keys().any(|&(number, _)| number == 2), is_seen);
-        assert_eq!(threads.is_empty(), !is_seen);
-        assert!(!threads.keys().any(|&(number, _)| number == std::process::id()));
     }
 }

@@ -253,36 +253,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_read_has_its_fields_where_the_specification_has_them() {
+    fn commands_have_their_fields_where_the_specification_has_them() {
         let data = DataPointer::Prp(0x1_0000_2000, 0x1_0000_3000);
         let Command(dwords) = Command::read(3, 0x5_0000_0007, 16, data).with_identifier(0xabcd);
         assert_eq!(dwords[..4], [0xabcd_0002, 3, 0, 0]);
         assert_eq!(dwords[6..10], [0x2000, 1, 0x3000, 1]);
         assert_eq!(dwords[10..], [7, 5, 15, 0, 0, 0]);
-    }
-
-    #[test]
-    fn a_write_with_an_sgl_says_so_and_has_one_data_block_descriptor() {
         let command = Command::write(1, 0, 65536, DataPointer::Sgl(0x4000, 1 << 20)).with_force_unit_access();
         assert_eq!(command.0[0], 0x4001);
         assert_eq!(command.0[6..10], [0x4000, 0, 1 << 20, 0]);
         assert_eq!(command.0[12], 1 << 30 | 0xffff);
-        assert_eq!(
-            (command.blocks(), command.data()),
-            ((0, 65536), DataPointer::Sgl(0x4000, 1 << 20))
-        );
-    }
-
-    #[test]
-    fn queues_are_created_with_their_size_less_one() {
+        assert_eq!(command.blocks(), (0, 65536));
+        assert_eq!(command.data(), DataPointer::Sgl(0x4000, 1 << 20));
         let polled = Command::create_completion_queue(2, 64, 0x1000, None);
         assert_eq!(polled.0[10..12], [63 << 16 | 2, 1]);
         let with_interrupt = Command::create_completion_queue(2, 64, 0x1000, Some(5));
         assert_eq!(with_interrupt.0[11], 5 << 16 | 0b11);
-        assert_eq!(
-            Command::create_submission_queue(2, 64, 0x1000).0[10..12],
-            [63 << 16 | 2, 2 << 16 | 1]
-        );
+        let submissions = Command::create_submission_queue(2, 64, 0x1000);
+        assert_eq!(submissions.0[10..12], [63 << 16 | 2, 2 << 16 | 1]);
         assert_eq!(Command::set_number_of_queues(4).0[10..12], [7, 3 << 16 | 3]);
         assert_eq!(Command::abort(2, 0x1234).0[10], 0x1234_0002);
     }

@@ -126,27 +126,17 @@ mod tests {
     }
 
     #[test]
-    fn queues_beyond_the_page_have_no_shadow() {
-        assert!(pages().at(PAGE_BYTES - 4).is_some());
-        assert!(pages().at(PAGE_BYTES).is_none());
-    }
-
-    #[test]
-    fn an_event_index_is_passed_once_on_the_way_around_the_ring() {
+    fn an_event_index_is_passed_once_and_queues_beyond_the_page_have_none() {
         let entries = 64u16;
-        for event in 0..entries {
+        for event in [0, 1, 31, 63] {
             for step in 1..entries {
-                let passed: Vec<u16> = (0..entries)
-                    .filter(|last| is_passed(event, *last, (last + step) % entries))
-                    .collect();
+                let passed = (0..entries).filter(|last| is_passed(event, *last, (last + step) % entries));
                 let expected = (0..entries).filter(|last| (event + entries - last) % entries < step);
-                assert_eq!(
-                    passed,
-                    expected.collect::<Vec<_>>(),
-                    "event index {event}, steps of {step}"
-                );
+                assert!(passed.eq(expected), "event index {event}, steps of {step}");
             }
         }
+        assert!(pages().at(PAGE_BYTES - 4).is_some());
+        assert!(pages().at(PAGE_BYTES).is_none());
     }
 
     /// Next step of the model, each an atomic access to memory.
@@ -175,7 +165,7 @@ mod tests {
             (1u16..8).prop_map(Action::Store),
             Just(Action::Check),
             Just(Action::Controller),
-        ], 0..300)) {
+        ], 0..200)) {
             let entries = 16;
             let pages = pages();
             let shadow = pages.at(OFFSET).expect("a shadow");

@@ -139,44 +139,29 @@ mod tests {
         page[..8].copy_from_slice(&1000u64.to_le_bytes());
         page[25] = formats - 1;
         page[26] = current;
-        let index = usize::from(current & 15)
-            | if formats > 16 {
-                usize::from(current >> 5 & 3) << 4
-            } else {
-                0
-            };
+        let upper = if formats > 16 { current >> 5 & 3 } else { 0 };
+        let index = usize::from(upper << 4 | current & 15);
         page[128 + 4 * index..][..4].copy_from_slice(&format.to_le_bytes());
         page
     }
 
     #[test]
-    fn blocks_of_512_bytes_and_4_kib_are_accepted() {
+    fn blocks_of_512_bytes_and_4_kib_are_accepted_and_other_formats_refused_with_the_reason() {
         for (format, bytes) in [(9 << 16, 512), (12 << 16, 4096)] {
             let namespace = Namespace::parse(2, &page(8, 3, format)).expect("a plain format");
-            assert_eq!(
-                (namespace.number, namespace.block_bytes, namespace.blocks),
-                (2, bytes, 1000)
-            );
-            assert_eq!(namespace.bytes(), 1000 * u64::from(bytes));
+            assert_eq!((namespace.number, namespace.block_bytes), (2, bytes));
+            assert_eq!((namespace.blocks, namespace.bytes()), (1000, 1000 * u64::from(bytes)));
         }
-        assert!(
-            Namespace::parse(1, &page(20, 1 << 5 | 2, 12 << 16)).is_ok(),
-            "format 18"
-        );
-    }
-
-    #[test]
-    fn metadata_and_other_block_sizes_are_refused_with_the_reason() {
-        let refused = |page: &[u8; STRUCTURE_BYTES]| Namespace::parse(1, page).expect_err("refused").to_string();
-        assert_eq!(
-            refused(&page(1, 0, 9 << 16 | 8)),
-            "namespace 1 has 8 bytes of metadata for each block"
-        );
-        assert_eq!(
-            refused(&page(1, 0, 16 << 16)),
-            "namespace 1 has logical blocks of 2^16 bytes"
-        );
-        assert_eq!(refused(&[0; STRUCTURE_BYTES]), "namespace 1 is not active");
+        let format_18 = Namespace::parse(1, &page(20, 1 << 5 | 2, 12 << 16));
+        assert!(format_18.is_ok());
+        for (page, reason) in [
+            (page(1, 0, 9 << 16 | 8), "8 bytes of metadata"),
+            (page(1, 0, 16 << 16), "logical blocks of 2^16 bytes"),
+            ([0; STRUCTURE_BYTES], "namespace 1 is not active"),
+        ] {
+            let refused = Namespace::parse(1, &page).expect_err("refused").to_string();
+            assert!(refused.contains(reason), "{refused}");
+        }
     }
 
     #[test]
@@ -185,16 +170,13 @@ mod tests {
         page[4..24].copy_from_slice(b"SERIAL              ");
         page[24..64].copy_from_slice(format!("{:<40}", "A drive").as_bytes());
         page[64..72].copy_from_slice(b"1.0     ");
-        page[77] = 5;
-        page[257] = 1;
-        page[520] = 4;
-        page[525] = 1;
-        page[536] = 1;
+        for (at, value) in [(77, 5), (257, 1), (520, 4), (525, 1), (536, 1)] {
+            page[at] = value;
+        }
         let found = ControllerIdentity::parse(&page);
-        assert_eq!(
-            (found.serial.as_str(), found.model.as_str(), found.firmware.as_str()),
-            ("SERIAL", "A drive", "1.0")
-        );
+        let names = [found.serial, found.model, found.firmware];
+        assert_eq!(names, ["SERIAL", "A drive", "1.0"]);
+        let found = ControllerIdentity::parse(&page);
         assert_eq!(found.largest_transfer_bytes(4096), 128 << 10);
         assert!(found.can_deallocate && found.has_write_cache && found.has_sgl && found.has_shadow_doorbells);
         page[77] = 0;

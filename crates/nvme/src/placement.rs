@@ -167,13 +167,18 @@ mod tests {
     }
 
     #[test]
-    fn huge_pages_are_used_where_they_fit_and_exist_and_transparent_ones_otherwise() {
+    fn huge_pages_are_used_where_they_fit_and_found_in_the_kernels_list() {
         assert_eq!(chosen(2 * MIB - PAGE_BYTES, true), ("small", 2 * MIB - PAGE_BYTES));
         assert_eq!(chosen(2 * MIB, true), ("huge", 2 * MIB));
         assert_eq!(chosen(3 * MIB, true), ("huge", 4 * MIB));
         assert_eq!(chosen(3 * MIB, false), ("transparent", 3 * MIB));
         let refused = choose(4096, |_| Ok(()), |_, _| Err(io::Error::from_raw_os_error(libc::ENOMEM)));
         assert!(refused.is_err());
+        assert_eq!(pages_in(SMAPS, 0x7f00_0000_0000), Pages::Huge);
+        assert_eq!(pages_in(SMAPS, 0x7f00_0050_0000), Pages::Transparent);
+        assert_eq!(pages_in(SMAPS, 0x7f00_0080_0000), Pages::Small);
+        assert_eq!(pages_in(SMAPS, 0x1000), Pages::Small);
+        assert_eq!(pages_in("", 0x1000), Pages::Small);
     }
 
     const SMAPS: &str = "\
@@ -191,36 +196,20 @@ AnonHugePages:         0 kB
 ";
 
     #[test]
-    fn the_pages_of_a_mapping_are_those_that_the_kernel_lists() {
-        assert_eq!(pages_in(SMAPS, 0x7f00_0000_0000), Pages::Huge);
-        assert_eq!(pages_in(SMAPS, 0x7f00_0050_0000), Pages::Transparent);
-        assert_eq!(pages_in(SMAPS, 0x7f00_0080_0000), Pages::Small);
-        assert_eq!(pages_in(SMAPS, 0x1000), Pages::Small);
-        assert_eq!(pages_in("", 0x1000), Pages::Small);
-    }
-
-    #[test]
     fn memory_is_zeroed_and_on_the_only_node_of_a_machine_with_one() {
         for bytes in [100, 3 * MIB] {
             let memory = Memory::near(bytes, Some(0)).expect("memory");
             assert!(memory.bytes() >= bytes);
-            assert!(
-                memory
-                    .words()
-                    .iter()
-                    .all(|word| word.load(std::sync::atomic::Ordering::Relaxed) == 0)
-            );
+            let mut words = memory.words().iter();
+            assert!(words.all(|word| word.load(std::sync::atomic::Ordering::Relaxed) == 0));
             let found = placed(&memory);
             assert_eq!(found.pages == Pages::TooSmall, bytes < HUGE_PAGE_BYTES);
-            if std::path::Path::new("/sys/devices/system/node/node0").exists()
-                && !std::path::Path::new("/sys/devices/system/node/node1").exists()
-            {
+            let has_node = |node| std::path::Path::new("/sys/devices/system/node").join(node).exists();
+            if has_node("node0") && !has_node("node1") {
                 assert_eq!(found.node, Some(0));
             }
         }
-        assert!(
-            Memory::near(4096, Some(4095)).is_ok(),
-            "a node that the machine does not have"
-        );
+        // A node that the machine does not have.
+        assert!(Memory::near(4096, Some(4095)).is_ok());
     }
 }

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn capabilities_of_a_known_controller_are_decoded() {
+    fn registers_of_a_known_controller_are_decoded() {
         // QEMU's controller: 2048 entries, 7.5 s, stride 4, NVM commands, pages of 4 KiB to 64 KiB.
         let capabilities = Capabilities(0x0040_0020_0f01_07ff);
         assert_eq!(capabilities.queue_entries(), 2048);
@@ -98,15 +98,9 @@ mod tests {
         assert_eq!(capabilities.doorbell_stride(), 4);
         assert!(capabilities.has_nvm_commands());
         assert_eq!(capabilities.smallest_page_bytes(), 4096);
-        assert_eq!(
-            (capabilities.doorbell(0, true), capabilities.doorbell(3, false)),
-            (0x1004, 0x1018)
-        );
+        assert_eq!(capabilities.doorbell(0, true), 0x1004);
+        assert_eq!(capabilities.doorbell(3, false), 0x1018);
         assert_eq!(Capabilities(0x0000_0022_0000_0000).doorbell(1, true), 0x1000 + 3 * 16);
-    }
-
-    #[test]
-    fn status_distinguishes_a_fatal_error_from_a_removed_device() {
         assert!(ControllerStatus(0b11).is_fatal() && !ControllerStatus(0b11).is_removed());
         assert!(ControllerStatus(u32::MAX).is_removed());
         assert!(ControllerStatus(0b1001).is_shut_down() && !ControllerStatus(0b0101).is_shut_down());

@@ -71,10 +71,8 @@ mod tests {
         assert!(contents.is_correct(7, &buffer));
         assert!(!contents.is_correct(8, &buffer), "an object under the name of another");
         assert!(!contents.is_correct(7, &buffer[..4095]), "a truncated object");
-        assert!(
-            !Contents::new(2, 4096).is_correct(7, &buffer),
-            "an object of another run"
-        );
+        let of_another_run = Contents::new(2, 4096);
+        assert!(!of_another_run.is_correct(7, &buffer));
         for wrong in [0, 30, 4095] {
             buffer[wrong] ^= 1;
             assert!(!contents.is_correct(7, &buffer), "a flipped bit in byte {wrong}");

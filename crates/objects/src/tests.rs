@@ -2,7 +2,7 @@
 
 use iosonde_harness::{Control, carry_out};
 use iosonde_metrics::clock::Clock;
-use iosonde_protocol::{Arrival, Edge, Event, Observe, PhaseEvent};
+use iosonde_protocol::{Arrival, Edge, Event, Observe};
 use iosonde_target::Targets;
 
 use super::*;
@@ -48,8 +48,12 @@ fn measured(
     }
 }
 
+fn is_loaded(event: &Event) -> bool {
+    matches!(event, Event::Phase(one) if one.phase == Phase::Layout && one.edge == Edge::End)
+}
+
 #[test]
-fn reads_are_loaded_compared_and_deleted() {
+fn reads_are_loaded_compared_and_deleted_and_an_open_loop_starts_what_is_due() {
     for operation in [ObjectOperation::RandomRead, ObjectOperation::SequentialRead] {
         let result = measured(&workload(operation, Arrival::Closed), None, &mut |_| {}).unwrap();
         let facts = result.objects.unwrap();
@@ -58,6 +62,10 @@ fn reads_are_loaded_compared_and_deleted() {
         assert!(operations > 0 && facts.checked >= operations);
         assert_eq!(result.jobs.iter().map(|job| job.bytes).sum::<u64>(), 100 * operations);
     }
+    let load = workload(ObjectOperation::Write, Arrival::Constant { rate: 1000.0 });
+    let result = measured(&load, None, &mut |_| {}).unwrap();
+    let due: u64 = result.jobs.iter().map(|job| job.schedule.unwrap().due).sum();
+    assert_eq!(due, 100, "arrivals within 100 ms at 1000 per second");
 }
 
 #[test]
@@ -70,34 +78,19 @@ fn writes_go_through_the_objects_in_order_and_leave_readable_ones() {
     let contents = Contents::new(1, 100);
     let objects = store.objects();
     assert_eq!(objects.len(), 10);
-    assert!(
-        objects
-            .iter()
-            .all(|(number, object)| contents.is_correct(*number, object))
-    );
+    let is_correct = |(number, object): (&u64, &Vec<u8>)| contents.is_correct(*number, object);
+    assert!(objects.iter().all(is_correct));
 }
 
 #[test]
-fn an_open_loop_starts_what_is_due() {
-    let load = workload(ObjectOperation::Write, Arrival::Constant { rate: 1000.0 });
-    let result = measured(&load, None, &mut |_| {}).unwrap();
-    let due: u64 = result.jobs.iter().map(|job| job.schedule.unwrap().due).sum();
-    assert_eq!(due, 100, "arrivals within 100 ms at 1000 per second");
-}
-
-#[test]
-fn wrong_contents_are_counted_and_reported() {
+fn wrong_contents_are_counted_and_a_missing_object_fails_the_run() {
     let store = Memory::new(Clock::start());
     let mut load = workload(ObjectOperation::SequentialRead, Arrival::Closed);
     load.delete_after = false;
     let mut warnings = Vec::new();
     // Loaded objects are corrupted as soon as they exist.
     let mut emit = |event| match event {
-        Event::Phase(PhaseEvent {
-            phase: Phase::Layout,
-            edge: Edge::End,
-            ..
-        }) => store.objects().get_mut(&4).unwrap()[50] ^= 1,
+        event if is_loaded(&event) => store.objects().get_mut(&4).unwrap()[50] ^= 1,
         Event::Warning(warning) => warnings.push(warning),
         _ => {}
     };
@@ -105,53 +98,36 @@ fn wrong_contents_are_counted_and_reported() {
     assert!(facts.wrong > 0 && facts.wrong < facts.checked);
     assert_eq!(facts.first_wrong.as_deref(), Some("iosonde-000000000004"));
     assert_eq!(warnings[0].code, "wrong_objects");
-}
-
-#[test]
-fn a_missing_object_fails_the_run() {
     let store = Memory::new(Clock::start());
     let load = workload(ObjectOperation::SequentialRead, Arrival::Closed);
     let mut emit = |event| {
-        if matches!(
-            event,
-            Event::Phase(PhaseEvent {
-                phase: Phase::Layout,
-                edge: Edge::End,
-                ..
-            })
-        ) {
+        if is_loaded(&event) {
             store.objects().remove(&4);
         }
     };
     let failure = measured(&load, Some(&store), &mut emit).unwrap_err().to_failure();
-    assert_eq!(
-        (failure.code.as_str(), failure.context.as_str()),
-        ("vanished", "stream `main`")
-    );
-    assert!(
-        failure
-            .message
-            .contains("cannot read the object `iosonde-000000000004`"),
-        "{}",
-        failure.message
-    );
+    assert_eq!([&failure.code[..], &failure.context], ["vanished", "stream `main`"]);
+    assert!(failure.message.contains("`iosonde-000000000004`"));
 }
 
 #[test]
 fn wrong_specs_are_refused() {
-    let refused = |change: fn(&mut ObjectsWorkload)| {
+    type Change = fn(&mut ObjectsWorkload);
+    let changes: [(Change, &str); 6] = [
+        (|load| load.object_bytes = 63, "`object_bytes`"),
+        (|load| load.objects = 0, "`objects`"),
+        (|load| load.streams.clear(), "`streams`"),
+        (|load| load.streams[0].queue_depth = 0, "`streams`"),
+        (|load| load.interval_ns = 1, "`interval_ns`"),
+        (
+            |load| load.streams[0].arrival = Arrival::Constant { rate: 0.0 },
+            "`streams.arrival`",
+        ),
+    ];
+    for (change, context) in changes {
         let mut load = workload(ObjectOperation::Write, Arrival::Closed);
         change(&mut load);
-        measured(&load, None, &mut |_| {}).unwrap_err().to_failure()
-    };
-    assert_eq!(refused(|load| load.object_bytes = 63).context, "`object_bytes`");
-    assert_eq!(refused(|load| load.objects = 0).context, "`objects`");
-    assert_eq!(refused(|load| load.streams.clear()).context, "`streams`");
-    assert_eq!(refused(|load| load.streams[0].queue_depth = 0).context, "`streams`");
-    assert_eq!(refused(|load| load.interval_ns = 1).context, "`interval_ns`");
-    let rate = refused(|load| load.streams[0].arrival = Arrival::Constant { rate: 0.0 });
-    assert_eq!(
-        (rate.code.as_str(), rate.context.as_str()),
-        ("invalid_spec", "`streams.arrival`")
-    );
+        let refused = measured(&load, None, &mut |_| {}).unwrap_err().to_failure();
+        assert_eq!([&refused.code[..], &refused.context], ["invalid_spec", context]);
+    }
 }

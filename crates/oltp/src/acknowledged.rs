@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn identifiers_come_back_sorted_and_a_record_cut_off_is_ignored() {
+    fn identifiers_come_back_sorted_a_cut_record_is_ignored_and_a_foreign_file_refused() {
         let directory = tempfile::tempdir().unwrap();
         let id = |group, part, number| Acknowledged { group, part, number };
         let mut first = Log::create(directory.path(), 0).unwrap();
@@ -136,10 +136,6 @@ mod tests {
         assert_eq!(second.written(), 1);
         prepare(directory.path()).unwrap();
         assert_eq!(read(directory.path()).unwrap_err().code, Code::InvalidSpec);
-    }
-
-    #[test]
-    fn a_foreign_file_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join("x.acked"), "something else").unwrap();
         assert_eq!(read(directory.path()).unwrap_err().code, Code::ForeignData);

@@ -202,18 +202,11 @@ mod tests {
 
     #[test]
     fn lost_commits_are_counted_and_the_first_ones_named() {
-        let all: Vec<Acknowledged> = (1..=40)
-            .map(|number| Acknowledged {
-                group: 3,
-                part: 0,
-                number,
-            })
-            .collect();
-        let result = lost(&all, |id| id.number <= 10);
-        assert_eq!(
-            (result.acknowledged, result.lost, result.first_lost.len()),
-            (40, 30, acknowledged::NAMED_MAX)
-        );
+        let (group, part) = (3, 0);
+        let all = (1..=40).map(|number| Acknowledged { group, part, number });
+        let result = lost(&all.collect::<Vec<_>>(), |id| id.number <= 10);
+        assert_eq!((result.acknowledged, result.lost), (40, 30));
+        assert_eq!(result.first_lost.len(), acknowledged::NAMED_MAX);
         assert_eq!(result.first_lost[0], "3/11");
     }
 }

@@ -100,55 +100,34 @@ mod tests {
     }
 
     #[test]
-    fn uniform_choices_cover_all_pages_alike() {
+    fn uniform_and_sequential_choices_cover_all_pages_and_keep_the_read_fraction() {
         let counts = counts(Pattern::Uniform);
         assert!(counts.iter().all(|count| (100..300).contains(count)), "{counts:?}");
-    }
-
-    #[test]
-    fn zipfian_choices_have_the_shares_of_their_ranks_and_are_scattered() {
-        let mut counts = counts(Pattern::Zipfian { theta: 0.99 });
-        assert!(
-            counts[0] < 20_000,
-            "the most popular page is not the first one of the mapping"
-        );
-        counts.sort_unstable_by(|a, b| b.cmp(a));
-        let weights: f64 = (1..=PAGES).map(|rank| (rank as f64).powf(-0.99)).sum();
-        let expected = 200_000.0 / weights;
-        assert!(
-            (f64::from(counts[0]) / expected - 1.0).abs() < 0.03,
-            "{} of {expected}",
-            counts[0]
-        );
-    }
-
-    #[test]
-    fn normal_choices_have_their_mean_in_the_middle_and_their_deviation() {
-        let counts = counts(Pattern::Normal { deviation: 0.125 });
-        let total: f64 = counts.iter().map(|count| f64::from(*count)).sum();
-        let places = || {
-            counts
-                .iter()
-                .enumerate()
-                .map(|(page, count)| (page as f64, f64::from(*count)))
-        };
-        let mean = places().map(|(page, count)| page * count).sum::<f64>() / total;
-        let variance = places().map(|(page, count)| (page - mean).powi(2) * count).sum::<f64>() / total;
-        assert!((mean - 499.5).abs() < 2.0, "mean {mean}");
-        assert!((variance.sqrt() - 125.0).abs() < 2.0, "deviation {}", variance.sqrt());
-    }
-
-    #[test]
-    fn sequential_jobs_start_evenly_spaced_and_restart_at_the_end() {
-        let mut second = chooser(Pattern::Sequential, 1, 2);
+        let mut chooser = chooser(Pattern::Uniform, 0, 1);
+        let reads = (0..100_000).filter(|_| chooser.next().1).count();
+        assert!((79_000..81_000).contains(&reads), "{reads}");
+        let mut second = self::chooser(Pattern::Sequential, 1, 2);
         let visited: Vec<u64> = (0..600).map(|_| second.next().0).collect();
         assert_eq!((visited[0], visited[1], visited[499], visited[500]), (500, 501, 999, 0));
     }
 
     #[test]
-    fn the_read_fraction_is_kept() {
-        let mut chooser = chooser(Pattern::Uniform, 0, 1);
-        let reads = (0..100_000).filter(|_| chooser.next().1).count();
-        assert!((79_000..81_000).contains(&reads), "{reads}");
+    fn zipfian_and_normal_choices_have_their_shares() {
+        let mut counts = counts(Pattern::Zipfian { theta: 0.99 });
+        assert!(counts[0] < 20_000, "the most popular page is not the first one");
+        counts.sort_unstable_by(|a, b| b.cmp(a));
+        let weights: f64 = (1..=PAGES).map(|rank| (rank as f64).powf(-0.99)).sum();
+        let (found, expected) = (f64::from(counts[0]), 200_000.0 / weights);
+        assert!((found / expected - 1.0).abs() < 0.03, "{found} of {expected}");
+        let counts = self::counts(Pattern::Normal { deviation: 0.125 });
+        let mean_of = |value: &dyn Fn(f64) -> f64| {
+            let terms = counts.iter().enumerate();
+            let sum: f64 = terms.map(|(page, count)| value(page as f64) * f64::from(*count)).sum();
+            sum / 200_000.0
+        };
+        let mean = mean_of(&|page| page);
+        let variance = mean_of(&|page| (page - mean).powi(2));
+        assert!((mean - 499.5).abs() < 2.0, "mean {mean}");
+        assert!((variance.sqrt() - 125.0).abs() < 2.0, "deviation {}", variance.sqrt());
     }
 }

@@ -100,21 +100,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_control_group_of_either_version_is_found() {
+    fn the_control_group_of_either_version_is_found_and_the_machine_counts_major_faults() {
         let mounts = "cgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\ncgroup /sys/fs/cgroup/memory cgroup rw,memory 0 0\n\
                       cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n";
-        let first = memory_stat("5:cpu:/\n4:memory:/iosonde-01\n0::/", mounts);
-        assert_eq!(
-            first.unwrap(),
-            Path::new("/sys/fs/cgroup/memory/iosonde-01/memory.stat")
-        );
+        let first = memory_stat("5:cpu:/\n4:memory:/iosonde-01\n0::/", mounts).unwrap();
+        assert_eq!(first, Path::new("/sys/fs/cgroup/memory/iosonde-01/memory.stat"));
         let second = memory_stat("0::/user.slice/a", "cgroup2 /sys/fs/cgroup cgroup2 rw,nsdelegate 0 0\n");
         assert_eq!(second.unwrap(), Path::new("/sys/fs/cgroup/user.slice/a/memory.stat"));
         assert_eq!(memory_stat("0::/", ""), None);
-    }
-
-    #[test]
-    fn the_machine_reports_its_major_faults() {
         let read = Statistics { group: None }.read();
         assert!(read.contains_key("vmstat.pgmajfault"), "{read:?}");
     }

@@ -115,22 +115,15 @@ mod tests {
     }
 
     #[test]
-    fn the_password_file_of_postgresql_is_read_like_libpq_does() {
+    fn password_files_of_both_clients_are_read_as_they_do() {
         let text = "# comment\nlocalhost:5432:*:bench:wrong\nlocalhost:5433:tpcc:bench:a\\:b\n*:*:*:*:other\n";
         let path = written("pgpass", text, 0o600);
         assert_eq!(from_passfile(&path, &login()).as_deref(), Some("a:b"));
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
         assert_eq!(from_passfile(&path, &login()), None, "others may read it");
         fs::remove_file(path).unwrap();
-    }
-
-    #[test]
-    fn the_option_file_of_mariadb_gives_the_password_of_clients() {
-        let path = written(
-            "mycnf",
-            "[mysqld]\npassword=no\n[client]\nuser=x\npassword = \"s=1\"\n",
-            0o600,
-        );
+        let text = "[mysqld]\npassword=no\n[client]\nuser=x\npassword = \"s=1\"\n";
+        let path = written("mycnf", text, 0o600);
         assert_eq!(from_option_file(&path).as_deref(), Some("s=1"));
         fs::remove_file(path).unwrap();
     }

@@ -678,14 +678,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lengths_are_read_in_all_their_sizes() {
-        assert_eq!(length_encoded(&[7]), (7, 1));
-        assert_eq!(length_encoded(&[0xfc, 1, 2]), (0x201, 3));
-        assert_eq!(length_encoded(&[0xfd, 1, 2, 3]), (0x3_0201, 4));
-    }
-
-    #[test]
-    fn values_are_sent_as_their_types_demand() {
+    fn values_and_lengths_have_the_form_that_the_server_expects() {
         let sent = |param| {
             let mut out = Vec::new();
             put_param(&mut out, param);
@@ -694,13 +687,10 @@ mod tests {
         assert_eq!(sent(Param::Decimal { units: -150, scale: 2 }), b"\x05-1.50");
         assert_eq!(sent(Param::Timestamp(0)), [7, 0xb2, 7, 1, 1, 0, 0, 0]);
         assert_eq!(sent(Param::Text(&[b'x'; 300]))[..4], [0xfd, 44, 1, 0]);
-    }
-
-    #[test]
-    fn a_text_row_may_have_nulls() {
-        assert_eq!(
-            text_row(b"\x02ab\xfb\x00"),
-            [Some("ab".into()), None, Some(String::new())]
-        );
+        assert_eq!(length_encoded(&[7]), (7, 1));
+        assert_eq!(length_encoded(&[0xfc, 1, 2]), (0x201, 3));
+        assert_eq!(length_encoded(&[0xfd, 1, 2, 3]), (0x3_0201, 4));
+        let expected = [Some("ab".into()), None, Some(String::new())];
+        assert_eq!(text_row(b"\x02ab\xfb\x00"), expected);
     }
 }

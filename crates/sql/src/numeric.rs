@@ -86,17 +86,13 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn numeric_is_encoded_as_the_manual_describes_it() {
+    fn numeric_is_encoded_as_the_manual_describes_it_and_text_has_the_digits_of_its_scale() {
         let mut bytes = Vec::new();
         encode(-123_456, 2, &mut bytes);
         assert_eq!(bytes, [0, 2, 0, 0, 0x40, 0, 0, 2, 0x04, 0xd2, 0x15, 0xe0], "-1234.5600");
         bytes.clear();
         encode(0, 4, &mut bytes);
         assert_eq!(decode(&bytes, 4), 0);
-    }
-
-    #[test]
-    fn text_has_the_digits_of_its_scale() {
         let text = |units, scale| {
             let mut out = Vec::new();
             write_text(units, scale, &mut out);

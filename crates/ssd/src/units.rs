@@ -112,34 +112,19 @@ mod tests {
     }
 
     #[test]
-    fn writes_in_order_are_combined_and_carry_nothing() {
+    fn writes_in_order_and_of_whole_units_carry_nothing_and_a_unit_waits_while_there_is_room() {
         let mut units = Units::new(8, 64, 2);
         let writes: Vec<_> = (0..64).map(|page| (page, 1)).collect();
         assert!(carried(&mut units, &writes).is_empty());
         assert!(units.written.iter().all(|&written| written == 0));
-    }
-
-    #[test]
-    fn what_covers_whole_units_carries_nothing_and_the_rest_does() {
         let mut units = Units::new(8, 64, 1);
         assert!(carried(&mut units, &[(8, 24)]).is_empty());
         // Pages 6 to 17: the last two of unit 0, all of 1, the first two of 2; with room for one, 0 has to go.
         assert_eq!(carried(&mut units, &[(6, 12)]), [0, 1, 2, 3, 4, 5]);
-    }
-
-    #[test]
-    fn a_unit_waits_for_others_as_long_as_there_is_room() {
         let mut units = Units::new(4, 64, 2);
         assert!(carried(&mut units, &[(0, 1), (4, 1), (1, 1)]).is_empty());
-        assert_eq!(
-            carried(&mut units, &[(8, 1)]),
-            [2, 3],
-            "the oldest, without what came later"
-        );
-    }
-
-    #[test]
-    fn pages_by_themselves_and_units_of_64() {
+        // The oldest, without what came later.
+        assert_eq!(carried(&mut units, &[(8, 1)]), [2, 3]);
         assert!(carried(&mut Units::new(1, 64, 1), &[(0, 1), (7, 1)]).is_empty());
         let mut units = Units::new(64, 128, 1);
         assert!(carried(&mut units, &[(0, 64)]).is_empty());

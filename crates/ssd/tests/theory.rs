@@ -8,12 +8,13 @@
 //! with small blocks and comes up to the same as blocks grow; for blocks of n pages Desnoyers gives
 //! X = 1/2 - n/a W(-(1 + 1/(2n)) a e^(-(1 + 1/(2n)) a)), write amplification n / (n - (X - 1)).
 
+mod common;
+
+use common::*;
 use iosonde_load::Rng;
 use iosonde_protocol::*;
 use iosonde_ssd::sample::{SINGLE, crosspoint, flash};
 use iosonde_ssd::{Action, Request, Storage};
-
-const PAGE: u64 = 4096;
 
 /// Lambert's W on its principal branch, by Newton's method.
 fn lambert_w(x: f64) -> f64 {
@@ -35,7 +36,7 @@ fn greedy(over_provisioning: f64, pages: f64) -> f64 {
 }
 
 /// Flash in 2,048 superblocks of `pages`, so that what is being written is a thousandth of the drive.
-fn drive(over_provisioning: f64, collection: Collection, pages: u32) -> DriveModel {
+fn model(over_provisioning: f64, collection: Collection, pages: u32) -> DriveModel {
     let mut model = flash();
     model.media.dies = 4;
     model.media.program_bytes = 4096;
@@ -53,65 +54,33 @@ fn drive(over_provisioning: f64, collection: Collection, pages: u32) -> DriveMod
     model
 }
 
-fn write(offset_bytes: u64, bytes: u64) -> Request {
-    Request {
-        operation: Action::Write,
-        offset_bytes,
-        bytes,
-        durable: false,
-    }
-}
-
-fn read(offset_bytes: u64) -> Request {
-    Request {
-        operation: Action::Read,
-        offset_bytes,
-        bytes: PAGE,
-        durable: false,
-    }
-}
-
 /// Keeps this many requests in flight until `count` are complete; the time that took.
-fn drive_closed(storage: &mut Storage, in_flight: u64, count: u64, mut next: impl FnMut(u64) -> Request) -> u64 {
+fn drive_closed(storage: &mut Storage, in_flight: u64, count: u64, next: impl FnMut(u64) -> Request) -> u64 {
     let begin_ns = storage.now();
-    for number in 0..in_flight {
-        storage.submit(number, &next(number));
-    }
-    let (mut issued, mut completed) = (in_flight, 0);
-    while completed < count {
-        storage.advance(u64::MAX);
-        while storage.completed().is_some() {
-            completed += 1;
-            if issued < count + in_flight {
-                storage.submit(issued, &next(issued));
-                issued += 1;
-            }
-        }
-    }
+    closed_loop(storage, in_flight, u64::MAX, |done| done as u64 >= count, next);
     storage.now() - begin_ns
 }
 
+/// Blocks of 32 pages in order, again and again.
+fn in_order(model: &DriveModel) -> impl Fn(u64) -> Request + use<> {
+    let ios = model.capacity_bytes / (32 * PAGE);
+    move |number| write(number % ios * 32 * PAGE, 32 * PAGE)
+}
+
 fn amplification(storage: &Storage, before: &[DeviceUsage]) -> f64 {
-    let (after, mut media, mut host) = (storage.usage(), 0, 0);
-    for (now, then) in after.iter().zip(before) {
-        let (Some(now_media), Some(then_media)) = (now.media, then.media) else {
-            continue;
-        };
-        media += now_media.media_write_bytes - then_media.media_write_bytes;
-        host += now.write_bytes - then.write_bytes;
-    }
-    media as f64 / host as f64
+    let (now, then) = (&storage.usage()[0], &before[0]);
+    let media = now.media.unwrap().media_write_bytes - then.media.unwrap_or_default().media_write_bytes;
+    media as f64 / (now.write_bytes - then.write_bytes) as f64
 }
 
 /// Write amplification of uniform random writes, once it no longer changes.
 fn of_random_writes(model: &DriveModel) -> f64 {
-    let mut storage = Storage::new(model, &SINGLE, 1).unwrap();
-    storage.fill(model.capacity_bytes, false);
+    let mut storage = filled(model);
     let (pages, mut rng) = (model.capacity_bytes / PAGE, Rng::new(7, &[]));
     let mut next = |_| write(rng.below(pages) * PAGE, PAGE);
-    drive_closed(&mut storage, 32, 3 * pages, &mut next);
-    let before = storage.usage();
     drive_closed(&mut storage, 32, 2 * pages, &mut next);
+    let before = storage.usage();
+    drive_closed(&mut storage, 32, pages, &mut next);
     amplification(&storage, &before)
 }
 
@@ -120,19 +89,14 @@ fn of_random_writes(model: &DriveModel) -> f64 {
 /// one meets 1 / (1 - r) writes before it is made whole. Theory takes lifetimes for exponential; here none is shorter than
 /// a unit stays divided, so collection finds less, the more so the more spare room there is.
 #[test]
-fn mapping_coarser_than_a_write_multiplies_its_amplification() {
+fn mapping_coarser_than_a_write_multiplies_its_amplification_unless_in_order() {
     for over_provisioning in [0.15, 0.4] {
         let model = mapped_by(8, over_provisioning);
         let expected = 8.0 * (1.0 - over_provisioning) * greedy(over_provisioning, 32.0);
         assert_within(of_random_writes(&model), 0.9 * expected, 0.1);
     }
-}
-
-#[test]
-fn small_writes_in_order_are_combined_to_whole_units() {
     let model = mapped_by(8, 0.15);
-    let mut storage = Storage::new(&model, &SINGLE, 1).unwrap();
-    storage.fill(model.capacity_bytes, false);
+    let mut storage = filled(&model);
     let (pages, before) = (model.capacity_bytes / PAGE, storage.usage());
     drive_closed(&mut storage, 4, pages, |number| write(number % pages * PAGE, PAGE));
     assert_within(amplification(&storage, &before), 1.0, 0.02);
@@ -140,7 +104,7 @@ fn small_writes_in_order_are_combined_to_whole_units() {
 
 /// Blocks of 256 pages, mapped in units of this many.
 fn mapped_by(unit_pages: u32, over_provisioning: f64) -> DriveModel {
-    let mut model = drive(over_provisioning, Collection::Greedy, 256);
+    let mut model = model(over_provisioning, Collection::Greedy, 256);
     model.capacity_bytes = 256 * PAGE * 1024;
     if let Translation::PageMapped { mapping_bytes, .. } = &mut model.translation {
         *mapping_bytes = unit_pages * PAGE as u32;
@@ -148,15 +112,13 @@ fn mapped_by(unit_pages: u32, over_provisioning: f64) -> DriveModel {
     model
 }
 
-fn assert_within(found: f64, expected: f64, tolerance: f64) {
-    assert!(
-        (found / expected - 1.0).abs() <= tolerance,
-        "found {found}, theory says {expected}"
-    );
-}
-
 #[test]
-fn the_closed_forms_are_those_of_the_papers() {
+fn least_recently_written_collection_meets_the_closed_form_of_the_papers() {
+    for over_provisioning in [0.07, 0.15, 0.5] {
+        let model = model(over_provisioning, Collection::LeastRecentlyWritten, 64);
+        let expected = least_recently_written(over_provisioning);
+        assert_within(of_random_writes(&model), expected, 0.03);
+    }
     // Xiang and Kurkoski print 2.36 for an over-provisioning of 0.3.
     assert_within(least_recently_written(0.3), 2.36, 0.002);
     assert!(greedy(0.3, 64.0) < least_recently_written(0.3));
@@ -164,70 +126,31 @@ fn the_closed_forms_are_those_of_the_papers() {
 }
 
 #[test]
-fn least_recently_written_collection_meets_its_closed_form() {
+fn greedy_collection_meets_its_own_and_approaches_the_oldest_first_as_blocks_grow() {
     for over_provisioning in [0.07, 0.15, 0.5] {
-        let model = drive(over_provisioning, Collection::LeastRecentlyWritten, 64);
-        assert_within(
-            of_random_writes(&model),
-            least_recently_written(over_provisioning),
-            0.03,
-        );
-    }
-}
-
-#[test]
-fn greedy_collection_meets_its_own_and_stays_below() {
-    for over_provisioning in [0.07, 0.15, 0.5] {
-        let found = of_random_writes(&drive(over_provisioning, Collection::Greedy, 64));
+        let found = of_random_writes(&model(over_provisioning, Collection::Greedy, 64));
         assert_within(found, greedy(over_provisioning, 64.0), 0.03);
         assert!(found < 1.01 * least_recently_written(over_provisioning));
     }
-}
-
-#[test]
-fn greedy_collection_approaches_the_oldest_first_as_blocks_grow() {
-    let small = of_random_writes(&drive(0.15, Collection::Greedy, 8));
-    let large = of_random_writes(&drive(0.15, Collection::Greedy, 256));
+    let small = of_random_writes(&model(0.15, Collection::Greedy, 8));
+    let large = of_random_writes(&model(0.15, Collection::Greedy, 256));
     let limit = least_recently_written(0.15);
     assert!(small < 0.97 * large, "{small} with 8 pages a block, {large} with 256");
     assert_within(large, limit, 0.03);
 }
 
 #[test]
-fn sequential_writes_are_not_amplified() {
+fn sequential_writes_are_not_amplified_and_nothing_is_in_place() {
     for collection in [Collection::Greedy, Collection::LeastRecentlyWritten] {
-        let model = drive(0.07, collection, 64);
-        let mut storage = Storage::new(&model, &SINGLE, 1).unwrap();
+        let model = model(0.07, collection, 64);
+        let mut storage = drive(&model);
         let ios = model.capacity_bytes / (32 * PAGE);
-        drive_closed(&mut storage, 8, 5 * ios, |number| {
-            write(number % ios * 32 * PAGE, 32 * PAGE)
-        });
-        assert_within(
-            amplification(&storage, &vec![DeviceUsage::default_with_media(); 1]),
-            1.0,
-            0.002,
-        );
+        drive_closed(&mut storage, 8, 5 * ios, in_order(&model));
+        let nothing = [DeviceUsage::default()];
+        assert_within(amplification(&storage, &nothing), 1.0, 0.002);
     }
-}
-
-/// Zeros to compare with.
-trait DefaultWithMedia {
-    fn default_with_media() -> Self;
-}
-
-impl DefaultWithMedia for DeviceUsage {
-    fn default_with_media() -> DeviceUsage {
-        DeviceUsage {
-            media: Some(MediaUsage::default()),
-            ..DeviceUsage::default()
-        }
-    }
-}
-
-#[test]
-fn nothing_is_amplified_or_erased_in_place() {
     let model = crosspoint();
-    let mut storage = Storage::new(&model, &SINGLE, 1).unwrap();
+    let mut storage = drive(&model);
     let (pages, mut rng) = (model.capacity_bytes / PAGE, Rng::new(7, &[]));
     drive_closed(&mut storage, 16, 3 * pages, |_| write(rng.below(pages) * PAGE, PAGE));
     storage.settle();
@@ -245,9 +168,11 @@ fn random_reads_saturate_at_the_number_of_dies() {
     model.media.read_ns = 100_000;
     let dies = u64::from(model.media.dies);
     let iops = |in_flight: u64| {
-        let mut storage = Storage::new(&model, &SINGLE, 1).unwrap();
+        let mut storage = drive(&model);
         // In turn over the dies, so that they fill evenly: min(n, k) are busy.
-        let took_ns = drive_closed(&mut storage, in_flight, 40_000, |number| read(number % 4096 * PAGE));
+        let took_ns = drive_closed(&mut storage, in_flight, 40_000, |number| {
+            io(Action::Read, number % 4096 * PAGE, PAGE)
+        });
         40_000.0 * 1e9 / took_ns as f64
     };
     let transfer_ns = PAGE as f64 / 4.0;
@@ -261,32 +186,20 @@ fn random_reads_saturate_at_the_number_of_dies() {
 }
 
 #[test]
-fn sustained_writes_run_at_the_speed_of_the_dies() {
+fn sustained_writes_run_at_the_speed_of_the_dies_and_a_burst_at_that_of_the_buffer() {
     let model = flash();
-    let mut storage = Storage::new(&model, &SINGLE, 1).unwrap();
+    let mut storage = drive(&model);
     let ios = model.capacity_bytes / (32 * PAGE);
-    let took_ns = drive_closed(&mut storage, 32, ios, |number| {
-        write(number % ios * 32 * PAGE, 32 * PAGE)
-    });
+    let took_ns = drive_closed(&mut storage, 32, ios, in_order(&model));
     let dies_bytes_per_ns = 8.0 * 16384.0 / 400_000.0;
     assert_within(model.capacity_bytes as f64 / took_ns as f64, dies_bytes_per_ns, 0.02);
-}
-
-#[test]
-fn the_buffer_answers_at_once_until_it_is_full() {
     let model = flash();
-    let mut storage = Storage::new(&model, &SINGLE, 1).unwrap();
+    let mut storage = drive(&model);
     let burst = model.buffer.bytes / (32 * PAGE);
     let burst_ns = drive_closed(&mut storage, 1, burst, |number| write(number * 32 * PAGE, 32 * PAGE)) / burst;
-    let before_ns = storage.now();
-    drive_closed(&mut storage, 1, 200, |number| {
-        write((burst + 1 + number) * 32 * PAGE, 32 * PAGE)
-    });
-    let later_ns = (storage.now() - before_ns) / 200;
-    assert!(
-        burst_ns * 50 < later_ns,
-        "{burst_ns} ns, and {later_ns} ns once it is full"
-    );
+    let later = |number| write((burst + 1 + number) * 32 * PAGE, 32 * PAGE);
+    let later_ns = drive_closed(&mut storage, 1, 200, later) / 200;
+    assert!(burst_ns * 50 < later_ns, "{burst_ns} {later_ns}");
 }
 
 #[test]
@@ -314,18 +227,11 @@ fn writes_with_parity_run_at_the_speed_of_the_host_where_that_is_lower() {
 
 /// Random 4 KiB I/Os a second of four drives, with enough in flight that hardly a die is ever idle.
 fn of_four_drives(level: RaidLevel, operation: Action) -> f64 {
-    let array = ArrayModel {
-        level,
-        drives: 4,
-        ..SINGLE
-    };
-    let mut storage = Storage::new(&crosspoint(), &array, 1).unwrap();
+    let mut storage = array(&crosspoint(), level, 4);
     let (pages, mut rng) = (storage.capacity_bytes() / PAGE, Rng::new(7, &[]));
-    let took_ns = drive_closed(&mut storage, 1024, 60_000, |_| Request {
-        operation,
-        ..read(rng.below(pages) * PAGE)
-    });
-    60_000.0 * 1e9 / took_ns as f64
+    let next = |_| io(operation, rng.below(pages) * PAGE, PAGE);
+    let took_ns = drive_closed(&mut storage, 1024, 20_000, next);
+    20_000.0 * 1e9 / took_ns as f64
 }
 
 #[test]
@@ -349,19 +255,10 @@ fn arrays_deliver_what_the_work_on_their_drives_allows() {
 #[test]
 fn whole_stripes_cost_their_parity_and_no_reads() {
     for (level, data_drives) in [(RaidLevel::Raid0, 4), (RaidLevel::Raid5, 3), (RaidLevel::Raid6, 2)] {
-        let array = ArrayModel {
-            level,
-            drives: 4,
-            ..SINGLE
-        };
-        let mut storage = Storage::new(&crosspoint(), &array, 1).unwrap();
+        let mut storage = array(&crosspoint(), level, 4);
         let stripe = data_drives * SINGLE.chunk_bytes;
         let took_ns = drive_closed(&mut storage, 64, 4000, |number| write(number % 500 * stripe, stripe));
-        let of_one_drive = 8.0 * PAGE as f64 / 8_000.0;
-        assert_within(
-            4000.0 * stripe as f64 / took_ns as f64,
-            data_drives as f64 * of_one_drive,
-            0.04,
-        );
+        let expected = data_drives as f64 * 8.0 * PAGE as f64 / 8_000.0;
+        assert_within(4000.0 * stripe as f64 / took_ns as f64, expected, 0.04);
     }
 }

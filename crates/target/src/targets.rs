@@ -148,9 +148,13 @@ mod tests {
 
     fn refusal(opened: io::Result<File>) -> WrongTarget {
         let error = opened.unwrap_err();
-        WrongTarget::from_error(&error)
-            .unwrap_or_else(|| panic!("{error}"))
-            .clone()
+        WrongTarget::from_error(&error).expect("it is the wrong target").clone()
+    }
+
+    #[track_caller]
+    fn assert_replaced(opened: io::Result<File>) {
+        let refused = refusal(opened);
+        assert!(matches!(refused, WrongTarget::Replaced { .. }), "{refused}");
     }
 
     struct Files {
@@ -159,7 +163,7 @@ mod tests {
         victim: PathBuf,
     }
 
-    fn files() -> Files {
+    fn create() -> Files {
         let directory = tempfile::tempdir().unwrap();
         let (data, victim) = (directory.path().join("own/data"), directory.path().join("victim"));
         std::fs::create_dir(directory.path().join("own")).unwrap();
@@ -173,72 +177,44 @@ mod tests {
     }
 
     #[test]
-    fn the_file_that_was_checked_is_opened() {
-        let files = files();
+    fn the_file_that_was_checked_is_opened_and_a_replaced_one_refused() {
+        let files = create();
         let targets = Targets::new([named(&files.data)]);
         let opened = targets.open(&files.data, OFlags::RDWR).unwrap();
         assert_eq!(opened.metadata().unwrap().ino(), files.data.metadata().unwrap().ino());
-    }
-
-    #[test]
-    fn a_file_that_was_replaced_is_refused() {
-        let files = files();
+        let files = create();
         let targets = Targets::new([named(&files.data)]);
         std::fs::rename(&files.victim, &files.data).unwrap();
-        let refused = refusal(targets.open(&files.data, OFlags::RDWR));
-        assert!(matches!(refused, WrongTarget::Replaced { .. }), "{refused}");
+        assert_replaced(targets.open(&files.data, OFlags::RDWR));
     }
 
     #[test]
-    fn a_symbolic_link_in_place_of_the_file_is_refused_with_and_without_identity() {
-        let files = files();
+    fn a_link_in_place_of_the_file_is_refused_with_and_without_identity() {
+        let files = create();
         for targets in [Targets::new([named(&files.data)]), Targets::default()] {
             std::fs::remove_file(&files.data).unwrap();
             symlink(&files.victim, &files.data).unwrap();
             for flags in [OFlags::RDWR, OFlags::RDONLY, OFlags::RDWR | OFlags::CREATE] {
-                let refused = refusal(targets.open(&files.data, flags));
-                assert_eq!(
-                    refused,
-                    WrongTarget::SymbolicLink {
-                        path: files.data.clone()
-                    }
-                );
+                let path = files.data.clone();
+                let refused = refusal(targets.open(&path, flags));
+                assert_eq!(refused, WrongTarget::SymbolicLink { path });
             }
         }
-    }
-
-    #[test]
-    fn a_hard_link_is_refused_where_it_would_be_written() {
-        let files = files();
+        let files = create();
         std::fs::remove_file(&files.data).unwrap();
         std::fs::hard_link(&files.victim, &files.data).unwrap();
         let by_hand = Targets::default();
         let refused = refusal(by_hand.open(&files.data, OFlags::RDWR));
-        assert_eq!(
-            refused,
-            WrongTarget::HardLinked {
-                path: files.data.clone(),
-                links: 2
-            }
-        );
+        let (path, links) = (files.data.clone(), 2);
+        assert_eq!(refused, WrongTarget::HardLinked { path, links });
         assert!(by_hand.open(&files.data, OFlags::RDONLY).is_ok());
         let checked = Targets::new([named(&files.data)]);
         refusal(checked.open(&files.data, OFlags::RDONLY));
     }
 
     #[test]
-    fn a_path_by_hand_stays_what_it_was_at_its_first_open() {
-        let files = files();
-        let targets = Targets::default();
-        let _held = targets.open(&files.data, OFlags::RDONLY).unwrap();
-        std::fs::rename(&files.victim, &files.data).unwrap();
-        let refused = refusal(targets.open(&files.data, OFlags::RDWR));
-        assert!(matches!(refused, WrongTarget::Replaced { .. }), "{refused}");
-    }
-
-    #[test]
-    fn below_a_checked_directory_no_step_may_be_a_link() {
-        let files = files();
+    fn below_a_checked_directory_no_step_may_be_a_link_and_unused_identities_are_found() {
+        let files = create();
         let own = files.data.parent().unwrap();
         let targets = Targets::new([named(own)]);
         assert!(targets.open(&own.join("new"), OFlags::RDWR | OFlags::CREATE).is_ok());
@@ -246,11 +222,18 @@ mod tests {
         let refused = refusal(targets.open(&own.join("sub/victim"), OFlags::RDWR));
         assert!(matches!(refused, WrongTarget::SymbolicLink { .. }), "{refused}");
         assert!(targets.open(&own.join("../victim"), OFlags::RDWR).is_err());
+        let files = create();
+        let targets = Targets::new([named(&files.data)]);
+        assert_eq!(targets.unused(std::slice::from_ref(&files.data)), None);
+        assert_eq!(targets.unused(&[files.victim]), Some(files.data.as_path()));
+        let above = Targets::new([named(files.data.parent().unwrap())]);
+        // It is checked on the way to the file.
+        assert_eq!(above.unused(&[files.data]), None);
     }
 
     #[test]
     fn a_checked_directory_that_was_swapped_is_refused() {
-        let files = files();
+        let files = create();
         let own = files.data.parent().unwrap();
         let targets = Targets::new([named(own)]);
         let aside = own.with_file_name("aside");
@@ -261,13 +244,12 @@ mod tests {
         std::fs::remove_file(own).unwrap();
         std::fs::create_dir(own).unwrap();
         std::fs::write(&files.data, "other").unwrap();
-        let refused = refusal(targets.open(&files.data, OFlags::RDWR));
-        assert!(matches!(refused, WrongTarget::Replaced { .. }), "{refused}");
+        assert_replaced(targets.open(&files.data, OFlags::RDWR));
     }
 
     #[test]
-    fn a_held_directory_is_the_same_after_its_name_has_changed() {
-        let files = files();
+    fn a_held_or_opened_path_stays_what_it_was_after_its_name_has_changed() {
+        let files = create();
         let own = files.data.parent().unwrap();
         let held = Targets::default().open_directory(own).unwrap();
         std::fs::rename(own, own.with_file_name("aside")).unwrap();
@@ -276,23 +258,12 @@ mod tests {
         assert!(held.check_contents().is_ok());
         symlink(&files.victim, held.held_path().join("link")).unwrap();
         let error = held.check_contents().unwrap_err();
-        assert_eq!(
-            WrongTarget::from_error(&error),
-            Some(&WrongTarget::SymbolicLink { path: own.join("link") })
-        );
-    }
-
-    #[test]
-    fn an_identity_that_no_path_needs_is_found() {
-        let files = files();
-        let targets = Targets::new([named(&files.data)]);
-        assert_eq!(targets.unused(std::slice::from_ref(&files.data)), None);
-        assert_eq!(targets.unused(&[files.victim]), Some(files.data.as_path()));
-        let above = Targets::new([named(files.data.parent().unwrap())]);
-        assert_eq!(
-            above.unused(&[files.data]),
-            None,
-            "it is checked on the way to the file"
-        );
+        let link = WrongTarget::SymbolicLink { path: own.join("link") };
+        assert_eq!(WrongTarget::from_error(&error), Some(&link));
+        let files = create();
+        let targets = Targets::default();
+        let _held = targets.open(&files.data, OFlags::RDONLY).unwrap();
+        std::fs::rename(&files.victim, &files.data).unwrap();
+        assert_replaced(targets.open(&files.data, OFlags::RDWR));
     }
 }

@@ -280,10 +280,7 @@ mod tests {
         assert_eq!(other, (vec![], texts(&["huge_pages", "numa_node_1"])));
         let several = recorded(Pages::Transparent, None, Some(0));
         assert_eq!(several, (texts(&["transparent_huge_pages"]), texts(&["numa_node_0"])));
-        assert_eq!(
-            recorded(Pages::TooSmall, Some(0), None),
-            (vec![], vec![]),
-            "a machine with one node"
-        );
+        let one_node = recorded(Pages::TooSmall, Some(0), None);
+        assert_eq!(one_node, (vec![], vec![]));
     }
 }

@@ -98,51 +98,31 @@ mod tests {
     }
 
     #[test]
-    fn a_read_addresses_blocks_of_the_namespaces_format() {
-        let small = Addressing {
-            block_shift: 9,
-            ..LARGE_BLOCKS
-        };
+    fn commands_address_blocks_of_the_namespaces_format() {
+        let mut small = LARGE_BLOCKS;
+        small.block_shift = 9;
         let offset = (1 << 42) + 1024;
         let command = command(&small, &io(Operation::Read, offset, 4096), 0xdead_0000_beef);
-        assert_eq!(command[0], READ);
-        assert_eq!(word(&command, 4), 2);
         assert_eq!(command[24..32], 0xdead_0000_beef_u64.to_le_bytes());
-        assert_eq!(word(&command, 36), 4096);
-        assert_eq!((word(&command, 40), word(&command, 44)), (2, 2));
-        assert_eq!(word(&command, 48), 7, "zero-based, without force unit access");
-    }
-
-    #[test]
-    fn a_durable_write_forces_unit_access() {
-        let durable = command(&LARGE_BLOCKS, &io(Operation::Write, 8192, 4096), 0x1000);
-        assert_eq!(
-            (durable[0], word(&durable, 40), word(&durable, 48)),
-            (WRITE, 2, 1 << 30)
-        );
-        let plain = Addressing {
-            durable_writes: false,
-            ..LARGE_BLOCKS
-        };
-        let plain = command(&plain, &io(Operation::Write, 8192, 4096), 0x1000);
-        assert_eq!(word(&plain, 48), 0);
-    }
-
-    #[test]
-    fn a_trim_passes_its_blocks_in_a_range_list() {
+        // The count of blocks is zero-based, without force unit access.
+        let words = [4, 36, 40, 44, 48].map(|at| word(&command, at));
+        assert_eq!((command[0], words), (READ, [2, 4096, 2, 2, 7]));
         let trim = io(Operation::Trim, 16384, 8192);
-        let command = command(&LARGE_BLOCKS, &trim, 0x1000);
+        let command = super::command(&LARGE_BLOCKS, &trim, 0x1000);
         assert_eq!((command[0], word(&command, 36)), (DATASET_MANAGEMENT, 16));
         assert_eq!((word(&command, 40), word(&command, 44)), (0, 4));
         let range = range(&LARGE_BLOCKS, &trim);
-        assert_eq!(
-            (word(&range, 0), word(&range, 4), word(&range, 8), word(&range, 12)),
-            (0, 2, 4, 0)
-        );
+        assert_eq!([0, 4, 8, 12].map(|at| word(&range, at)), [0, 2, 4, 0]);
     }
 
     #[test]
-    fn a_flush_moves_no_data() {
+    fn a_durable_write_forces_unit_access_and_a_flush_moves_no_data() {
+        let durable = command(&LARGE_BLOCKS, &io(Operation::Write, 8192, 4096), 0x1000);
+        assert_eq!([word(&durable, 40), word(&durable, 48)], [2, 1 << 30]);
+        let mut plain = LARGE_BLOCKS;
+        plain.durable_writes = false;
+        let plain = command(&plain, &io(Operation::Write, 8192, 4096), 0x1000);
+        assert_eq!((plain[0], word(&plain, 48)), (WRITE, 0));
         let command = command(&LARGE_BLOCKS, &io(Operation::Flush, 0, 0), 0x1000);
         assert_eq!((command[0], word(&command, 4)), (FLUSH, 2));
         assert!(command[8..].iter().all(|byte| *byte == 0));

@@ -238,41 +238,22 @@ mod tests {
         for other in ["nvme0n1p1", "nvme0c0n1", "nvme0", "sda", "loop0", "nvmen1"] {
             assert_eq!(generic_name(other), None, "{other}");
         }
+        let file = File::open("/proc/version").expect("procfs is mounted");
+        let refused = Namespace::read(&file, false).map(|_| ()).unwrap_err();
+        assert!(refused.contains("not a file"), "{refused}");
     }
 
     #[test]
-    fn another_serial_number_or_size_is_another_namespace() {
-        assert!(identity(1, 1).is_same(&identity(1, 1)));
-        assert!(!identity(1, 1).is_same(&identity(2, 1)));
-        assert!(!identity(1, 1).is_same(&identity(1, 2)));
-    }
-
-    #[test]
-    fn capacity_in_use_may_change_between_two_commands() {
-        let mut used = identity(1, 1);
-        used.namespace[16] = 9;
-        assert!(used.is_same(&identity(1, 1)));
-    }
-
-    #[test]
-    fn the_format_in_use_decides_the_block_size() {
+    fn the_format_decides_the_block_size_and_another_size_is_another_namespace() {
         assert_eq!(identity(1, 1).block_shift(), Ok(12));
         let mut with_metadata = identity(1, 1);
         with_metadata.namespace[132] = 8;
-        assert!(
-            with_metadata
-                .block_shift()
-                .is_err_and(|reason| reason.contains("8 bytes of metadata"))
-        );
-    }
-
-    #[test]
-    fn a_file_has_no_namespace() {
-        let file = File::open("/proc/version").expect("procfs is mounted");
-        let refused = Namespace::read(&file, false).map(|_| ());
-        assert_eq!(
-            refused,
-            Err("NVMe commands need a block device as the target, not a file".to_string())
-        );
+        let refused = with_metadata.block_shift().unwrap_err();
+        assert!(refused.contains("8 bytes of metadata"), "{refused}");
+        assert!(!identity(1, 1).is_same(&identity(2, 1)));
+        assert!(!identity(1, 1).is_same(&identity(1, 2)));
+        let mut used = identity(1, 1);
+        used.namespace[16] = 9;
+        assert!(used.is_same(&identity(1, 1)));
     }
 }

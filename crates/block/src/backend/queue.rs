@@ -67,29 +67,20 @@ mod tests {
 
     fn queue(directory: &Path, io_poll: Option<&str>) -> Queue {
         let disk = directory.join("disk0");
-        std::fs::create_dir_all(disk.join("queue")).expect("a temporary directory is writable");
+        std::fs::create_dir_all(disk.join("queue")).unwrap();
         if let Some(text) = io_poll {
-            std::fs::write(disk.join("queue/io_poll"), text).expect("a temporary directory is writable");
+            std::fs::write(disk.join("queue/io_poll"), text).unwrap();
         }
         Queue { directory: disk }
     }
 
     #[test]
-    fn polling_is_refused_with_the_setting_that_prevents_it() {
+    fn polling_is_refused_with_the_setting_that_prevents_it_and_without_a_block_device() {
         let temporary = tempfile::tempdir().expect("there is a temporary directory");
-        assert_eq!(
-            queue(temporary.path(), None).no_polling().as_deref(),
-            Some("disk0 has no `queue/io_poll`")
-        );
-        assert_eq!(
-            queue(temporary.path(), Some("0\n")).no_polling().as_deref(),
-            Some("`queue/io_poll` of disk0 is 0: the device has no poll queues")
-        );
-        assert_eq!(queue(temporary.path(), Some("1\n")).no_polling(), None);
-    }
-
-    #[test]
-    fn a_file_without_a_block_device_has_no_queue() {
+        let refused = |io_poll| queue(temporary.path(), io_poll).no_polling();
+        assert!(refused(None).is_some_and(|reason| reason.contains("no `queue/io_poll`")));
+        assert!(refused(Some("0\n")).is_some_and(|reason| reason.contains("`queue/io_poll` of disk0 is 0")));
+        assert_eq!(refused(Some("1\n")), None);
         let file = File::open("/proc/version").expect("procfs is mounted");
         assert!(Queue::read(&file).is_none());
         assert!(no_polling(&file).is_some());

@@ -227,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flush_covers_what_was_acknowledged_before_it_began() {
+    fn a_flush_covers_what_was_acknowledged_before_it_began_and_what_does_not_fit_is_forgotten() {
         let mut unflushed = Unflushed::new(8, 2);
         unflushed.push(1, 10);
         unflushed.mark(0);
@@ -239,10 +239,6 @@ mod tests {
         assert_eq!(durable, [(1, 10)]);
         unflushed.drain(1, |unit, generation| durable.push((unit, generation)));
         assert_eq!(durable, [(1, 10), (2, 20)]);
-    }
-
-    #[test]
-    fn what_does_not_fit_is_forgotten_oldest_first() {
         let mut unflushed = Unflushed::new(2, 1);
         (0..5).for_each(|unit| unflushed.push(unit, 1));
         unflushed.mark(0);

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn one_write_after_the_other_leaves_only_the_last() {
+    fn the_last_write_remains_and_of_writes_that_overlap_any_may_have_come_last() {
         let mut state = NEVER;
         for generation in 1..2_000 {
             state = state.submitted();
@@ -176,10 +176,6 @@ mod tests {
             state = state.ended();
             assert_eq!(range(state.allowed()), (generation, generation));
         }
-    }
-
-    #[test]
-    fn of_writes_that_overlap_any_may_have_come_last() {
         let mut state = NEVER.submitted().ended().submitted().submitted();
         assert_eq!(range(state.allowed()), (1, 3));
         state = state.ended();
@@ -190,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_unit_whose_first_write_was_never_acknowledged_may_hold_anything() {
+    fn a_unit_whose_first_write_was_never_acknowledged_may_hold_anything_and_numbers_wrap() {
         let state = NEVER.submitted();
         assert!(!state.is_checkable());
         assert_eq!(state.settled(), NEVER);
@@ -198,6 +194,12 @@ mod tests {
         let killed = state.ended().submitted().settled();
         assert_eq!((killed.in_flight(), range(killed.allowed())), (0, (1, 2)));
         assert_eq!(range(killed.submitted().ended().allowed()), (3, 3));
+        let last = UnitState::new(u32::MAX, 0, 0, 0);
+        let first = last.submitted().ended();
+        assert_eq!(first.issued(), 1);
+        assert!(first.is_checkable() && first.allowed().contains(1) && first.allowed().contains(u32::MAX));
+        assert!(!first.allowed().contains(2));
+        assert_eq!(range(first.submitted().ended().allowed()), (2, 2));
     }
 
     #[test]
@@ -209,22 +211,9 @@ mod tests {
         assert!(state.is_checkable() && state.allowed().contains(1));
         state = state.ended();
         assert!(state.allowed().contains(1));
-        assert!(
-            !state.allowed().contains(10_002),
-            "what was never written is never allowed"
-        );
+        assert!(!state.allowed().contains(10_002), "it was never written");
         let state = state.submitted().ended();
         assert_eq!(range(state.allowed()), (10_002, 10_002));
-    }
-
-    #[test]
-    fn numbers_begin_again_after_the_last() {
-        let last = UnitState::new(u32::MAX, 0, 0, 0);
-        let first = last.submitted().ended();
-        assert_eq!(first.issued(), 1);
-        assert!(first.is_checkable() && first.allowed().contains(1) && first.allowed().contains(u32::MAX));
-        assert!(!first.allowed().contains(2));
-        assert_eq!(range(first.submitted().ended().allowed()), (2, 2));
     }
 
     /// The law: whatever order overlapping writes reach the medium in, what a read finds is allowed, and what was
@@ -250,11 +239,8 @@ mod tests {
                     3 => reads.push((state.allowed(), content)),
                     _ => {
                         for (begin, found) in reads.drain(..) {
-                            let allowed = Allowed {
-                                newest: state.issued(),
-                                ..begin
-                            };
-                            assert!(allowed.contains(found), "{found} in {allowed:?}");
+                            let newest = state.issued();
+                            assert!(Allowed { newest, ..begin }.contains(found), "{found} in {begin:?}");
                         }
                     }
                 }

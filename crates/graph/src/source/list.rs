@@ -232,61 +232,40 @@ mod tests {
     }
 
     #[test]
-    fn text_has_comments_empty_lines_and_three_separators() {
+    fn text_has_three_separators_and_pairs_of_both_widths_are_little_endian() {
         let edges = import(b"# SNAP\n% other\n\n0 1\n2\t3\n 4,5\r\n6 , 7", EdgeFormat::Text).unwrap();
         assert_eq!(edges, [(0, 1), (2, 3), (4, 5), (6, 7)]);
-    }
-
-    #[test]
-    fn pairs_of_both_widths_are_little_endian() {
-        let narrow: Vec<u8> = [1_u32, 2, 70_000, 3]
-            .iter()
-            .flat_map(|value| value.to_le_bytes())
-            .collect();
+        let narrow = [1_u32, 2, 70_000, 3].map(u32::to_le_bytes).concat();
         assert_eq!(import(&narrow, EdgeFormat::U32).unwrap(), [(1, 2), (70_000, 3)]);
-        let wide: Vec<u8> = [1_u64, 2, 70_000, 3]
-            .iter()
-            .flat_map(|value| value.to_le_bytes())
-            .collect();
+        let wide = [1_u64, 2, 70_000, 3].map(u64::to_le_bytes).concat();
         assert_eq!(import(&wide, EdgeFormat::U64).unwrap(), [(1, 2), (70_000, 3)]);
     }
 
     #[test]
     fn garbage_is_refused_with_its_place() {
-        let cases: [(&[u8], EdgeFormat, &str, &str); 7] = [
-            (b"0 1\n0 x\n", EdgeFormat::Text, "`x` is no vertex", "line 2"),
-            (
-                b"0 1 0.5\n",
-                EdgeFormat::Text,
-                "`0 1 0.5` is not a pair of numbers",
-                "line 1",
-            ),
-            (b"0\n", EdgeFormat::Text, "`0` is not a pair of numbers", "line 1"),
-            (b"0 -1\n", EdgeFormat::Text, "`-1` is no vertex", "line 1"),
-            (
-                b"0 4294967295\n",
-                EdgeFormat::Text,
-                "`4294967295` is no vertex",
-                "line 1",
-            ),
-            (b"\xff\x00\x1b[2J 1\n", EdgeFormat::Text, "is no vertex", "line 1"),
-            (b"0123456789", EdgeFormat::U32, "no multiple of 8", ""),
+        use EdgeFormat::{Text, U32, U64};
+        let wide = u64::MAX.to_le_bytes().repeat(2);
+        let cases: [(&[u8], EdgeFormat, &str, &str); 8] = [
+            (b"0 1\n0 x\n", Text, "`x` is no vertex", "line 2"),
+            (b"0 1 0.5\n", Text, "`0 1 0.5` is not a pair", "line 1"),
+            (b"0\n", Text, "`0` is not a pair", "line 1"),
+            (b"0 -1\n", Text, "`-1` is no vertex", "line 1"),
+            (b"0 4294967295\n", Text, "`4294967295` is no vertex", "line 1"),
+            (b"\xff\x00\x1b[2J 1\n", Text, "is no vertex", "line 1"),
+            (b"0123456789", U32, "no multiple of 8", ""),
+            (&wide, U64, "18446744073709551615 is no vertex", "edge 0"),
         ];
         for (content, format, message, context) in cases {
-            let failure = import(content, format).unwrap_err().to_failure();
-            assert_eq!(failure.code, "invalid_input");
-            assert!(failure.message.contains(message), "{}", failure.message);
-            assert_eq!(failure.context, context);
-            assert!(!failure.message.contains('\x1b'));
+            assert_refused(content, format, message, context);
         }
-        let wide = u64::MAX.to_le_bytes().repeat(2);
-        let failure = import(&wide, EdgeFormat::U64).unwrap_err().to_failure();
-        assert!(
-            failure.message.contains("18446744073709551615 is no vertex"),
-            "{}",
-            failure.message
-        );
-        assert_eq!(failure.context, "edge 0");
+    }
+
+    #[track_caller]
+    fn assert_refused(content: &[u8], format: EdgeFormat, message: &str, context: &str) {
+        let failure = import(content, format).unwrap_err().to_failure();
+        assert_eq!([&failure.code[..], &failure.context], ["invalid_input", context]);
+        assert!(failure.message.contains(message), "{}", failure.message);
+        assert!(!failure.message.contains('\x1b'));
     }
 
     #[test]
@@ -300,14 +279,8 @@ mod tests {
             assert_eq!(import(fits.as_bytes(), EdgeFormat::Text).unwrap()[0], (2, 3));
             for end in ["4 5\n", "\n", ""] {
                 let content = line(start, longest + usize::from(end.len() < 3)) + end;
-                let failure = import(content.as_bytes(), EdgeFormat::Text).unwrap_err().to_failure();
-                assert_eq!(failure.code, "invalid_input");
-                assert!(
-                    failure.message.contains("has more than 4096 bytes"),
-                    "{}",
-                    failure.message
-                );
-                assert_eq!(failure.context, "line 2");
+                let message = "has more than 4096 bytes";
+                assert_refused(content.as_bytes(), EdgeFormat::Text, message, "line 2");
             }
         }
     }

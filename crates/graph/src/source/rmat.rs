@@ -90,17 +90,13 @@ mod tests {
     }
 
     #[test]
-    fn the_same_seed_gives_the_same_edges_and_another_seed_others() {
+    fn the_same_seed_gives_the_same_edges_and_quadrants_have_their_probabilities() {
         let edges = all(&Rmat::new(10, 16, GRAPH500, 7));
         assert_eq!(edges.len(), 16 << 10);
         assert_eq!(edges, all(&Rmat::new(10, 16, GRAPH500, 7)));
         assert_ne!(edges, all(&Rmat::new(10, 16, GRAPH500, 8)));
         assert!(edges.iter().all(|(from, to)| from.max(to) < &(1 << 10)));
-    }
-
-    /// Without the permutation, the quadrant of an edge is that of its first choice.
-    #[test]
-    fn quadrants_have_their_probabilities_on_every_level() {
+        // Without the permutation, the quadrant of an edge is that of its first choice.
         let rmat = Rmat::new(8, 512, GRAPH500, 1);
         let mut back = vec![0_u32; 1 << 8];
         for number in 0..1_u64 << 8 {

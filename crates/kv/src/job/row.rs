@@ -146,17 +146,16 @@ mod tests {
     use std::time::Duration;
 
     use iosonde_harness::Budget;
-    use iosonde_protocol::{Direction, KvChoice, KvOperation, KvStream};
+    use iosonde_protocol::{Direction, KvChoice, KvOperation};
 
     use super::*;
     use crate::records::Contents;
     use crate::store::{Lent, Session};
-    use crate::testing::{Driven, RECORD_BYTES, RECORDS, driven, stream};
+    use crate::testing::{Driven, RECORD_BYTES, RECORDS, driven, only_reads, stream};
     use iosonde_harness::Code;
 
     const INTERVAL: Duration = Duration::from_millis(20);
     const READ_SLOWLY: [u64; 4] = [0, 10, 11, 50];
-    /// Longer than an interval.
     const SLOW: Duration = Duration::from_millis(25);
 
     /// Lends the records of a database and notes which.
@@ -187,35 +186,13 @@ mod tests {
             Ok((self.missing != Some(number)).then_some(&self.value))
         }
 
-        fn put(&mut self, _key: &[u8], _value: &[u8]) -> Result<(), RunError> {
-            unreachable!("nothing is written")
-        }
-
-        fn delete(&mut self, _key: &[u8]) -> Result<(), RunError> {
-            unreachable!("nothing is deleted")
-        }
-
-        fn commit(&mut self, _sync: bool) -> Result<(), RunError> {
-            unreachable!("nothing is written")
-        }
-
-        fn seek(&mut self, _key: Option<&[u8]>, _direction: Direction) -> Result<(), RunError> {
-            unreachable!("nothing is scanned")
-        }
-
-        fn next(&mut self) -> Result<Option<Lent<'_>>, RunError> {
-            unreachable!("nothing is scanned")
-        }
-
-        fn release(&mut self) {}
+        only_reads!();
     }
 
     /// Reads records in order; returns what was done, and which records were read.
     fn read(measure: Budget, change: impl FnOnce(&mut Records<'_>)) -> (Driven, Vec<u64>) {
-        let stream = KvStream {
-            choice: KvChoice::Sequential,
-            ..stream("main", KvOperation::Read)
-        };
+        let mut stream = stream("main", KvOperation::Read);
+        stream.choice = KvChoice::Sequential;
         let numbers = Rc::new(RefCell::new(Vec::new()));
         let driven = driven(&stream, measure, INTERVAL.as_nanos() as u64, |contents| {
             let mut records = Records {
@@ -240,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn each_record_is_read_in_turn_although_intervals_end_within_rows() {
+    fn each_record_is_read_in_turn_although_intervals_end_within_rows_as_far_as_the_budget() {
         let (driven, numbers) = read(operations(RECORDS + 7), |_| {});
         assert_eq!(numbers, (0..RECORDS).chain(0..7).collect::<Vec<_>>());
         driven.result.unwrap();
@@ -252,36 +229,23 @@ mod tests {
         let slow_ns = SLOW.as_nanos() as u64 * 5;
         assert!(busy_ns >= slow_ns, "the reads took {busy_ns} ns");
         assert!(pacing.turnaround_ns < busy_ns - slow_ns, "not a part of the reads");
-    }
-
-    #[test]
-    fn a_row_ends_where_the_budget_of_bytes_does() {
-        let bytes = Budget {
-            bytes: 12 * RECORD_BYTES + 1,
-            ..Budget::UNLIMITED
-        };
+        let mut bytes = Budget::UNLIMITED;
+        bytes.bytes = 12 * RECORD_BYTES + 1;
         let (driven, numbers) = read(bytes, |_| {});
         assert_eq!(numbers, (0..12).collect::<Vec<_>>());
         assert_eq!(driven.totals.operations, 12);
     }
 
     #[test]
-    fn missing_and_corrupted_values_are_counted() {
+    fn missing_and_corrupted_values_and_reads_before_an_error_are_counted() {
         let (driven, _) = read(operations(RECORDS), |records| {
             (records.missing, records.corrupted) = (Some(5), Some(11));
         });
         let reads = driven.reads;
         assert_eq!((reads.values, reads.missing, reads.corrupted), (RECORDS - 1, 1, 1));
         assert_eq!(driven.first_corrupted, Some(11));
-        assert_eq!(
-            driven.totals.bytes,
-            (RECORDS - 1) * RECORD_BYTES,
-            "no bytes of a missing record"
-        );
-    }
-
-    #[test]
-    fn reads_before_an_error_are_counted() {
+        // No bytes of the missing record.
+        assert_eq!(driven.totals.bytes, (RECORDS - 1) * RECORD_BYTES);
         let (driven, numbers) = read(operations(RECORDS), |records| records.fails_at = Some(40));
         assert_eq!(driven.result.unwrap_err().code, Code::Internal);
         assert_eq!((driven.totals.operations, numbers.len()), (40, 40));

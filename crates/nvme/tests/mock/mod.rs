@@ -24,6 +24,8 @@ use iosonde_nvme::registers::{
 const REGISTER_BYTES: usize = 0x4000;
 /// Entries of a queue, less one; ready within 1 s; NVM command set.
 const CAPABILITIES_VALUE: u64 = 1023 | 2 << 24 | 1 << 37;
+/// Largest transfer as a power of two of pages (MDTS).
+const TRANSFER_EXPONENT: u8 = 5;
 const FIRST_ADDRESS: u64 = 0x4000_0000;
 /// Value of a doorbell register that was not written since the controller read it.
 const NOT_RUNG: u32 = u32::MAX;
@@ -33,16 +35,11 @@ const NOT_RUNG: u32 = u32::MAX;
 pub struct MockSettings {
     /// Bytes of a logical block and blocks of each namespace, from number 1.
     pub namespaces: Vec<(u32, u64)>,
-    /// Largest transfer as a power of two of pages (MDTS).
-    pub transfer_exponent: u8,
-    /// True if it takes SGLs.
     pub has_sgl: bool,
     /// True if Abort ends a command that it has forgotten.
     pub honours_abort: bool,
-    /// I/O queue pairs that it grants.
     pub queue_pairs: u16,
-    /// Polls of a shadow doorbell without a new position before it waits for a write to the register; `None` without shadow
-    /// doorbells.
+    /// Polls of a shadow doorbell, if there is one, without a new position before it waits for a write to the register.
     pub shadow_polls: Option<u32>,
 }
 
@@ -50,7 +47,6 @@ impl Default for MockSettings {
     fn default() -> MockSettings {
         MockSettings {
             namespaces: vec![(512, 4096)],
-            transfer_exponent: 5,
             has_sgl: true,
             honours_abort: true,
             queue_pairs: 8,
@@ -64,7 +60,6 @@ impl Default for MockSettings {
 pub enum MockFault {
     /// It is carried out and never completed.
     Lose,
-    /// It is completed twice.
     Repeat,
     /// It is completed after this many other completions.
     Delay(u32),
@@ -74,18 +69,16 @@ pub enum MockFault {
     OtherIdentifier,
     /// Its completion has the old phase tag.
     OtherPhase,
-    /// The controller reports a fatal error instead.
     Fatal,
-    /// The controller is removed.
     Remove,
 }
 
-/// A controller in memory.
 pub struct Mock {
     registers: Registers,
     state: Mutex<State>,
 }
 
+#[derive(Default)]
 struct State {
     settings: MockSettings,
     mapped: Vec<(u64, Memory)>,
@@ -105,7 +98,7 @@ struct State {
 }
 
 /// The controller's side of a queue pair.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 struct Rings {
     submissions: u64,
     entries: u16,
@@ -124,36 +117,20 @@ struct Rings {
 
 impl Mock {
     /// A disabled controller whose namespaces have zeros.
-    ///
-    /// # Panics
-    /// When there is no memory.
     pub fn new(settings: MockSettings) -> Mock {
         let mapping = memmap2::MmapMut::map_anon(REGISTER_BYTES).expect("memory for registers");
         let registers = Registers::from_mapping(MmapRaw::from(mapping));
         registers.write64(CAPABILITIES, CAPABILITIES_VALUE);
         clear_doorbells(&registers);
-        let contents = settings.namespaces.iter();
-        let contents = contents
-            .map(|(bytes, blocks)| vec![0; (u64::from(*bytes) * blocks) as usize])
-            .collect();
+        let media = |(bytes, blocks): &(u32, u64)| vec![0; (u64::from(*bytes) * blocks) as usize];
+        let contents = settings.namespaces.iter().map(media).collect();
         Mock {
             registers,
             state: Mutex::new(State {
                 settings,
-                mapped: Vec::new(),
                 next_address: FIRST_ADDRESS,
-                is_enabled: false,
-                is_dead: false,
-                queues: BTreeMap::new(),
-                completion_queues: BTreeMap::new(),
-                shadows: None,
                 contents,
-                faults: BTreeMap::new(),
-                io_commands: 0,
-                forgotten: BTreeSet::new(),
-                delayed: VecDeque::new(),
-                flushes: 0,
-                forced_writes: 0,
+                ..State::default()
             }),
         }
     }
@@ -185,7 +162,6 @@ impl Mock {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does what the registers ask for.
     fn work(&self) {
         let mut state = self.state();
         if state.is_dead {
@@ -248,14 +224,10 @@ impl State {
         let rings = Rings {
             submissions,
             entries,
-            head: 0,
-            end: 0,
-            polls: 0,
             completions,
             completion_entries,
-            freed: 0,
-            tail: 0,
             phase: true,
+            ..Rings::default()
         };
         self.queues.insert(number, rings);
         Status::SUCCESS
@@ -270,10 +242,8 @@ impl State {
                 return;
             }
             let mut bytes = [0; COMMAND_BYTES];
-            self.load(
-                rings.submissions + u64::from(rings.head) * COMMAND_BYTES as u64,
-                &mut bytes,
-            );
+            let address = rings.submissions + u64::from(rings.head) * COMMAND_BYTES as u64;
+            self.load(address, &mut bytes);
             let mut dwords = [0; 16];
             for (dword, part) in dwords.iter_mut().zip(bytes.chunks_exact(4)) {
                 *dword = u32::from_le_bytes(part.try_into().expect("chunks of 4 bytes"));
@@ -300,19 +270,17 @@ impl State {
             return;
         }
         let end = rings.end;
-        match self.shadow(number, false) {
-            Some(position) if position != end => {
-                let rings = self.rings(number);
-                (rings.end, rings.polls) = (position, polls);
-            }
-            Some(_) => {
-                let rings = self.rings(number);
-                rings.polls -= 1;
-                if rings.polls == 0 {
-                    self.store_event(number, false, end);
-                }
-            }
-            None => {}
+        let Some(position) = self.shadow(number, false) else {
+            return;
+        };
+        let rings = self.rings(number);
+        if position != end {
+            (rings.end, rings.polls) = (position, polls);
+            return;
+        }
+        rings.polls -= 1;
+        if rings.polls == 0 {
+            self.store_event(number, false, end);
         }
     }
 
@@ -338,7 +306,7 @@ impl State {
     fn admin(&mut self, command: &Command) {
         let Command(dwords) = command;
         let (queue, entries) = (dwords[10] as u16, (dwords[10] >> 16) as u16);
-        let DataPointer::Prp(address, _) = command.data() else {
+        let DataPointer::Prp(address, events) = command.data() else {
             return self.end(0, command.identifier(), 0, Status::INVALID_FIELD);
         };
         let mut result = 0;
@@ -349,13 +317,10 @@ impl State {
                 result = less_one | less_one << 16;
                 Status::SUCCESS
             }
-            admin::DOORBELL_BUFFER_CONFIG if self.settings.shadow_polls.is_some() => match command.data() {
-                DataPointer::Prp(doorbells, events) => {
-                    self.shadows = Some((doorbells, events));
-                    Status::SUCCESS
-                }
-                _ => Status::INVALID_FIELD,
-            },
+            admin::DOORBELL_BUFFER_CONFIG if self.settings.shadow_polls.is_some() => {
+                self.shadows = Some((address, events));
+                Status::SUCCESS
+            }
             admin::CREATE_COMPLETION_QUEUE => {
                 self.completion_queues.insert(queue, (address, entries + 1));
                 Status::SUCCESS
@@ -388,7 +353,7 @@ impl State {
             (0, number) if number <= 64 => {}
             (1, _) => {
                 page[4..8].copy_from_slice(b"MOCK");
-                page[77] = self.settings.transfer_exponent;
+                page[77] = TRANSFER_EXPONENT;
                 page[257] = u8::from(self.settings.shadow_polls.is_some());
                 page[516..520].copy_from_slice(&count.to_le_bytes());
                 page[520] = 1 << 2;
@@ -417,10 +382,7 @@ impl State {
             Some(MockFault::Lose) => {
                 self.forgotten.insert((number, identifier));
             }
-            Some(MockFault::Repeat) => {
-                self.end(number, identifier, 0, status);
-                self.end(number, identifier, 0, status);
-            }
+            Some(MockFault::Repeat) => (0..2).for_each(|_| self.end(number, identifier, 0, status)),
             Some(MockFault::Delay(others)) => {
                 let entry = self.entry(number, identifier, 0, status);
                 self.delayed.push_back((others, number, entry));
@@ -437,9 +399,8 @@ impl State {
             }
             Some(MockFault::Remove) => {
                 self.is_dead = true;
-                (0..REGISTER_BYTES)
-                    .step_by(4)
-                    .for_each(|offset| registers.write32(offset, u32::MAX));
+                let offsets = (0..REGISTER_BYTES).step_by(4);
+                offsets.for_each(|offset| registers.write32(offset, u32::MAX));
             }
             Some(MockFault::Fail(_)) | None => self.end(number, identifier, 0, status),
         }
@@ -457,7 +418,7 @@ impl State {
                     return Status::OUT_OF_RANGE;
                 }
                 let bytes = blocks as usize * block_bytes as usize;
-                if bytes > PAGE_BYTES << self.settings.transfer_exponent {
+                if bytes > PAGE_BYTES << TRANSFER_EXPONENT {
                     return Status::INVALID_FIELD;
                 }
                 self.move_data(command, first as usize * block_bytes as usize, bytes);
@@ -540,13 +501,10 @@ impl State {
         let freed = self.shadow(number, true).unwrap_or(freed);
         let rings = self.rings(number);
         rings.freed = freed;
-        assert_ne!(
-            (rings.tail + 1) % rings.completion_entries,
-            rings.freed,
-            "the driver has left no room for a completion"
-        );
+        let next = (rings.tail + 1) % rings.completion_entries;
+        assert_ne!(next, rings.freed, "the driver has left no room for a completion");
         let address = rings.completions + u64::from(rings.tail) * COMPLETION_BYTES as u64;
-        rings.tail = (rings.tail + 1) % rings.completion_entries;
+        rings.tail = next;
         if rings.tail == 0 {
             rings.phase = !rings.phase;
         }

@@ -100,28 +100,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_library_is_refused_and_the_package_named() {
-        let failure = Librados::load(Some("/nowhere/librados.so.2"))
-            .err()
-            .expect("no such file")
-            .to_failure();
-        assert_eq!(
-            (failure.code.as_str(), failure.context.as_str()),
-            ("library", "`store.library`")
-        );
-        assert!(failure.hint.contains("librados2"));
-    }
-
-    #[test]
-    fn a_library_of_another_kind_is_refused() {
-        let failure = Librados::load(Some("libc.so.6"))
-            .err()
-            .expect("it is no librados")
-            .to_failure();
-        assert!(
-            failure.message.contains("no function `rados_version`"),
-            "{}",
-            failure.message
-        );
+    fn a_missing_library_and_one_of_another_kind_are_refused_and_the_package_named() {
+        for (named, reason) in [
+            ("/nowhere/librados.so.2", "librados.so.2"),
+            ("libc.so.6", "no function `rados_version`"),
+        ] {
+            let failure = Librados::load(Some(named)).err().expect("it is refused").to_failure();
+            assert_eq!([&failure.code[..], &failure.context], ["library", "`store.library`"]);
+            assert!(failure.message.contains(reason), "{}", failure.message);
+            assert!(failure.hint.contains("librados"), "{}", failure.hint);
+        }
     }
 }

@@ -10,6 +10,11 @@ use super::*;
 
 type Objects = Arc<Mutex<HashMap<String, Vec<u8>>>>;
 
+fn insert(objects: &Objects, name: &str, content: &[u8]) {
+    let path = format!("/bucket/{name}");
+    objects.lock().unwrap().insert(path, content.to_vec());
+}
+
 /// Behaviour of a server.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Manner {
@@ -19,7 +24,6 @@ enum Manner {
     InParts,
     /// No length.
     Chunked,
-    /// Every request is denied.
     Denies,
     /// Each response at once, after which the connection is closed without notice.
     ClosesSilently,
@@ -45,33 +49,19 @@ fn server(manner: Manner) -> (SocketAddr, Objects) {
     (address, objects)
 }
 
-/// Answers requests until the client closes the connection.
 fn serve(stream: TcpStream, objects: &Objects, manner: Manner) {
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     let mut stream = stream;
     loop {
-        let mut head = Vec::new();
-        loop {
-            let mut line = String::new();
-            if reader.read_line(&mut line).unwrap_or(0) == 0 {
-                return;
-            }
-            if line == "\r\n" {
-                break;
-            }
-            head.push(line.trim_end().to_owned());
+        let lines = reader.by_ref().lines().map_while(Result::ok);
+        let head: Vec<String> = lines.take_while(|line| !line.is_empty()).collect();
+        if head.is_empty() {
+            return;
         }
-        let length = head
-            .iter()
-            .find_map(|line| line.strip_prefix("content-length: "))
-            .unwrap();
-        let mut body = vec![0; length.parse().unwrap()];
+        let field = |name: &str| head.iter().find_map(|line| line.strip_prefix(name)).expect(name);
+        let mut body = vec![0; field("content-length: ").parse().unwrap()];
         reader.read_exact(&mut body).unwrap();
-        assert!(
-            head.iter()
-                .any(|line| line.starts_with("authorization: AWS4-HMAC-SHA256 ")),
-            "{head:?}"
-        );
+        field("authorization: AWS4-HMAC-SHA256 ");
         let mut words = head[0].split(' ');
         let (method, path) = (words.next().unwrap(), words.next().unwrap().to_owned());
         let mut stored = objects.lock().unwrap();
@@ -96,11 +86,7 @@ fn serve(stream: TcpStream, objects: &Objects, manner: Manner) {
             _ if status.starts_with("204") => String::new(),
             _ => format!("Content-Length: {}\r\n", answer.len()),
         };
-        let close = if manner == Manner::InParts {
-            "connection: close\r\n"
-        } else {
-            ""
-        };
+        let close = ["", "connection: close\r\n"][usize::from(manner == Manner::InParts)];
         let mut response = format!("HTTP/1.1 {status}\r\nserver: test\r\n{length}{close}\r\n").into_bytes();
         response.extend_from_slice(&answer);
         if !respond(&mut stream, manner, &response) {
@@ -114,11 +100,7 @@ fn respond(stream: &mut TcpStream, manner: Manner, response: &[u8]) -> bool {
     match manner {
         Manner::Vanishes => return false,
         Manner::Silent => thread::park(),
-        Manner::InParts => {
-            for byte in response {
-                stream.write_all(&[*byte]).unwrap();
-            }
-        }
+        Manner::InParts => response.iter().for_each(|byte| stream.write_all(&[*byte]).unwrap()),
         _ => stream.write_all(response).unwrap(),
     }
     if manner == Manner::TimesOut {
@@ -161,10 +143,8 @@ fn objects_are_written_read_and_deleted() {
         session.buffer(1).fill(7);
         session.write(1, 12).unwrap();
         assert_eq!(finish(session.as_mut()).result, 0);
-        assert_eq!(
-            objects.lock().unwrap()["/bucket/iosonde-000000000012"],
-            vec![7; 100_000]
-        );
+        let stored = objects.lock().unwrap()["/bucket/iosonde-000000000012"].clone();
+        assert_eq!(stored, vec![7; 100_000]);
         session.read(0, 12).unwrap();
         let done = finish(session.as_mut());
         assert_eq!((done.slot, done.result), (0, 100_000));
@@ -180,10 +160,7 @@ fn objects_are_written_read_and_deleted() {
 #[test]
 fn an_answer_that_arrives_while_a_request_is_started_is_not_lost() {
     let (address, objects) = server(Manner::Plain);
-    objects
-        .lock()
-        .unwrap()
-        .insert("/bucket/iosonde-000000000001".into(), vec![5; 100]);
+    insert(&objects, "iosonde-000000000001", &[5; 100]);
     let store = store(address, LONG);
     let mut session = store.open(1, 100).unwrap();
     for _ in 0..50 {
@@ -215,25 +192,6 @@ fn a_connection_that_the_server_closed_while_it_was_idle_is_opened_again() {
 }
 
 #[test]
-fn an_object_of_another_length_is_a_wrong_one() {
-    let (address, objects) = server(Manner::Plain);
-    objects
-        .lock()
-        .unwrap()
-        .insert("/bucket/iosonde-000000000001".into(), vec![1; 50_000]);
-    objects
-        .lock()
-        .unwrap()
-        .insert("/bucket/iosonde-000000000002".into(), vec![1; 10]);
-    let store = store(address, LONG);
-    let mut session = store.session(1, 100).unwrap();
-    for (object, expected) in [(1, 0), (2, 10), (1, 0)] {
-        session.read(0, object).unwrap();
-        assert_eq!(finish(session.as_mut()).result, expected);
-    }
-}
-
-#[test]
 fn what_a_server_does_wrong_has_a_code_of_its_own() {
     for (manner, code) in [
         (Manner::Denies, "authentication"),
@@ -241,18 +199,20 @@ fn what_a_server_does_wrong_has_a_code_of_its_own() {
         (Manner::Chunked, "unsupported"),
     ] {
         let (address, objects) = server(manner);
-        objects
-            .lock()
-            .unwrap()
-            .insert("/bucket/created-by-iosonde".into(), vec![]);
+        insert(&objects, "created-by-iosonde", b"");
         let error = store(address, LONG).require_own_bucket().unwrap_err().to_failure();
         assert_eq!(error.code, code, "{}", error.message);
         assert!(error.message.contains(&address.to_string()));
     }
+    let (address, objects) = server(Manner::Plain);
+    let error = store(address, LONG).require_own_bucket().unwrap_err();
+    assert_eq!(error.to_failure().code, "foreign_data");
+    insert(&objects, "created-by-iosonde", b"iosonde");
+    store(address, LONG).require_own_bucket().unwrap();
 }
 
 #[test]
-fn an_operation_that_takes_longer_than_the_timeout_fails() {
+fn an_operation_that_takes_longer_than_the_timeout_and_an_object_of_another_length_fail() {
     let (address, _) = server(Manner::Silent);
     let store = store(address, 1_000_000);
     let mut session = store.session(1, 100).unwrap();
@@ -263,42 +223,32 @@ fn an_operation_that_takes_longer_than_the_timeout_fails() {
         session.reap(&mut done);
     }
     assert_eq!(store.explain(done[0].result).code, Code::Timeout);
-}
-
-#[test]
-fn a_bucket_that_iosonde_did_not_create_is_refused() {
     let (address, objects) = server(Manner::Plain);
-    let error = store(address, LONG).require_own_bucket().unwrap_err();
-    assert_eq!(error.to_failure().code, "foreign_data");
-    objects
-        .lock()
-        .unwrap()
-        .insert("/bucket/created-by-iosonde".into(), b"iosonde".to_vec());
-    store(address, LONG).require_own_bucket().unwrap();
-}
-
-#[test]
-fn names_of_buckets_need_no_encoding() {
-    let endpoint = |bucket| Endpoint {
-        host: "127.0.0.1",
-        port: 1,
-        bucket,
-        region: "us-east-1",
-        timeout_ns: LONG,
-    };
-    for wrong in ["", "ab", "a/b", "A-bucket", "a bucket", "../up"] {
-        let error = S3::connect(&endpoint(wrong), Clock::start())
-            .err()
-            .expect("the name is refused");
-        assert_eq!(error.to_failure().context, "`store.bucket`", "{wrong}");
+    insert(&objects, "iosonde-000000000001", &[1; 50_000]);
+    insert(&objects, "iosonde-000000000002", &[1; 10]);
+    let store = self::store(address, LONG);
+    let mut session = store.session(1, 100).unwrap();
+    for (object, expected) in [(1, 0), (2, 10), (1, 0)] {
+        session.read(0, object).unwrap();
+        assert_eq!(finish(session.as_mut()).result, expected);
     }
 }
 
 #[test]
-fn a_server_that_is_not_there_refuses_connections() {
+fn names_of_buckets_need_no_encoding_and_a_server_that_is_not_there_refuses_connections() {
+    for bucket in ["", "ab", "a/b", "A-bucket", "a bucket", "../up"] {
+        let endpoint = Endpoint {
+            host: "127.0.0.1",
+            port: 1,
+            bucket,
+            region: "us-east-1",
+            timeout_ns: LONG,
+        };
+        let error = S3::connect(&endpoint, Clock::start()).err().expect("it is refused");
+        assert_eq!(error.to_failure().context, "`store.bucket`", "{bucket}");
+    }
     // Port 1 of loopback is reserved, and nothing listens there.
-    let error = store(([127, 0, 0, 1], 1).into(), LONG)
-        .require_own_bucket()
-        .unwrap_err();
+    let nobody = store(([127, 0, 0, 1], 1).into(), LONG);
+    let error = nobody.require_own_bucket().unwrap_err();
     assert_eq!(error.to_failure().code, "connection_refused");
 }

@@ -176,10 +176,6 @@ mod tests {
         assert_eq!(require(&result(vec![condition(1, 0)])), Ok(()));
         let error = require(&result(vec![condition(1, 0), condition(12, 3)])).unwrap_err();
         assert_eq!(error.code, Code::Inconsistent);
-        assert!(
-            error.message.ends_with("3.3.2.12 (A = B): 3 violations"),
-            "{}",
-            error.message
-        );
+        assert!(error.message.ends_with("3.3.2.12 (A = B): 3 violations"), "{error}");
     }
 }

@@ -362,16 +362,11 @@ mod tests {
             Ok(())
         });
         let text = String::from_utf8(text).unwrap();
-        let rows: Vec<Vec<String>> = text
-            .lines()
-            .map(|line| line.split('\t').map(str::to_owned).collect())
-            .collect();
+        let cells = |line: &str| line.split('\t').map(str::to_owned).collect();
+        let rows: Vec<Vec<String>> = text.lines().map(cells).collect();
         assert_eq!(written.unwrap(), rows.len() as u64);
         let columns = Table::named(part.table()).columns.len();
-        assert!(
-            rows.iter().all(|row| row.len() == columns),
-            "{part:?} has {columns} columns"
-        );
+        assert!(rows.iter().all(|row| row.len() == columns), "{part:?}");
         rows
     }
 
@@ -380,14 +375,25 @@ mod tests {
     }
 
     #[test]
-    fn tables_have_the_cardinalities_of_the_specification() {
-        assert_eq!(rows(Part::Item).len(), 100_000);
-        assert_eq!(rows(Part::Stock(1)).len(), 100_000);
-        assert_eq!(rows(Part::Customer(1)).len(), 30_000);
-        assert_eq!(rows(Part::History(1)).len(), 30_000);
-        assert_eq!(rows(Part::NewOrder(1)).len(), 9000);
-        assert_eq!(rows(Part::District(1)).len(), 10);
+    fn tables_have_the_cardinalities_and_customers_the_names_of_the_specification() {
+        for (part, count) in [
+            (Part::Stock(1), 100_000),
+            (Part::History(1), 30_000),
+            (Part::NewOrder(1), 9000),
+            (Part::District(1), 10),
+        ] {
+            assert_eq!(rows(part).len(), count, "{part:?}");
+        }
         assert_eq!(rows(Part::Warehouse(3))[0][0], "3");
+        let customers = rows(Part::Customer(1));
+        assert_eq!(customers.len(), 30_000);
+        for district in customers.chunks(3000) {
+            let names: HashSet<&str> = district[..1000].iter().map(|row| &row[5][..]).collect();
+            assert_eq!(names.len(), 1000);
+            let bad = district.iter().filter(|row| row[13] == "BC").count();
+            assert!((200..400).contains(&bad), "{bad} of 3000 have bad credit");
+            assert!(district.iter().all(|row| (300..=500).contains(&row[20].len())));
+        }
     }
 
     #[test]
@@ -409,31 +415,13 @@ mod tests {
     }
 
     #[test]
-    fn the_first_thousand_customers_of_a_district_have_all_names() {
-        let customers = rows(Part::Customer(1));
-        for district in customers.chunks(3000) {
-            let names: HashSet<&str> = district[..1000].iter().map(|row| &row[5][..]).collect();
-            assert_eq!(names.len(), 1000);
-            let bad = district.iter().filter(|row| row[13] == "BC").count();
-            assert!((200..400).contains(&bad), "{bad} of 3000 have bad credit");
-            assert!(district.iter().all(|row| (300..=500).contains(&row[20].len())));
-        }
-    }
-
-    #[test]
-    fn a_tenth_of_items_is_original() {
+    fn a_tenth_of_items_is_original_and_the_seed_alone_decides_the_contents() {
         let items = rows(Part::Item);
         let original = items.iter().filter(|row| row[4].contains("ORIGINAL")).count();
+        assert_eq!(items.len(), 100_000);
         assert!((9_500..10_500).contains(&original), "{original} of 100000");
-        assert!(
-            items
-                .iter()
-                .all(|row| (26..=50).contains(&row[4].len()) && (14..=24).contains(&row[2].len()))
-        );
-    }
-
-    #[test]
-    fn the_seed_alone_decides_the_contents() {
+        let has_lengths = |row: &Vec<String>| (26..=50).contains(&row[4].len()) && (14..=24).contains(&row[2].len());
+        assert!(items.iter().all(has_lengths));
         assert_eq!(rows(Part::District(4)), rows(Part::District(4)));
         assert_ne!(rows(Part::District(4)), rows(Part::District(5)));
     }

@@ -378,26 +378,35 @@ mod tests {
         ol_i_id: 7911,
     };
 
+    const OPERATIONS: [Operation; 5] = [
+        Operation::NewOrder,
+        Operation::Payment,
+        Operation::OrderStatus,
+        Operation::Delivery,
+        Operation::StockLevel,
+    ];
+
     fn keyboard(warehouses: u32, mix: TransactionMix) -> Keyboard {
         Keyboard::new(1, 0, warehouses, CONSTANTS, HomeWarehouse::Uniform, mix)
     }
 
     /// Chi-square of counts against probabilities, and its limit at six standard deviations of the normal approximation.
+    #[track_caller]
     fn assert_frequencies(counts: &[u64], probabilities: &[f64]) {
         let total: u64 = counts.iter().sum();
-        let chi: f64 = counts
-            .iter()
-            .zip(probabilities)
-            .map(|(count, probability)| {
-                let expected = total as f64 * probability;
-                (*count as f64 - expected).powi(2) / expected
-            })
-            .sum();
-        let freedom = (counts.len() - 1) as f64;
-        assert!(
-            chi < freedom + 6.0 * (2.0 * freedom).sqrt(),
-            "chi-square {chi} with {freedom} degrees of freedom"
-        );
+        let terms = counts.iter().zip(probabilities).map(|(count, probability)| {
+            let expected = total as f64 * probability;
+            (*count as f64 - expected).powi(2) / expected
+        });
+        let (chi, freedom) = (terms.sum::<f64>(), (counts.len() - 1) as f64);
+        assert!(chi < freedom + 6.0 * (2.0 * freedom).sqrt(), "{chi} {freedom}");
+    }
+
+    /// Number of those that fulfil a condition against its probability.
+    #[track_caller]
+    fn assert_share<T>(all: &[T], share: f64, is_one: impl Fn(&T) -> bool) {
+        let count = all.iter().filter(|one| is_one(one)).count() as u64;
+        assert_frequencies(&[count, all.len() as u64 - count], &[share, 1.0 - share]);
     }
 
     fn inputs(warehouses: u32, mix: TransactionMix, count: usize) -> Vec<Input> {
@@ -406,15 +415,11 @@ mod tests {
     }
 
     #[test]
-    fn last_names_are_those_of_the_specification() {
+    fn names_and_constants_are_those_of_the_specification() {
         assert_eq!(LastName::new(371).as_bytes(), b"PRICALLYOUGHT");
         assert_eq!(LastName::new(40).as_bytes(), b"BARPRESBAR");
         let longest = (0..1000).map(|number| LastName::new(number).as_bytes().len()).max();
         assert_eq!(longest, Some(15));
-    }
-
-    #[test]
-    fn constants_keep_the_distance_that_the_specification_demands() {
         for seed in 0..500 {
             let constants = Constants::new(seed, seed + 1);
             let distance = constants.c_last.abs_diff(constants.c_last_load);
@@ -440,136 +445,85 @@ mod tests {
         for _ in 0..400_000 {
             counts[non_uniform(&mut rng, a, c, 0, high) as usize] += 1;
         }
-        let possible: Vec<usize> = (0..1000).filter(|number| weights[*number] > 0).collect();
-        assert!((0..1000).all(|number| weights[number] > 0 || counts[number] == 0));
-        assert_frequencies(
-            &possible.iter().map(|number| counts[*number]).collect::<Vec<_>>(),
-            &possible
-                .iter()
-                .map(|number| weights[*number] as f64 / total as f64)
-                .collect::<Vec<_>>(),
-        );
+        let pairs = counts.into_iter().zip(weights);
+        let (possible, impossible): (Vec<_>, Vec<_>) = pairs.partition(|(_, weight)| *weight > 0);
+        assert!(impossible.iter().all(|(count, _)| *count == 0));
+        let (counts, weights): (Vec<u64>, Vec<u64>) = possible.into_iter().unzip();
+        let shares: Vec<f64> = weights.iter().map(|weight| *weight as f64 / total as f64).collect();
+        assert_frequencies(&counts, &shares);
     }
 
     #[test]
-    fn every_deck_has_23_cards_in_changing_order() {
+    fn every_deck_has_23_cards_the_weighted_mix_its_shares_and_think_times_are_exponential() {
         let all = inputs(1, TransactionMix::Deck, 23 * 200);
         for deck in all.chunks(23) {
             let count = |operation| deck.iter().filter(|input| input.operation() == operation).count();
-            assert_eq!([count(Operation::NewOrder), count(Operation::Payment)], [10, 10]);
-            assert_eq!(
-                [Operation::OrderStatus, Operation::Delivery, Operation::StockLevel].map(count),
-                [1, 1, 1]
-            );
+            assert_eq!(OPERATIONS.map(count), [10, 10, 1, 1, 1]);
         }
-        let firsts = all
-            .chunks(23)
-            .filter(|deck| deck[0].operation() == Operation::NewOrder)
-            .count();
-        assert!(
-            (50..130).contains(&firsts),
-            "{firsts} of 200 decks begin with a new-order"
-        );
-    }
-
-    #[test]
-    fn the_weighted_mix_has_its_shares() {
+        let firsts = all.iter().step_by(23).map(Input::operation);
+        let firsts = firsts.filter(|operation| *operation == Operation::NewOrder).count();
+        assert!((50..130).contains(&firsts), "{firsts}");
         let all = inputs(1, TransactionMix::Weighted, 50_000);
-        let operations = [
-            Operation::NewOrder,
-            Operation::Payment,
-            Operation::OrderStatus,
-            Operation::Delivery,
-            Operation::StockLevel,
-        ];
-        let counts = operations.map(|wanted| all.iter().filter(|input| input.operation() == wanted).count() as u64);
+        let counts = OPERATIONS.map(|wanted| all.iter().filter(|input| input.operation() == wanted).count() as u64);
         assert_frequencies(&counts, &[0.45, 0.43, 0.04, 0.04, 0.04]);
+        let mut keyboard = keyboard(1, TransactionMix::Deck);
+        let mut sum = 0.0;
+        for _ in 0..20_000 {
+            let (keying_ns, think_ns) = keyboard.pauses(Operation::Payment, ThinkTime::Standard);
+            assert!(keying_ns == 3_000_000_000 && think_ns <= 120_000_000_000);
+            sum += think_ns as f64;
+        }
+        let mean = sum / 20_000.0;
+        assert!((mean / 12e9 - 1.0).abs() < 0.03, "mean think time {mean} ns");
+        assert_eq!(keyboard.pauses(Operation::NewOrder, ThinkTime::None), (0, 0));
     }
 
     #[test]
     fn new_orders_follow_the_input_rules() {
-        let orders: Vec<NewOrder> = inputs(5, TransactionMix::Weighted, 60_000)
-            .into_iter()
-            .filter_map(|input| match input {
-                Input::NewOrder(order) => Some(order),
-                _ => None,
-            })
-            .collect();
+        let mut orders = inputs(5, TransactionMix::Weighted, 60_000);
+        orders.retain(|input| matches!(input, Input::NewOrder(_)));
         let mut sizes = [0_u64; 11];
-        orders.iter().for_each(|order| sizes[order.count - 5] += 1);
-        assert_frequencies(&sizes, &[1.0 / 11.0; 11]);
-        let rolled_back = orders.iter().filter(|order| order.rolls_back).count() as u64;
-        assert_frequencies(&[rolled_back, orders.len() as u64 - rolled_back], &[0.01, 0.99]);
-        let (mut remote, mut lines) = (0, 0);
-        for order in &orders {
+        let mut lines = Vec::new();
+        for input in &orders {
+            let Input::NewOrder(order) = input else { unreachable!() };
+            sizes[order.count - 5] += 1;
             let used = &order.lines[..order.count];
             assert!(used.iter().all(|line| (1..=10).contains(&line.quantity)));
-            let last = used[order.count - 1].item;
-            assert_eq!(last == UNUSED_ITEM, order.rolls_back);
-            assert!(
-                used[..order.count - 1]
-                    .iter()
-                    .all(|line| (1..=ITEMS).contains(&line.item))
-            );
-            let remote_here = used
-                .iter()
-                .filter(|line| line.supply_warehouse != order.warehouse)
-                .count();
-            assert_eq!(order.is_local, remote_here == 0);
             assert!(used.iter().all(|line| (1..=5).contains(&line.supply_warehouse)));
-            remote += remote_here as u64;
-            lines += order.count as u64;
+            let (last, others) = used.split_last().unwrap();
+            assert_eq!(last.item == UNUSED_ITEM, order.rolls_back);
+            assert!(others.iter().all(|line| (1..=ITEMS).contains(&line.item)));
+            let is_remote = used.iter().map(|line| line.supply_warehouse != order.warehouse);
+            assert_eq!(order.is_local, is_remote.clone().all(|is_remote| !is_remote));
+            lines.extend(is_remote);
         }
-        assert_frequencies(&[remote, lines - remote], &[0.01, 0.99]);
+        assert_frequencies(&sizes, &[1.0 / 11.0; 11]);
+        assert_share(&lines, 0.01, |is_remote| *is_remote);
+        let rolls_back = |input: &Input| matches!(input, Input::NewOrder(order) if order.rolls_back);
+        assert_share(&orders, 0.01, rolls_back);
     }
 
     #[test]
     fn payments_follow_the_input_rules() {
-        let payments: Vec<Payment> = inputs(5, TransactionMix::Weighted, 60_000)
-            .into_iter()
-            .filter_map(|input| match input {
-                Input::Payment(payment) => Some(payment),
-                _ => None,
-            })
-            .collect();
-        let total = payments.len() as u64;
-        let remote = payments
-            .iter()
-            .filter(|payment| payment.customer_warehouse != payment.warehouse)
-            .count() as u64;
-        assert_frequencies(&[remote, total - remote], &[0.15, 0.85]);
-        let by_name = payments
-            .iter()
-            .filter(|payment| matches!(payment.customer, Customer::LastName(_)))
-            .count() as u64;
-        assert_frequencies(&[by_name, total - by_name], &[0.6, 0.4]);
-        assert!(
-            payments
-                .iter()
-                .all(|payment| (100..=500_000).contains(&payment.amount_cents))
-        );
-        let local = |payment: &&Payment| payment.customer_warehouse == payment.warehouse;
-        assert!(
-            payments
-                .iter()
-                .filter(local)
-                .all(|payment| payment.customer_district == payment.district)
-        );
-    }
-
-    #[test]
-    fn one_warehouse_has_no_remote_customers_or_lines() {
-        for input in inputs(1, TransactionMix::Deck, 5000) {
-            match input {
-                Input::NewOrder(order) => assert!(order.is_local),
-                Input::Payment(payment) => assert_eq!(payment.customer_warehouse, 1),
-                _ => {}
-            }
+        let all = inputs(5, TransactionMix::Weighted, 60_000).into_iter();
+        let payments = all.filter_map(|input| match input {
+            Input::Payment(payment) => Some(payment),
+            _ => None,
+        });
+        let payments: Vec<Payment> = payments.collect();
+        let is_local = |payment: &Payment| payment.customer_warehouse == payment.warehouse;
+        assert_share(&payments, 0.85, is_local);
+        assert_share(&payments, 0.6, |payment| {
+            matches!(payment.customer, Customer::LastName(_))
+        });
+        for payment in &payments {
+            assert!((100..=500_000).contains(&payment.amount_cents));
+            assert!(!is_local(payment) || payment.customer_district == payment.district);
         }
     }
 
     #[test]
-    fn a_terminal_keeps_its_home() {
+    fn a_terminal_keeps_its_home_and_one_warehouse_has_nothing_remote() {
         let mut keyboard = Keyboard::new(1, 7, 3, CONSTANTS, HomeWarehouse::Fixed, TransactionMix::Deck);
         for _ in 0..500 {
             let (warehouse, district) = match keyboard.enter() {
@@ -581,18 +535,12 @@ mod tests {
             };
             assert_eq!((warehouse, district), (2, 3));
         }
-    }
-
-    #[test]
-    fn think_times_are_exponential_and_keying_times_constant() {
-        let mut keyboard = keyboard(1, TransactionMix::Deck);
-        let pauses: Vec<(u64, u64)> = (0..20_000)
-            .map(|_| keyboard.pauses(Operation::Payment, ThinkTime::Standard))
-            .collect();
-        assert!(pauses.iter().all(|pause| pause.0 == 3_000_000_000));
-        let mean = pauses.iter().map(|pause| pause.1 as f64).sum::<f64>() / 20_000.0;
-        assert!((mean / 12e9 - 1.0).abs() < 0.03, "mean think time {mean} ns");
-        assert!(pauses.iter().all(|pause| pause.1 <= 120_000_000_000));
-        assert_eq!(keyboard.pauses(Operation::NewOrder, ThinkTime::None), (0, 0));
+        for input in inputs(1, TransactionMix::Deck, 5000) {
+            match input {
+                Input::NewOrder(order) => assert!(order.is_local),
+                Input::Payment(payment) => assert_eq!(payment.customer_warehouse, 1),
+                _ => {}
+            }
+        }
     }
 }

@@ -1,6 +1,5 @@
 //! `null_sql_server postgresql|mariadb SOCKET WAREHOUSES`: answers every statement of the workloads and keeps nothing.
 
-#[path = "../tests/null/mod.rs"]
 mod null;
 
 use std::path::Path;

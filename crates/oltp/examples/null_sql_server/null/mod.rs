@@ -1,5 +1,5 @@
 //! A peer that answers every statement of the workloads at once with typed rows and keeps nothing: what the client itself
-//! costs. For tests and `bench/`; the program is `iosonde-null-sql-server`.
+//! costs. For `bench/` and tests.
 
 mod answers;
 mod mariadb;
