@@ -44,10 +44,12 @@ FOLDERS = {"cli": "engine", "engine": "engine", "execution": "engine"}
 
 
 LONG_FILES = (
+    "servers/test_cassandra.py",
     "servers/test_runs.py",
+    "object_stores/test_object_runs.py",
+    "docs/test_examples.py",
     "report/test_in_browser.py",
     "execution/test_snia_studies.py",
-    "servers/test_limits_of_servers.py",
     "execution/test_sustained.py",
     "study/test_open_loop_studies.py",
     "servers/test_tpcc_and_commit.py",
@@ -64,7 +66,9 @@ LONG_FILES = (
     "lab/test_throttled_devices.py",
     "execution/test_day_long.py",
     "report/test_verdicts.py",
-    "docs/test_examples.py",
+    "fleet/test_fleet.py",
+    "cli/test_terminal.py",
+    "cli/test_locales.py",
 )
 """Started first, so that none of them is alone at the end while the other CPUs have nothing to do."""
 
