@@ -124,6 +124,8 @@ async def outcome(attempt):
             return "nothing listens"
         unreached = getattr(reason, "errno", None) in (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ETIMEDOUT)
         return str(reason) if unreached else "closed"  # distributed's CommClosedError, and errors of TLS and sockets.
+    except ValueError as error:  # Of tornado: a server without TLS has greeted before the handshake.
+        return str(error)
 
 async def ask(address):
     ways = {
