@@ -82,7 +82,7 @@ def test_a_run_has_every_number(measure: Measure, loop_file_system: Any) -> None
     assert number(record, "harness_ns_per_io") > 5
     assert number(record, "turnaround_ns_per_io") > 0
     assert number(record, "steal_share") >= 0
-    assert number(record, "interrupts_per_second") > 0
+    assert number(record, "interrupts_per_second") >= 0
     assert record.engine["clock_read_ns"] > 0
     assert record.harness
     assert record.harness["streams"]["main"]["shape"].startswith("random uniform with_replacement, queue depth 1,")

@@ -25,7 +25,7 @@ fn workload(kind: SqlServerKind, socket: &Path, pipelining: bool) -> TpccWorkloa
             database: "tpcc".into(),
             missing_database: MissingDatabase::Fail,
             version_min: None,
-            connect_timeout_ns: 500_000_000,
+            connect_timeout_ns: 2_000_000_000,
         },
         warehouses: WAREHOUSES,
         seed: 7,
@@ -54,7 +54,7 @@ fn workload(kind: SqlServerKind, socket: &Path, pipelining: bool) -> TpccWorkloa
     }
 }
 
-/// Runs a workload until the terminals have sent a number of statements.
+/// Runs a workload until its terminals have completed 2,000 transactions of the measurement.
 fn run(workload: &TpccWorkload) -> (Result<RunResult, RunError>, Vec<u64>) {
     let (mut control, stopper) = Control::new();
     let inputs = RunInputs {
@@ -63,11 +63,15 @@ fn run(workload: &TpccWorkload) -> (Result<RunResult, RunError>, Vec<u64>) {
         clock: Clock::start(),
         targets: &Targets::default(),
     };
-    let mut statements = Vec::new();
+    let (mut statements, mut completed) = (Vec::new(), 0);
     let mut emit = |event| {
         if let Event::Interval(interval) = event {
             statements.extend(interval.oltp.map(|counters| counters.statements));
-            if statements.last().is_some_and(|count| *count > 20_000) {
+            if interval.phase == Phase::Measure {
+                let operations = interval.streams.iter().flat_map(|stream| &stream.operations);
+                completed += operations.map(|each| each.count).sum::<u64>();
+            }
+            if completed > 2_000 {
                 stopper.stop();
             }
         }
