@@ -46,7 +46,6 @@ FOLDERS = {"cli": "engine", "engine": "engine", "execution": "engine"}
 LONG_FILES = (
     "servers/test_cassandra.py",
     "servers/test_runs.py",
-    "object_stores/test_object_runs.py",
     "docs/test_examples.py",
     "report/test_in_browser.py",
     "execution/test_snia_studies.py",
