@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from facts import BLOCK, COUNT, SECOND, job, sound, stream
+from facts import READ, SECOND, having, job, sound
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -55,53 +55,43 @@ def test_shares_are_between_0_and_1(data: st.DataObject) -> None:
 
 def test_bytes_of_others_are_a_share_of_the_bytes_in_the_same_account() -> None:
     """The engine's own reading of the device started later than that of the account, and missed half of the bytes."""
-    facts = replace(sound(), own_io=other_readers(moved=4 * COUNT * BLOCK, own=COUNT * BLOCK))
+    facts = replace(sound(), own_io=other_readers(moved=4 * READ, own=READ))
     assert numbers(facts)["other_bytes_share"] == 0.75
 
 
-def divided(facts: VerdictFacts, threads: list[tuple[int, int]]) -> VerdictFacts:
+def divided(*threads: tuple[int, int]) -> VerdictFacts:
     """The job as threads with one read in flight each: CPU time and waiting for a CPU of each, in seconds."""
+    used, waited = (SECOND * sum(each) for each in zip(*threads, strict=True))
     cpu, wait = max(threads, key=sum)
-    stream(facts)["queue_depth"] = len(threads)
-    job(facts)["usage"].update(user_ns=0, system_ns=SECOND * sum(cpu for cpu, _ in threads))
-    job(facts)["pacing"].update(
-        cpu_wait_ns=SECOND * sum(wait for _, wait in threads),
-        threads={
-            "count": len(threads),
-            "busiest_cpu_ns": SECOND * cpu,
-            "busiest_cpu_wait_ns": SECOND * wait,
-        },
+    busiest = {"count": len(threads), "busiest_cpu_ns": SECOND * cpu, "busiest_cpu_wait_ns": SECOND * wait}
+    change = having(
+        stream={"queue_depth": len(threads)},
+        usage={"user_ns": 0, "system_ns": used},
+        pacing={"cpu_wait_ns": waited, "threads": busiest},
+        backend={"kind": "sync"},
     )
-    facts.result["backend"]["kind"] = "sync"
-    return facts
+    return change(sound())
 
 
-def test_threads_that_wait_for_the_device_are_not_limited_by_the_sum_of_their_cpu_time() -> None:
+def test_only_a_saturated_thread_is_the_limit_and_not_the_sum_of_their_cpu_time() -> None:
     """Four threads with 3 s of CPU time each in ten seconds: together 12 s, and no core is saturated."""
-    facts = divided(sound(), [(3, 0)] * 4)
-    assert judge(facts).kind == "device-limited"
-    assert Evidence(facts).numbers()["core_utilisation"] == 0.3
-
-
-def test_a_saturated_thread_among_idle_ones_is_the_limit() -> None:
-    facts = divided(sound(), [(0, 0)] * 3 + [(9, 1)])
-    assert judge(facts).kind == "harness-limited"
-    assert "a job used 90 % of its core and waited for it 10 % of the time" in judge(facts).because
+    assert judge(divided(*[(3, 0)] * 4)).kind == "device-limited"
+    assert Evidence(divided(*[(3, 0)] * 4)).numbers()["core_utilisation"] == 0.3
+    verdict = judge(divided(*[(0, 0)] * 3, (9, 1)))
+    assert verdict.kind == "harness-limited"
+    assert "a job used 90 % of its core and waited for it 10 % of the time" in verdict.because
 
 
 def test_cpu_time_of_the_machine_is_a_share_of_what_its_counters_have_in_all() -> None:
     """They were read after 20 s of a measurement of 10 s, and half of one of two CPUs was stolen."""
-    facts = sound()
-    facts.result["evidence"]["machine"] = {"cpus": 2, "steal_ns": 10 * SECOND, "idle_ns": 30 * SECOND, "io_wait_ns": 0}
-    found = numbers(facts)
+    machine = {"cpus": 2, "steal_ns": 10 * SECOND, "idle_ns": 30 * SECOND, "io_wait_ns": 0}
+    found = numbers(having(evidence={"machine": machine})(sound()))
     assert (found["steal_share"], found["idle_cpu_share"]) == (0.25, 0.75)
 
 
 def test_a_thread_that_had_its_cpu_for_a_third_waited_for_the_rest() -> None:
     """The clock of its counters, which were read late, and not that of the measurement."""
-    facts = sound()
-    job(facts)["usage"].update(user_ns=4 * SECOND, system_ns=0, wall_ns=12 * SECOND)
-    job(facts)["pacing"]["cpu_wait_ns"] = 8 * SECOND
-    found = Evidence(facts)
+    usage = {"user_ns": 4 * SECOND, "system_ns": 0, "wall_ns": 12 * SECOND}
+    found = Evidence(having(usage=usage, pacing={"cpu_wait_ns": 8 * SECOND})(sound()))
     assert (found.core_utilisation, found.cpu_wait_share) == (1 / 3, 2 / 3)
     assert found.core_taken == 1

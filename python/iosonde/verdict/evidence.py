@@ -686,14 +686,17 @@ class Evidence:
         return self._moved_bytes("read")
 
     def _moved_bytes(self, operation: Literal["read", "write"]) -> int | None:
-        """Bytes that the devices moved, without those known to be of other processes; None if unknown."""
+        """Bytes that the devices moved, without the share known to be of other processes; None if unknown.
+
+        The share, not the bytes: the account of processes may begin before the engine's reading of the devices.
+        """
         top = self.top_devices
         if not self._is_counted or not top or any(device.get("io_counters") == "off" for device in top):
             return None
-        name = f"{operation}_bytes"
         is_attributed = not self.has_own_cache and (operation == "read" or self._writes_are_plain)
-        others = getattr(self._foreign, name, None) if is_attributed and not self.is_served_by_daemon else None
-        return sum(int(device[name]) for device in top) - (others or 0)
+        others = getattr(self._foreign, f"{operation}_share", None)
+        moved = sum(int(device[f"{operation}_bytes"]) for device in top)
+        return round(moved * (1 - others)) if others and is_attributed and not self.is_served_by_daemon else moved
 
     @property
     def _is_counted(self) -> bool:
