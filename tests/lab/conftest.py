@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lab_guest import Guest, Report
+from lab_guest import Report, run_guest
 from needs import lacking
 from user_mode_linux import REPORTS, run_script, run_tests
 
@@ -37,11 +37,8 @@ def users_image_fixture() -> Image:
     return users_image()
 
 
-RunScript = Callable[..., Path]
-
-
 @pytest.fixture(scope="session")
-def user_mode_linux(tmp_path_factory: pytest.TempPathFactory) -> RunScript:
+def user_mode_linux(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """Runs a script of this folder in User Mode Linux, and returns the directory of its results."""
     built = users_image()
 
@@ -111,58 +108,15 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
 
 LIMITS = Limits(iops=200, bandwidth=2_500_000)
 DRIVES = Drives(count=8, unlimited=4, pairs=1, size_bytes=512 << 20, limits=LIMITS)
-SETTINGS = Settings(drives=DRIVES, iommu=True, silence_s=900)
-
-Start = Callable[[Image], Guest | None]
-STEPS = pytest.StashKey[list[str]]()
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Print when each step of the emulated guest ended: for pytest it is one fixture."""
-    if steps := config.stash.get(STEPS, []):
-        terminalreporter.section("steps of the guest")
-        terminalreporter.write_line("\n".join(steps))
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of what the emulated guest reports come last: it runs in parallel with all others of the lab."""
-    items.sort(key=_reads_report)
-
-
-def _reads_report(item: pytest.Item) -> bool:
-    return "guest_report" in getattr(item, "fixturenames", ())
+SETTINGS = Settings(drives=DRIVES, iommu=True, silence_s=3000)
 
 
 @pytest.fixture(scope="session")
-def machine_image(guest_start: Start) -> Image:
-    """The image of the virtual machine.
-
-    The first test that needs it also starts the guest, if any test is going to read its report.
-    """
-    built = users_image()
-    guest_start(built)
-    return built
+def machine_image() -> Image:
+    return users_image()
 
 
 @pytest.fixture(scope="session")
-def guest_start(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
-    """Starts the one guest of all tests."""
-    guests: list[Guest] = []
-
-    def start(built: Image) -> Guest | None:
-        if not guests and any(map(_reads_report, request.session.items)):
-            guests.append(Guest(built, tmp_path_factory.mktemp("guest"), SETTINGS, str(DRIVES.failing_byte)))
-        return guests[0] if guests else None
-
-    yield start
-    for guest in guests:
-        guest.end()
-        request.config.stash[STEPS] = guest.report().steps
-
-
-@pytest.fixture(scope="session")
-def guest_report(machine_image: Image, guest_start: Start) -> Report:
+def guest_report(machine_image: Image, tmp_path_factory: pytest.TempPathFactory) -> Report:
     """Report of one start of the emulated machine: all steps of `guest.py`."""
-    guest = guest_start(machine_image)
-    assert guest
-    return guest.report()
+    return run_guest(machine_image, tmp_path_factory.mktemp("guest"), SETTINGS, str(DRIVES.failing_byte))

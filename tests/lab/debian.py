@@ -91,36 +91,25 @@ def fresh_debian(root: Path) -> Iterator[Debian]:
         shutil.rmtree(root, ignore_errors=True)
 
 
-def debian_sources() -> str:
+def debian_sources() -> list[str]:
     """This machine's apt sources of the release, its updates and its security updates, in the one-line format."""
-    lines = [line for path in Path("/etc/apt").glob("sources.list") for line in path.read_text().splitlines()]
-    lines += [line for path in Path("/etc/apt/sources.list.d").glob("*.list") for line in path.read_text().splitlines()]
-    for path in sorted(Path("/etc/apt/sources.list.d").glob("*.sources")):
-        for stanza in re.split(r"\n\s*\n", path.read_text()):
-            fields = dict(re.findall(r"(?m)^(\w[\w-]*):\s*(.*)$", stanza))
-            if "deb" in fields.get("Types", "").split():
-                lines += [
-                    f"deb {uri} {suite} {fields.get('Components', 'main')}"
-                    for uri in fields["URIs"].split()
-                    for suite in fields["Suites"].split()
-                ]
+    fields = "deb $(REPO_URI) $(RELEASE) $(COMPONENT)"
+    command = ["apt-get", "indextargets", "--format", fields, "Identifier: Packages"]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     suites = {RELEASE, f"{RELEASE}-updates", f"{RELEASE}-security"}
-    kept = [line for line in lines if line.startswith("deb ") and suites & set(line.split())]
-    return "\n".join(kept) + "\n"
+    return sorted({line for line in lines if line.split()[2] in suites})
 
 
-def mirror(sources: str) -> str:
+def mirror(sources: list[str]) -> str:
     """The address that packages of the release come from."""
-    for line in sources.splitlines():
-        words = re.sub(r"\[.*?\]", "", line).split()
-        if words[2] == RELEASE:
-            return words[1]
-    raise AssertionError(f"apt on this machine has no source for Debian {RELEASE}")
+    found = [line.split()[1] for line in sources if line.split()[2] == RELEASE]
+    assert found, f"apt on this machine has no source for Debian {RELEASE}"
+    return found[0]
 
 
-def copy_network_settings(root: Path, sources: str) -> None:
+def copy_network_settings(root: Path, sources: list[str]) -> None:
     """Package registries are reached in the same way as on this machine, also from Java, which has its own store."""
-    (root / "etc/apt/sources.list").write_text(sources)
+    (root / "etc/apt/sources.list").write_text("".join(f"{line}\n" for line in sources))
     for certificate in LOCAL_AUTHORITIES.glob("*.crt"):
         shutil.copy(certificate, root / LOCAL_AUTHORITIES.relative_to("/"))
     subprocess.run(["chroot", str(root), "/usr/sbin/update-ca-certificates"], check=True, stdin=subprocess.DEVNULL)

@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any
 
 import network_guest
-from guest_sessions import During
+from guest_sessions import During, study
 
 from iosonde.execution import Observer, execute
 from iosonde.execution.carrier import HostOptions
 from iosonde.features.many_hosts import merge
 from iosonde.features.network_storage.setups import nfs
-from iosonde.planning import expand, load, parse
+from iosonde.planning import expand, load
 from iosonde.storage import cleanup, open_target
 from iosonde.storage.block_layer.kernel import read
 from iosonde.storage.block_layer.mounts import mounts
@@ -33,30 +33,10 @@ from iosonde.storage.safety import journal
 
 PLACE = Path("/srv/own")
 OUTAGE = {"rate": "40", "span": "4MiB", "duration": "14s", "outage_after": "1s", "outage_length": "3s"}
-TOGETHER = """
-name = "together"
-title = "Two hosts"
-question = "?"
-repeats = 1
-
-[measurement]
-file_system = "nfs"
-span = "1MiB"
-block_size = "16KiB"
-rate = "50"
-arrival = "constant"
-ramp = "0s"
-duration = "3s"
-interval = "500ms"
-
-[[parts]]
-title = "Connections"
-
-[parts.factors]
-nfs_connections = [1, 2]
-
-[profiles.standard]
-"""
+TOGETHER = {
+    **{"file_system": "nfs", "span": "1MiB", "block_size": "16KiB", "rate": "50", "arrival": "constant"},
+    **{"ramp": "0s", "duration": "3s", "interval": "500ms"},
+}
 SERVE = """
 set -e
 mount -t tmpfs own /var/lib/nfs
@@ -76,15 +56,15 @@ def main(repeats: int) -> None:
     network_guest.serve()
     on_two_hosts()
     found = {"hosts": left()}
-    study(f"nfs:{network_guest.SERVER}:/", "link", repeats, **OUTAGE, outage="link")
+    fail_over(f"nfs:{network_guest.SERVER}:/", "link", repeats, **OUTAGE, outage="link")
     found["link"] = left()
     subprocess.run(["sh", "-c", SERVE], check=True, stdin=subprocess.DEVNULL)
     subprocess.run(["modprobe", "loop"], check=True)
     PLACE.mkdir(parents=True)
     subprocess.run(["mount", "-t", "tmpfs", "own", PLACE], check=True)
     strangers: dict[str, Any] = {}
-    during: Any = During(lambda: strangers.update(tried_by_strangers()))
-    study(str(PLACE), "own", repeats, during, **OUTAGE, outage="server")
+    during = During(lambda: strangers.update(tried_by_strangers()))
+    fail_over(str(PLACE), "own", repeats, during, **OUTAGE, outage="server")
     found["strangers"] = strangers
     found["own"] = left()
     kill_session()
@@ -98,10 +78,12 @@ def on_two_hosts() -> None:
     """Measure over one and over two connections: the kernel has one set of them for both hosts, which are one machine."""
     merge.SKEW_FAILURE = math.inf  # One CPU starts one engine after the other.
     target = open_target(f"nfs:{network_guest.SERVER}:/")
-    execute(expand(parse(TOGETHER), target), Path("hosts"), hosts=HostOptions(hosts="local:2"))
+    execute(
+        expand(study(TOGETHER, {"nfs_connections": [1, 2]}), target), Path("hosts"), hosts=HostOptions(hosts="local:2")
+    )
 
 
-def study(target: str, name: str, repeats: int, observer: Observer | None = None, **settings: str) -> None:
+def fail_over(target: str, name: str, repeats: int, observer: Observer | None = None, **settings: str) -> None:
     plan = expand(load("failover"), open_target(target), profile="quick", repeats=repeats, settings=settings)
     execute(plan, Path(name), observer=observer)
 
@@ -132,7 +114,7 @@ def kill_session() -> None:
     """Kill a session when its mount has been made and its server is stopped."""
     process = os.fork()
     if not process:
-        study(str(PLACE), "killed", 1, **{**OUTAGE, "duration": "60s", "outage_length": "50s"}, outage="server")
+        fail_over(str(PLACE), "killed", 1, **{**OUTAGE, "duration": "60s", "outage_length": "50s"}, outage="server")
         os._exit(0)
     while read(Path("/proc/fs/nfsd/threads")) != "0":
         if os.waitpid(process, os.WNOHANG)[0]:

@@ -11,11 +11,9 @@ import json
 import os
 import sys
 import tempfile
-import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +26,6 @@ from iosonde.execution import environment
 from iosonde.execution.engine import find_engine
 
 BEGAN = time.monotonic()
-SLOW_S = 150
-"""A step that takes this long prints where it is, and again after the same time: a slow guest is not a silent one."""
 
 
 def try_all(sizes_program: str, failing_byte: int) -> None:
@@ -49,37 +45,13 @@ def try_all(sizes_program: str, failing_byte: int) -> None:
 def carry_out(name: str, step: Callable[[], dict[str, Any] | None]) -> None:
     """Write the results of a step, or its traceback; and when it ended."""
     try:
-        with stack_printed_when_slow():
-            found = step()
+        found = step()
     except Exception:
         found = {"broken": traceback.format_exc()}
         print(found["broken"], file=sys.stderr)
     if found is not None:
         Path(f"{name}.json").write_text(json.dumps(found))
     print(f"{time.monotonic() - BEGAN:.0f} s: {name}", file=sys.stderr, flush=True)
-
-
-@contextmanager
-def stack_printed_when_slow() -> Iterator[None]:
-    """Print the stack of this thread every `SLOW_S` seconds.
-
-    A thread of Python holds the interpreter's lock while it reads the stack. `faulthandler.dump_traceback_later` reads it
-    without the lock while the thread changes it, and ended this process with a segmentation fault.
-    """
-    is_over, main = threading.Event(), threading.get_ident()
-
-    def watch() -> None:
-        while not is_over.wait(SLOW_S):
-            stack = "".join(traceback.format_stack(sys._current_frames()[main]))
-            print(f"after another {SLOW_S} s:\n{stack}", file=sys.stderr, flush=True)
-
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    try:
-        yield
-    finally:
-        is_over.set()
-        watcher.join()
 
 
 if __name__ == "__main__":

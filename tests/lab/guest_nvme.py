@@ -9,13 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from guest_sessions import LAB
+from guest_sessions import LAB, study_of
 
-from iosonde.errors import StudyError
 from iosonde.execution import execute
 from iosonde.features.nvme_driver import handover
 from iosonde.features.rate_limits.exports import Sustained, cost_model, cost_qos
-from iosonde.planning import expand, load, parse
+from iosonde.planning import expand, load
 from iosonde.storage import open_target
 from iosonde.storage.block_layer import cgroup_limits
 from iosonde.storage.block_layer.block_nodes import number_of
@@ -25,34 +24,10 @@ from iosonde.storage.nvme.sanitize import can_sanitize
 from iosonde.storage.safety.consent import Consent
 
 MIB = 1 << 20
-STUDY = """
-name = "purged"
-title = "Purged"
-question = "?"
-repeats = 1
-
-[measurement]
-access = "random"
-read_fraction = 0
-block_size = "64KiB"
-span = "4MiB"
-purge = "strongest"
-ramp = 0
-duration = "200ms"
-interval = "100ms"
-
-[[parts]]
-[parts.rounds]
-max_rounds = 1
-
-[[views]]
-kind = "accounts"
-title = "Media"
-metrics = ["media_write_amplification"]
-
-[profiles.standard]
-"""
-
+PURGED = {
+    **{"access": "random", "read_fraction": 0, "block_size": "64KiB", "span": "4MiB", "purge": "strongest"},
+    **{"ramp": 0, "duration": "200ms", "interval": "100ms"},
+}
 DRIVE = (LAB / "8").resolve()
 CONSENT = Consent(destroy=(str(DRIVE),), confirm=("IOSONDE-LAB-8",))
 """Earlier steps leave data between the edges of drives."""
@@ -66,30 +41,20 @@ def try_drive() -> dict[str, Any]:
         os.pwrite(device.fileno(), b"\xab" * 4096, BEYOND)
         os.fsync(device.fileno())
     before = held(DRIVE)
-    plan = expand(parse(STUDY), open_target(str(DRIVE)))
+    part = {"measurement": PURGED, "rounds": {"max_rounds": 1}}
+    plan = expand(study_of(part), open_target(str(DRIVE)))
     records = execute(plan, "purged", consent=CONSENT).records()
     return {
         "can_format": can_format(DRIVE.name),
         "can_sanitize": can_sanitize(DRIVE.name),
-        "refused": refused(DRIVE),
         "before": before,
         "after": held(DRIVE),
         "destroys": [each.what for each in plan.destroys],
         "purges": [record.parameters.get("purge") for record in records],
         "failures": [record.failure and record.failure.message for record in records],
-        "drives": [record.drives for record in records],
         "now": counters.now(DRIVE.name),
         "handover": handover.refusals(handover.controller_of(number_of(DRIVE))),
     }
-
-
-def refused(drive: Path) -> dict[str, str]:
-    """The error about a sanitize that the drive does not offer."""
-    try:
-        expand(parse(STUDY), open_target(str(drive)), settings={"purge": "sanitize"})
-    except StudyError as error:
-        return {"what": error.what, "hint": error.hint}
-    return {}
 
 
 def held(drive: Path) -> str:
@@ -99,14 +64,8 @@ def held(drive: Path) -> str:
         return os.pread(device.fileno(), 4096, BEYOND)[:8].hex()
 
 
-KERNEL_TAX = {
-    "operation": "write",
-    "kernel_trace": "true",
-    "verify": "after",
-    "span": "4MiB",
-    "duration": "5s",
-}
-"""Settings of the shipped study: every backend once, traced, with verification of its writes.
+KERNEL_TAX = {"operation": "write", "kernel_trace": "true", "span": "4MiB", "duration": "5s"}
+"""Settings of the shipped study: every backend once, traced.
 
 With one emulated processor, which the measured thread occupies, the filters of tracepoints take half a second to set,
 or longer on a busy host.
@@ -130,7 +89,7 @@ def one_processor() -> Iterator[None]:
 
 
 def try_backends() -> dict[str, Any]:
-    """Verified and traced runs of each backend on a whole namespace; the result set goes out as `kernel-tax`."""
+    """Traced runs of each backend on a whole namespace; the result set goes out as `kernel-tax`."""
     plan = expand(load("kernel-tax"), open_target(str(DRIVE)), profile="quick", repeats=1, settings=KERNEL_TAX)
     with one_processor():
         records = execute(plan, "kernel-tax", consent=CONSENT).records()
@@ -138,7 +97,6 @@ def try_backends() -> dict[str, Any]:
         str(record.levels["interface"]): {
             "failure": record.failure and record.failure.message,
             "in_effect": (record.result or {}).get("backend"),
-            "verification": (record.result or {}).get("verification"),
             "trace": record.parts.get("kernel_trace"),
         }
         for record in records

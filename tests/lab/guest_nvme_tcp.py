@@ -13,19 +13,19 @@ import subprocess
 import sys
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import network_guest
-from guest_sessions import LAB, During, Session, is_free
+from guest_sessions import LAB, During, Session, is_free, run, study
 from network_conditions import ON_DEVICE
 
 from iosonde.execution import execute
 from iosonde.features.network_storage.setups import nvme_tcp
 from iosonde.plan import Case, Plan, Run
-from iosonde.planning import expand, load, parse
+from iosonde.planning import expand, load
 from iosonde.protocol.event import Event
 from iosonde.results import ResultSet
 from iosonde.storage import cleanup, open_target
@@ -43,41 +43,14 @@ SHORT = {"block_size": "4KiB", "queue_depth": "2", "operation": "read", "span": 
 BRIEF = {"ramp": "2s", "duration": "4s", "interval": "500ms"}
 OPTIONS = "polled queues", "both digests"
 """Cases of the study that are run: each takes ten seconds and more where the processor is emulated."""
-STUDY = """
-name = "outages"
-title = "Outages of NVMe/TCP"
-question = "Is a write lost?"
-repeats = 1
-
-[measurement]
-access = "random"
-block_size = "4KiB"
-span = "4MiB"
-read_fraction = 0.0
-durability = "dsync"
-verify = "after"
-arrival = "constant"
-rate = 40
-queue_depth = 32
-layout = "always"
-ramp = "500ms"
-duration = "LENGTH"
-interval = "100ms"
-outage = "server"
-outage_after = "1s"
-outage_length = "3s"
-
-[[parts]]
-title = "Outages"
-[parts.factors]
-way = [ WAYS ]
-
-[profiles.standard]
-"""
+OUTAGES = {
+    **{"access": "random", "block_size": "4KiB", "span": "4MiB", "read_fraction": 0.0, "durability": "dsync"},
+    **{"verify": "after", "layout": "always", "arrival": "constant", "rate": 40, "queue_depth": 32},
+    **{"ramp": "500ms", "interval": "100ms", "outage": "server", "outage_after": "1s", "outage_length": "3s"},
+}
 """Durable writes, few enough for emulated processors."""
-FILE = '{ label = "ext4", set = { fabric = "nvme-tcp", fabric_queues = 1, file_system = "ext4" } }'
-DEVICE = '{ label = "own", set = { fabric = "nvme-tcp", fabric_queues = 1 } }'
-LINK = '{ label = "link", set = { outage = "link" } }'
+DEVICE = {"fabric": "nvme-tcp", "fabric_queues": 1}
+FILE, LINK = {**DEVICE, "file_system": "ext4"}, {"outage": "link"}
 
 OWN = "lab"
 NAME = nvme_tcp.NAME + OWN
@@ -104,21 +77,21 @@ rmdir ports/1 subsystems/{NAME}/namespaces/1 subsystems/{NAME}
 
 def try_nvme_tcp(to_kill: Session) -> dict[str, Any]:
     """Measure, stop servers, cut a route, kill a session; report what each of them leaves."""
-    run("ip link set lo up")
+    run("ip", "link", "set", "lo", "up")
     drive = open_target(str(DRIVE.resolve()))
     plan = expand(load("nvme-tcp"), drive, profile="quick", repeats=1, settings=SHORT)
     chosen = {case.case_id for case in plan.cases if case.levels.get("option") in OPTIONS}
-    runs = [run for run in plan.runs if run.case_id in chosen]
+    runs = [each for each in plan.runs if each.case_id in chosen]
     strangers: dict[str, Any] = {}
-    during: Any = During(lambda: strangers.update(tried_by_strangers()))
+    during = During(lambda: strangers.update(tried_by_strangers()))
     execute(plan.model_copy(update={"runs": runs}), Path("nvme-tcp"), consent=CONSENT, observer=during)
     execute(planned(str(DRIVE.resolve()), FILE), Path("nvme-tcp-server"), consent=CONSENT)
     found = {"strangers": strangers, "setups": left(), "killed": _after_a_kill(to_kill)}
     with served() as (node, consent):
         execute(planned(node, LINK), Path("nvme-tcp-link"), consent=consent)
-        found["routes"] = blackholes()
-        study = expand(load("failover"), open_target(node), profile="quick", settings={"outage": "link"})
-        found["failover"] = [case.levels["protocol"] for case in study.cases]
+        found["routes"] = run("ip", "route", "show", "type", "blackhole").splitlines()
+        failover = expand(load("failover"), open_target(node), profile="quick", settings={"outage": "link"})
+        found["failover"] = [case.levels["protocol"] for case in failover.cases]
         measure(node, consent)
     found["link"] = left()
     return found
@@ -126,8 +99,7 @@ def try_nvme_tcp(to_kill: Session) -> dict[str, Any]:
 
 def measure(node: str, consent: Consent) -> None:
     """A run under each condition, of the connection or of the drive behind it."""
-    study = parse(network_guest.STUDY.format(levels=", ".join(map(network_guest.level, ON_DEVICE))))
-    plan = expand(study, open_target(node), settings=BRIEF)
+    plan = expand(network_guest.study_of(ON_DEVICE), open_target(node), settings=BRIEF)
     with ExitStack() as stack:
         execute(plan, Path("nvme-tcp-limits"), consent=consent, observer=Injection(ON_DEVICE, stack))
 
@@ -176,16 +148,15 @@ class Injection(network_guest.Injection):
     def run_started(self, run: Run, case: Case) -> None:
         super().run_started(run, case)
         if not self.condition.client_cpu:
-            self.stack.enter_context(network_guest.injected(self.condition))
+            self.stack.enter_context(network_guest.injected(self.condition, self.served_by))
 
     def event(self, run: Run, event: Event) -> None:
         if self.condition.client_cpu and event["event"] == "phase" and event["edge"] == "begin":
-            self.stack.enter_context(network_guest.injected(self.condition))
+            self.stack.enter_context(network_guest.injected(self.condition, self.served_by))
 
 
-def planned(target: str, ways: str, length: str = "14s", repeats: int = 1) -> Plan:
-    study = parse(STUDY.replace("LENGTH", length).replace("WAYS", ways))
-    return expand(study, open_target(target), repeats=repeats)
+def planned(target: str, way: Mapping[str, object], length: str = "14s", repeats: int = 1) -> Plan:
+    return expand(study({**OUTAGES, **way, "duration": length}), open_target(target), repeats=repeats)
 
 
 def _after_a_kill(session: Session) -> dict[str, Any]:
@@ -205,8 +176,9 @@ def served() -> Iterator[tuple[str, Consent]]:
     """A drive in memory, exported by a target in a namespace and connected; the node of the connection."""
     network_guest.connect()
     [drive] = [each.parts[3] for each in Path("/sys/block").glob("dm-*/dm/name") if read(each) == "drive"]
-    run("modprobe -a nvmet-tcp nvme-tcp; mount -t configfs configfs /sys/kernel/config 2>/dev/null || :")
-    run(f"nsenter --net=/run/netns/server sh -c '{SERVE.replace('DRIVE', f'/dev/{drive}')}'")
+    run("modprobe", "-a", "nvmet-tcp", "nvme-tcp")
+    subprocess.run(["mount", "-t", "configfs", "configfs", "/sys/kernel/config"], check=False)  # If it is not yet.
+    run("nsenter", "--net=/run/netns/server", "sh", "-c", SERVE.replace("DRIVE", f"/dev/{drive}"))
     try:
         with nvme_tcp.FABRICS.open("r+b", buffering=0) as fabrics:
             address = f"transport=tcp,traddr={network_guest.SERVER},trsvcid=4420"
@@ -216,17 +188,8 @@ def served() -> Iterator[tuple[str, Consent]]:
     finally:
         for controller in connections():
             (controller / "delete_controller").write_text("1")
-        run(STOP)
+        run("sh", "-c", STOP)
         network_guest.disconnect()
-
-
-def run(script: str) -> None:
-    subprocess.run(["sh", "-c", script], check=True, stdin=subprocess.DEVNULL)
-
-
-def blackholes() -> list[str]:
-    shown = subprocess.run(["ip", "route", "show", "type", "blackhole"], check=True, stdout=subprocess.PIPE, text=True)
-    return shown.stdout.splitlines()
 
 
 def left() -> dict[str, Any]:
@@ -248,12 +211,12 @@ def connections() -> list[Path]:
 
 def repeat_outages(repeats: int) -> None:
     """Stop a target of iosonde's own, and cut the route to another one."""
-    run("ip link set lo up")
+    run("ip", "link", "set", "lo", "up")
     execute(planned(str(DRIVE.resolve()), DEVICE, repeats=repeats), Path("own"), consent=CONSENT)
     found = {"own": left()}
     with served() as (node, consent):
         execute(planned(node, LINK, repeats=repeats), Path("link"), consent=consent)
-        found["routes"] = blackholes()
+        found["routes"] = run("ip", "route", "show", "type", "blackhole").splitlines()
     found["link"] = left()
     Path("left.json").write_text(json.dumps(found))
 

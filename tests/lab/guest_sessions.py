@@ -1,41 +1,40 @@
-"""Sessions in processes of their own, which are killed while they measure, and what other steps do during a run."""
+"""Studies inside a machine of the lab, sessions that are killed while they measure, and what happens during a run."""
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import signal
+import subprocess
+import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from iosonde.execution import resume
+from iosonde.execution import Observer, resume
+from iosonde.plan import Run
+from iosonde.planning import parse
+from iosonde.protocol.event import Event
 from iosonde.storage.safety.consent import Consent
+from iosonde.study.model import Study
 
 LAB = Path("/dev/lab")
 MEASURES_WITHIN_S = 300.0
 
 
-class During:
-    """An observer that does something once, in an interval of the measurement."""
+class During(Observer):
+    """Does something once, in an interval of the measurement."""
 
-    def __init__(self, action: Callable[[], object], *, interval: int = 0) -> None:
-        self.action, self.interval, self.is_done = action, interval, False
-        self.notes: list[str] = []
+    def __init__(self, action: Callable[[], object]) -> None:
+        self.action, self.is_done = action, False
 
-    def run_started(self, *_: Any) -> None: ...
-
-    def event(self, run: Any, event: dict[str, Any]) -> None:
-        if event["event"] == "interval" and event["index"] >= self.interval and not self.is_done:
+    def event(self, run: Run, event: Event) -> None:
+        if event["event"] == "interval" and not self.is_done:
             self.is_done = True
             self.action()
-
-    def run_ended(self, *_: Any) -> None: ...
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,8 +73,7 @@ def waiting_session(consent: Consent) -> Session:
     os.close(directory)
     os.close(measures)
     try:
-        observer: Any = During(lambda: os.write(writing, b"x"))
-        resume(os.read(reading, 4096).decode(), consent=consent, observer=observer)
+        resume(os.read(reading, 4096).decode(), consent=consent, observer=During(lambda: os.write(writing, b"x")))
     except BaseException:
         traceback.print_exc()
     finally:
@@ -89,3 +87,37 @@ def is_free(device: Path) -> bool:
     except OSError:
         return False
     return True
+
+
+def run(*command: object) -> str:
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    assert done.returncode == 0, f"{' '.join(map(str, command))} failed: {done.stderr.strip()}"
+    return done.stdout.strip()
+
+
+def wait_for(what: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 300
+    while not what():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)
+
+
+def study(measurement: Mapping[str, Any], factors: Mapping[str, Any] | None = None, **head: Any) -> Study:
+    """A study of one part without repeats; `head` has other keys of the study."""
+    return study_of({"measurement": measurement, "factors": factors or {}}, **head)
+
+
+def study_of(*parts: Mapping[str, Any], **head: Any) -> Study:
+    top = {"name": "inside", "title": "Inside", "question": "?", "repeats": 1, **head}
+    tables = [line for part in parts for line in ("[[parts]]", *_assigned(part))]
+    return parse("\n".join([*_assigned(top), *tables, "[profiles.standard]"]))
+
+
+def _assigned(values: Mapping[str, Any]) -> list[str]:
+    return [f"{name} = {_toml(value)}" for name, value in values.items()]
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(_assigned({json.dumps(name): each for name, each in value.items()})) + " }"
+    return "[" + ", ".join(map(_toml, value)) + "]" if isinstance(value, list | tuple) else json.dumps(value)

@@ -9,14 +9,13 @@ import signal
 import subprocess
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from guest_sessions import LAB, Session
+from guest_sessions import LAB, Session, study_of, wait_for
 
 from iosonde.errors import IosondeError
 from iosonde.execution import execute
@@ -26,7 +25,8 @@ from iosonde.execution.setups import ReadyTarget
 from iosonde.features.nvme_driver import handover
 from iosonde.features.nvme_driver.handover import Controller
 from iosonde.features.nvme_driver.preparations import handed_over
-from iosonde.planning import expand, load, parse
+from iosonde.plan import Plan
+from iosonde.planning import expand, load
 from iosonde.results import ResultSet
 from iosonde.storage import open_target
 from iosonde.storage.block_layer.block_nodes import number_of
@@ -41,14 +41,8 @@ SLOW, DRIVE = LAB / "7", LAB / "12"
 OWN = "iosonde-0a0b0c0d"
 MIB = 1 << 20
 MEASUREMENT = {
-    "access": "random",
-    "read_fraction": 0.5,
-    "block_size": 4096,
-    "span": "8MiB",
-    "ramp": 0,
-    "duration": "10min",
-    "interval": "100ms",
-    "limit_operations": 300,
+    **{"access": "random", "read_fraction": 0.5, "block_size": 4096, "span": "8MiB", "limit_operations": 300},
+    **{"ramp": 0, "duration": "10min", "interval": "100ms"},
 }
 """The number of I/Os and not the time ends a run, so that it does the same at any speed of the machine."""
 BACKENDS = ["sync", "preadv2", "libaio", "uring", "uring_nvme", "nvme_user"]
@@ -59,18 +53,12 @@ POLLED: dict[str, dict[str, Any]] = {
 }
 """Backends that poll. `preadv2` always requests that (RWF_HIPRI), as far as the kernel has it."""
 CROSSED = [*BACKENDS[:-1], *POLLED, BACKENDS[-1]]
-SIZES = "512/10:1KiB/10:1536/10:4KiB/10:4608/10:8KiB/10:64KiB/10:68KiB/10:512KiB/20"
+SIZES = "512/10:1KiB/10:1536/10:4KiB/10:4608/10:8KiB/10:64KiB/10:68KiB/10:508KiB/20"
+"""A command of the kernel's driver has 127 memory segments at most, so larger ones need huge pages."""
 LARGEST = 512 << 10
 """Bytes that a command of QEMU's controller transfers at most."""
-SIZES_OF_PASSTHROUGH = SIZES.replace("512KiB", "508KiB")
-"""A command of the kernel's driver has 127 memory segments at most, so larger ones need huge pages."""
 HUGE_PAGES = Path("/proc/sys/vm/nr_hugepages")
-BACKENDS_STUDY = {
-    "operation": "read",
-    "interface": "sync,uring,nvme_user",
-    "queue_depth": "4",
-    "span": "16MiB",
-}
+BACKENDS_STUDY = {"operation": "read", "interface": "sync,uring,nvme_user", "queue_depth": "4", "span": "16MiB"}
 """Settings of the shipped study."""
 ENDLESS = 100_000_000
 PATIENCE_S = 300
@@ -89,7 +77,6 @@ def parts_of_user_driver(
         "identified": lambda: identified(drive),
         "killed": lambda: killed(to_kill, drive),
         "crossed": lambda: crossed(drive, CROSSED),
-        "second-namespace": lambda: crossed(second, ["uring", "nvme_user"]),
         "session": lambda: session(drive, failing_byte),
         "large-commands": lambda: large_commands(drive),
         "sizes": lambda: all_sizes(sizes_program, drive, 512),
@@ -141,9 +128,8 @@ def killed(session: Session, drive: Path) -> dict[str, Any]:
     controller = handover.controller_of(number_of(drive))
     write(drive, PATTERN, KEPT)
     writes = {"read_fraction": 0.0, "block_size": 65536, "queue_depth": 32, "limit_operations": ENDLESS}
-    plan = expand(parse(study({"writes": (writes, {"backend": ["nvme_user"]})})), open_target(str(drive)))
     directory = Path(tempfile.mkdtemp()) / "set"
-    ResultSet.create(directory, plan)
+    ResultSet.create(directory, planned(drive, writes=(writes, {"backend": ["nvme_user"]})))
     session.start(directory)
     has_measured = session.is_measuring()
     in_use = [each.reason for each in journal.cleanup()]
@@ -170,7 +156,7 @@ def crossed(drive: Path, backends: Sequence[str]) -> dict[str, Any]:
     shared = {"access": "sequential", "block_size": 65536, "layout": "never", "verify": "during"}
     ways = [{"label": name, "set": POLLED.get(name, {"backend": name})} for name in backends]
     factors = {"way": ways, "read_fraction": [0.0, 1.0]}
-    plan = expand(parse(study({"all": ({**shared, "span": len(backends) * MIB}, factors)})), open_target(str(drive)))
+    plan = planned(drive, all=({**shared, "span": len(backends) * MIB}, factors))
     specs = dict(zip(product(backends, (0.0, 1.0)), plan.specs(), strict=True))
     for number, name in enumerate(backends):
         stream = specs[name, 0.0]["workload"]["streams"][0]
@@ -208,18 +194,13 @@ def session(drive: Path, failing_byte: int) -> dict[str, Any]:
     trims = {"read_fraction": 0.0, "trim_fraction": 1.0, "access": "sequential", "layout": "never"}
     trimmed = {"offset": DEALLOCATED, "span": MIB, "block_size": 65536, "limit_operations": 16}
     parts: dict[str, Part] = {
-        "sizes": (
-            {"verify": "during", "block_size": SIZES},
-            {"backend": [each for each in BACKENDS if each != "uring_nvme"]},
-        ),
-        "passthrough": ({"verify": "during", "block_size": SIZES_OF_PASSTHROUGH}, {"backend": ["uring_nvme"]}),
-        "refused": ({"block_size": LARGEST + 512}, user_level),
+        "sizes": ({"verify": "during", "block_size": SIZES}, {"backend": ["uring_nvme", "nvme_user"]}),
         "deep": (deep, {"way": [{"label": way["data_pointers"], "set": way} for way in ways]}),
         "failing": ({**failing, "limit_operations": 1}, {"backend": ["uring", "nvme_user"]}),
         "deallocated": ({**trims, **trimmed}, user_level),
     }
     write(drive, PATTERN, DEALLOCATED)
-    plan = expand(parse(study(parts)), open_target(str(drive)))
+    plan = planned(drive, **parts)
     part_of = {case.case_id: case.part for case in plan.cases}
     directory, error = Path(tempfile.mkdtemp()) / "set", ""
     try:
@@ -254,7 +235,7 @@ def large_commands(drive: Path) -> dict[str, Any]:
     controller = handover.controller_of(number_of(drive))
     large = {"block_size": LARGEST, "span": "2MiB", "queue_depth": 4, "layout": "always", "verify": "during"}
     part: Part = ({**large, "limit_operations": 16}, {"backend": ["uring_nvme", "nvme_user"]})
-    passthrough, own = expand(parse(study({"large": part})), open_target(str(drive))).specs()
+    passthrough, own = planned(drive, large=part).specs()
     own["workload"]["layout"] = "never"
     journals = journal_directory(str(drive))
     journals.mkdir(parents=True, exist_ok=True)
@@ -308,15 +289,20 @@ def timed_out(slow: Path) -> dict[str, Any]:
 def fatal(drive: Path) -> dict[str, Any]:
     """The controller loses its access to memory during a run: QEMU's then sets CSTS.CFS, since it cannot read its queues."""
     controller = handover.controller_of(number_of(drive))
-    with driven(drive, reads(drive)) as spec:
-        events = carry_out(spec)
-        for event in events:
-            if event["event"] == "interval":
-                set_bus_master(controller, is_enabled=False)
-                break
-        ended = list(events)[-1]
+    ended = disturbed(drive, lambda: set_bus_master(controller, is_enabled=False))
     set_bus_master(controller, is_enabled=True)
     return {"ended": ended, **state(controller)}
+
+
+def disturbed(drive: Path, disturb: Callable[[], object], *, at_end: Callable[[], object] = int) -> dict[str, Any]:
+    """The last event of an engine with something done in its first interval, and when it has ended."""
+    with driven(drive, reads(drive)) as spec:
+        events = carry_out(spec)
+        next(event for event in events if event["event"] == "interval")
+        disturb()
+        ended = list(events)[-1]
+        at_end()
+    return ended
 
 
 def set_bus_master(controller: Controller, *, is_enabled: bool) -> None:
@@ -330,14 +316,7 @@ def removed(drive: Path) -> dict[str, Any]:
     """The controller is removed during a run; its removal waits until the engine has closed it."""
     controller = handover.controller_of(number_of(drive))
     remove = threading.Thread(target=lambda: (controller.device / "remove").write_text("1"))
-    with driven(drive, reads(drive)) as spec:
-        events = carry_out(spec)
-        for event in events:
-            if event["event"] == "interval":
-                remove.start()
-                break
-        ended = list(events)[-1]
-        remove.join(PATIENCE_S)
+    ended = disturbed(drive, remove.start, at_end=lambda: remove.join(PATIENCE_S))
     is_gone = not controller.device.exists()
     Path("/sys/bus/pci/rescan").write_text("1")
     wait_for(lambda: any(each.address == controller.address for each in handover.controllers()))
@@ -347,8 +326,7 @@ def removed(drive: Path) -> dict[str, Any]:
 def reads(drive: Path, **measurement: Any) -> dict[str, Any]:
     """The spec of reads that do not end, by the user-level driver."""
     endless = {"read_fraction": 1.0, "layout": "never", "limit_operations": ENDLESS, **measurement}
-    plan = expand(parse(study({"reads": (endless, {"backend": ["nvme_user"]})})), open_target(str(drive)))
-    [spec] = plan.specs()
+    [spec] = planned(drive, reads=(endless, {"backend": ["nvme_user"]})).specs()
     return spec
 
 
@@ -392,23 +370,13 @@ Part = tuple[Mapping[str, Any], Mapping[str, Sequence[Any]]]
 """Parameters and factors."""
 
 
-def study(parts: Mapping[str, Part]) -> str:
-    """TOML of a study that carries out its cases in order."""
-    head = 'name = "driven"\ntitle = "Driven"\nquestion = "?"\nrepeats = 1\nshuffle = false\n'
+def planned(drive: Path, **parts: Part) -> Plan:
+    """A study that carries out its cases in order."""
     tables = [
-        f"[[parts]]\nname = {toml(name)}\nmeasurement = {toml(MEASUREMENT | dict(measurement))}\nfactors = {toml(factors)}"
+        {"name": name, "measurement": MEASUREMENT | dict(measurement), "factors": factors}
         for name, (measurement, factors) in parts.items()
     ]
-    return "\n".join([head, *tables, "[profiles.standard]\n"])
-
-
-def toml(value: Any) -> str:
-    """A value as TOML."""
-    if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{name} = {toml(each)}" for name, each in value.items()) + " }"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(toml, value)) + "]"
-    return json.dumps(value)
+    return expand(study_of(*tables, name="driven", shuffle=False), open_target(str(drive)))
 
 
 def consent_for(drive: Path, controller: Controller | None = None) -> Consent:
@@ -435,12 +403,3 @@ def state(controller: Controller) -> dict[str, Any]:
     """State of the controller: back with the kernel's driver and the same namespaces, and its journal entries."""
     now = [each for each in handover.controllers() if each.address == controller.address]
     return {"is_back": now == [controller], "journal": [entry.what for entry in journal.entries()]}
-
-
-def wait_for(what: Callable[[], bool]) -> None:
-    """Return once it is so."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not what():
-        if time.monotonic() > deadline:
-            raise RuntimeError("waited in vain")
-        time.sleep(0.05)

@@ -7,6 +7,9 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, Literal
 
+from iosonde.features.network_storage.record import OutageReading
+from iosonde.metrics.metrics import run_metrics
+from iosonde.results import ResultSet
 from iosonde.results.schema import Record
 
 Bottleneck = Literal[
@@ -16,7 +19,7 @@ DRIVE_MS = 10
 """Time of an I/O of the drive in `server_host_guest.py`."""
 DISTURBED = {"engine_stalled", "cpu_contention", "steal_time", "late_counters", "slow_clock"}
 """Warnings of runs for which the machine had too little CPU time. In User Mode Linux the clock is read by a system call."""
-READ, WRITE = "read_fraction = 1.0", "read_fraction = 0.0"
+READ, WRITE = {"read_fraction": 1.0}, {"read_fraction": 0.0}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +28,7 @@ class Condition:
 
     name: str
     bottleneck: Bottleneck
-    load: str
+    load: Mapping[str, Any]
     mount: str = "nconnect=1"
     forth: str = ""
     """Queueing discipline on the way to the server."""
@@ -47,14 +50,14 @@ def _grid(
     change: Callable[[float, str], dict[str, Any]],
     *,
     depths: Sequence[int] = (1, 4),
-    load: str = "",
+    **load: str,
 ) -> list[Condition]:
     """Reads and writes at each value and queue depth."""
     return [
         Condition(
             name=f"{name} {value} {way} {depth}",
             bottleneck=bottleneck,
-            load=f"{READ if way == 'read' else WRITE}, queue_depth = {depth}{load}",
+            load={**(READ if way == "read" else WRITE), "queue_depth": depth, **load},
             **change(value, way),
         )
         for value, way, depth in product(values, ("read", "write"), depths)
@@ -63,7 +66,7 @@ def _grid(
 
 def _writes(name: str, bottleneck: Bottleneck, size: int, depth: int, **changes: Any) -> Condition:
     """Writes over a connection with a delay, which its window bounds."""
-    load = f'{WRITE}, block_size = "{size}KiB", queue_depth = {depth}'
+    load = {**WRITE, "block_size": f"{size}KiB", "queue_depth": depth}
     return Condition(
         name=f"{name} {size} {depth}", bottleneck=bottleneck, load=load, forth="netem delay 20ms", **changes
     )
@@ -87,11 +90,11 @@ DELAYS = [
     )
     for delay in (0, 0.5, 2, 10)
 ]
-CACHED = Condition(name="cached", bottleneck="cache", load='io_mode = "buffered", span = "64KiB"')
+CACHED = Condition(name="cached", bottleneck="cache", load={"io_mode": "buffered", "span": "64KiB"})
 ON_DEVICE = [
-    Condition(name="cached", bottleneck="cache", load='io_mode = "buffered", span = "64KiB"'),
+    CACHED,
     Condition(name="far", bottleneck="network", load=READ, forth="netem delay 100ms"),
-    Condition(name="drive", bottleneck="server", load=f"{READ}, queue_depth = 4", drive_ms=100),
+    Condition(name="drive", bottleneck="server", load={**READ, "queue_depth": 4}, drive_ms=100),
     Condition(name="client", bottleneck="client", load=READ, client_cpu=0.1),
 ]
 """Conditions of a block device of a server, which has no counters of calls."""
@@ -106,7 +109,7 @@ INJECTED = [
         (0.01,),
         lambda share, _: {"server_cpu": share},
         depths=(4, 16),
-        load=', duration = "5s"',
+        duration="5s",
     ),
     *_grid("drive", "server drive", (20, 40), lambda delay, _: {"drive_ms": delay}),
     *(
@@ -118,20 +121,18 @@ INJECTED = [
         _writes(f"nconnect {count}", named, size, depth, mount=f"nconnect={count}", receive_buffer=262144)
         for (count, named), (size, depth) in product(_CONNECTIONS.items(), ((64, 4), (32, 8)))
     ),
-    *_grid("split", "split calls", (4096, 8192), _split, load=', block_size = "64KiB"'),
+    *_grid("split", "split calls", (4096, 8192), _split, block_size="64KiB"),
     *_grid("client", "client", (0.2, 0.4), lambda share, _: {"client_cpu": share}),
 ]
 
 
 def _transports() -> list[Condition]:
     """Transports without counters of calls, with settings of `network-path`; a passthrough has no network below it."""
-    direct = "operation=read block_size=4KiB queue_depth=1 span=16MiB ramp=1s interval=1s duration=5s"
+    reads = {"operation": "read", "queue_depth": "1", "ramp": "1s"}
+    direct = {**reads, "block_size": "4KiB", "span": "16MiB", "interval": "1s", "duration": "5s"}
+    buffered = {**reads, "block_size": "256KiB", "span": "1MiB", "duration": "4s", "io_mode": "buffered"}
     everywhere = {
-        "cached": Condition(
-            name="",
-            bottleneck="cache",
-            load="operation=read block_size=256KiB queue_depth=1 span=1MiB ramp=1s duration=4s io_mode=buffered",
-        ),
+        "cached": Condition(name="", bottleneck="cache", load=buffered),
         "client": Condition(name="", bottleneck="client", load=direct, client_cpu=0.1),
         "network": Condition(name="", bottleneck="network", load=direct, forth="netem delay 40ms"),
     }
@@ -163,3 +164,28 @@ def named(record: Record) -> str:
         text = " ".join(record.verdict.because)
         return "server CPU" if "threads or CPU" in text else "server drive" if "its storage" in text else "server"
     return names.get(record.verdict.kind, "not separable")
+
+
+def check_outage(results: ResultSet) -> None:
+    """No acknowledged write is lost, and no I/O completes during the outage.
+
+    A busy machine makes the unavailable time longer, not shorter; or the outage ends after the measurement, which is stated.
+    """
+    [record] = results.records()
+    assert record.outcome == "complete", record.failure
+    outage = record.of(OutageReading)
+    assert outage
+    assert outage.began_ns
+    if any(warning.code == "outage_failed" for warning in record.warnings):
+        assert outage.unavailable_ns is None
+    else:
+        assert outage.length_ns
+        assert outage.unavailable_ns
+        assert outage.resolution_ns
+        assert outage.length_ns >= outage.requested_ns
+        assert outage.unavailable_ns >= outage.requested_ns - outage.resolution_ns
+        assert outage.backlog_max
+    found = run_metrics(results).filter(run_id=record.run_id, operation="all")
+    values = dict(found.select("metric", "value").iter_rows())
+    assert values["verified_bytes"] >= 4 << 20
+    assert values["wrong_sectors"] == 0

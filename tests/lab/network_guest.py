@@ -11,20 +11,22 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import psutil
+from guest_sessions import run, study
 from network_conditions import BY_NAME, Condition
 
 from iosonde.execution import Observer, environment, execute, nfs_server
 from iosonde.features.network_storage import mountstats, transport
 from iosonde.plan import Case, Run
-from iosonde.planning import expand, parse
+from iosonde.planning import expand
 from iosonde.protocol.event import Event
 from iosonde.results.schema import Record
 from iosonde.storage import open_target
+from iosonde.study.model import Study
 
 CLIENT, SERVER = "10.77.0.1", "10.77.0.2"
 MOUNT, EXPORT = Path("/mnt/network"), Path("/export")
@@ -43,32 +45,10 @@ FIRST_BUFFER, DEFAULT_BUFFER = 131072, 6291456
 CPU = Path("/run/cpu")
 PERIOD_US = 100_000
 
-STUDY = """
-name = "network"
-title = "Network"
-question = "?"
-repeats = 1
-
-[measurement]
-access = "random"
-block_size = "4KiB"
-span = "16MiB"
-io_mode = "direct"
-page_cache = "keep"
-queue_depth = 1
-read_fraction = 1.0
-ramp = "3s"
-duration = "10s"
-interval = "1s"
-
-[[parts]]
-title = "Conditions"
-
-[parts.factors]
-condition = [ {levels} ]
-
-[profiles.standard]
-"""
+MEASUREMENT = {
+    **{"access": "random", "block_size": "4KiB", "span": "16MiB", "queue_depth": 1, "read_fraction": 1.0},
+    **{"io_mode": "direct", "page_cache": "keep", "ramp": "3s", "duration": "10s", "interval": "1s"},
+}
 
 SERVE = f"""
 set -e
@@ -100,29 +80,29 @@ def main(names: list[str], **settings: str) -> None:
 
 def measure(condition: Condition, **settings: str) -> None:
     """One run, whose file is laid out before the condition."""
-    study, target = parse(STUDY.format(levels=level(condition))), open_target(str(folder(condition)))
+    plan = expand(study_of([condition]), open_target(str(folder(condition))), settings=settings)
     with ExitStack() as stack:
-        place = Path(condition.name.replace(" ", "-"))
-        execute(expand(study, target, settings=settings), place, observer=Injection([condition], stack))
+        execute(plan, Path(condition.name.replace(" ", "-")), observer=Injection([condition], stack))
 
 
-def level(condition: Condition) -> str:
-    return f'{{ label = "{condition.name}", set = {{ {condition.load} }} }}'
+def study_of(conditions: Sequence[Condition]) -> Study:
+    return study(MEASUREMENT, {"condition": [{"label": each.name, "set": each.load} for each in conditions]})
 
 
 class Injection(Observer):
     """Brings about the condition of a run once its file is laid out, with nothing cached by the server."""
 
-    def __init__(self, conditions: Iterable[Condition], stack: ExitStack) -> None:
-        self.conditions, self.stack = {each.name: each for each in conditions}, stack
+    def __init__(self, conditions: Sequence[Condition], stack: ExitStack, served_by: str = "nfsd") -> None:
+        self.conditions, self.stack, self.served_by = conditions, stack, served_by
 
     def run_started(self, run: Run, case: Case) -> None:
-        self.condition = self.conditions[str(case.levels["condition"])]
+        names = [each.name for each in self.conditions]
+        self.condition = self.conditions[names.index(str(case.levels.get("condition", names[0])))]
 
     def event(self, run: Run, event: Event) -> None:
         if event["event"] == "phase" and event["phase"] == "layout" and event["edge"] == "end":
             Path("/proc/sys/vm/drop_caches").write_text("3")
-            self.stack.enter_context(injected(self.condition))
+            self.stack.enter_context(injected(self.condition, self.served_by))
 
     def run_ended(self, run: Run, record: Record) -> None:
         self.stack.close()
@@ -160,7 +140,7 @@ def limit_buffers(largest: int) -> None:
 
 
 @contextmanager
-def injected(condition: Condition, served_by: str = "nfsd") -> Iterator[None]:
+def injected(condition: Condition, served_by: str) -> Iterator[None]:
     """Limits of network, processes of the server, drive and client while it lasts."""
     if condition.forth:
         run("tc", "qdisc", "add", "dev", "veth0", "root", *condition.forth.split())
@@ -265,11 +245,6 @@ IN_SERVER = ("ip", "netns", "exec", "server")
 
 def in_server(*command: str) -> str:
     return run(*IN_SERVER, *command)
-
-
-def run(*command: str | Path) -> str:
-    done = subprocess.run(list(map(str, command)), stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, check=True)
-    return done.stdout.decode()
 
 
 if __name__ == "__main__":

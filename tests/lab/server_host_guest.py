@@ -14,14 +14,15 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import network_guest
+from guest_sessions import run, study, wait_for
 from network_conditions import DRIVE_MS
-from network_guest import CLIENT, EXPORT, IN_SERVER, MOUNT, in_server, run
+from network_guest import CLIENT, EXPORT, IN_SERVER, MOUNT, in_server
 
 from iosonde.data import data_folder
 from iosonde.execution import execute
@@ -42,23 +43,10 @@ SIZES = {
 }
 
 
-CLOCKS = """
-name = "clocks"
-title = "Reads of hosts behind a lossy link"
-question = "How much do they reach?"
-repeats = 2
-[measurement]
-span = "1MiB"
-io_mode = "buffered"
-ramp = "0s"
-interval = "100ms"
-duration = "4s"
-[[parts]]
-name = "main"
-[parts.factors]
-read_fraction = [1.0]
-[profiles.quick]
-"""
+CLOCKS = {
+    **{"span": "1MiB", "io_mode": "buffered", "read_fraction": 1.0},
+    **{"ramp": "0s", "interval": "100ms", "duration": "4s"},
+}
 OTHER_MACHINE = 'mount --bind /run/boot_id /proc/sys/kernel/random/boot_id && exec "$0" "$@"'
 WORKER = (sys.executable, "-m", "iosonde.features.many_hosts.worker")
 SERVER = 'mount -t nfsd nfsd /proc/fs/nfsd && exec "$0" "$@"'
@@ -121,13 +109,8 @@ def measure_clocks(address: str) -> None:
     in_server("tc", "qdisc", "add", "dev", "veth1", "root", "netem", "delay", "2ms", "loss", "2%")
     merge.SKEW_FAILURE = math.inf  # One CPU: what is tested is the clocks.
     Path("/run/data").mkdir()
-    plan = expand(parse(CLOCKS), open_target("/run/data"), profile="quick")
+    plan = expand(study(CLOCKS, repeats=2), open_target("/run/data"))
     execute(plan, Path("clocks"), hosts=HostOptions(hosts=address))
-
-
-def wait_for(what: Callable[[], bool]) -> None:
-    while not what():
-        time.sleep(0.1)
 
 
 def mount_drive() -> None:

@@ -6,7 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
-from simulated_disks import COUNT, During, attached, consent_for, disks, is_free, run, study, wait_for, wipe
+from guest_sessions import During, is_free, run, study, wait_for
+from simulated_disks import COUNT, attached, consent_for, disks, wipe
 
 from iosonde.errors import IosondeError
 from iosonde.execution import execute, resume
@@ -21,6 +22,7 @@ pytestmark = pytest.mark.usefixtures("inside_user_mode_linux")
 
 PATTERN = b"\xa5" * (1 << 20)
 LOAD = {"span": "16MiB", "block_size": "16KiB", "access": "random", "read_fraction": 0.0, "queue_depth": 4}
+SETUP = BlockCacheSetup(kind="dm-writecache", mode="writeback")
 ENDLESS = {"ramp": 0, "duration": "10min", "interval": "100ms"}
 
 
@@ -103,9 +105,7 @@ def test_a_study_stops_with_an_error_and_the_disk_that_takes_the_name_is_not_wri
 
 def test_a_cache_whose_member_was_unplugged_is_removed() -> None:
     backing, cache = disks()[0], Disk(disks()[3])
-    built = device_mapper.build(
-        backing, cache.path, BlockCacheSetup(kind="dm-writecache", mode="writeback"), "iosonde-89abcdef"
-    )
+    built = device_mapper.build(backing, cache.path, SETUP, "iosonde-89abcdef")
     cache.remove()
     journal.undo(built.key)
     cache.plug_in()
@@ -117,18 +117,10 @@ def test_a_cache_whose_member_was_unplugged_is_removed() -> None:
 def test_a_mapped_device_of_the_same_name_and_another_identity_stays() -> None:
     """It is somebody else's by now."""
     name, backing = "iosonde-89abcdef", disks()[0]
-    built = device_mapper.build(backing, disks()[1], BlockCacheSetup(kind="dm-writecache", mode="writeback"), name)
+    built = device_mapper.build(backing, disks()[1], SETUP, name)
     run("dmsetup", "remove", "--noudevsync", f"{name}-cached")
-    run(
-        "dmsetup",
-        "create",
-        f"{name}-cached",
-        "--noudevsync",
-        "--uuid",
-        "LVM-other",
-        "--table",
-        f"0 8 linear {backing} 0",
-    )
+    table = f"0 8 linear {backing} 0"
+    run("dmsetup", "create", f"{name}-cached", "--noudevsync", "--uuid", "LVM-other", "--table", table)
     journal.undo(built.key)
     assert run("dmsetup", "ls").startswith(f"{name}-cached")
     run("dmsetup", "remove", "--noudevsync", f"{name}-cached")

@@ -1,7 +1,7 @@
 """Measures storage under injected bottlenecks inside User Mode Linux: `transports_guest.py CONDITION...`.
 
-First over NFS, in runs of a few seconds. Then LIO exports the server's drive over iSCSI; sftp-server serves an export in memory, which sshfs mounts; and bindfs mounts a
-directory of this machine's own drive.
+First over NFS, in runs of a few seconds. Then LIO exports the server's drive over iSCSI; sftp-server serves an export
+in memory, which sshfs mounts; and bindfs mounts a directory of this machine's own drive.
 """
 
 from __future__ import annotations
@@ -17,15 +17,12 @@ from itertools import groupby
 from pathlib import Path
 
 import network_guest
-from guest_sessions import is_free
-from network_conditions import TRANSPORTS, Condition
-from network_guest import EXPORT, IN_SERVER, SERVER, in_server, run
+from guest_sessions import is_free, run
+from network_conditions import TRANSPORTS
+from network_guest import EXPORT, IN_SERVER, SERVER, in_server
 
-from iosonde.execution import Observer, execute
-from iosonde.plan import Run
+from iosonde.execution import execute
 from iosonde.planning import expand, load
-from iosonde.protocol.event import Event
-from iosonde.results.schema import Record
 from iosonde.storage import open_target
 
 DRIVE, MOUNT = EXPORT / "drive", Path("/mnt/transport")
@@ -72,24 +69,11 @@ def main(names: list[str]) -> None:
 def measure(name: str, served_by: str) -> None:
     """One run of the study `network-path`, whose file is laid out before the condition."""
     condition = TRANSPORTS[name]
-    settings = dict(each.split("=") for each in condition.load.split())
+    settings = dict(condition.load)
     plan = expand(load("network-path"), open_target(str(MOUNT)), profile="quick", repeats=1, settings=settings)
     with ExitStack() as stack:
-        execute(plan, Path(name.replace(" ", "-")), observer=Injection(condition, stack, served_by))
-
-
-class Injection(Observer):
-    """Brings about a condition once the file of a run is laid out."""
-
-    def __init__(self, condition: Condition, stack: ExitStack, served_by: str) -> None:
-        self.condition, self.stack, self.served_by = condition, stack, served_by
-
-    def event(self, run: Run, event: Event) -> None:
-        if event["event"] == "phase" and event["phase"] == "layout" and event["edge"] == "end":
-            self.stack.enter_context(network_guest.injected(self.condition, self.served_by))
-
-    def run_ended(self, run: Run, record: Record) -> None:
-        self.stack.close()
+        observer = network_guest.Injection([condition], stack, served_by=served_by)
+        execute(plan, Path(name.replace(" ", "-")), observer=observer)
 
 
 @contextmanager

@@ -24,30 +24,20 @@ def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Pa
     return own
 
 
-def test_limits_of_version_1_count_also_of_an_ancestor(groups: dict[str, list[Path]]) -> None:
+def test_limits_of_both_versions_count_also_of_an_ancestor_and_other_settings_are_no_limits(
+    groups: dict[str, list[Path]],
+) -> None:
     own, root = groups["blkio"]
     (own / "blkio.throttle.read_iops_device").write_text("8:0 100\n259:0 2000\n")
     (root / "blkio.throttle.write_bps_device").write_text("259:0 1048576\n")
-    assert limits("259:0") == ["read_iops_device 2000", "write_bps_device 1048576"]
-    assert limits("8:16") == []
-
-
-def test_limits_of_version_2_count_where_they_are_not_max(groups: dict[str, list[Path]]) -> None:
-    own, _ = groups[""]
-    (own / "io.max").write_text("259:0 rbps=max wbps=1048576 riops=2000 wiops=max\n")
-    assert limits("259:0") == ["wbps=1048576", "riops=2000"]
-
-
-def test_latency_targets_and_cost_models_are_settings_and_no_limits(groups: dict[str, list[Path]]) -> None:
     own, root = groups[""]
-    (own / "io.latency").write_text("259:0 target=5000\n8:0 target=100\n")
-    (root / "io.cost.qos").write_text("259:0 enable=1 ctrl=user rpct=95.00 rlat=2500\n")
-    assert controls("259:0") == ["io.latency target=5000", "io.cost.qos enable=1 ctrl=user rpct=95.00 rlat=2500"]
-    assert limits("259:0") == []
-
-
-def test_this_process_is_in_some_group_or_none_and_nothing_fails() -> None:
-    assert isinstance(limits("254:0"), list)
+    (own / "io.max").write_text("259:1 rbps=max wbps=1048576 riops=2000 wiops=max\n")
+    (own / "io.latency").write_text("259:2 target=5000\n8:0 target=100\n")
+    (root / "io.cost.qos").write_text("259:2 enable=1 ctrl=user rpct=95.00 rlat=2500\n")
+    assert limits("259:0") == ["read_iops_device 2000", "write_bps_device 1048576"]
+    assert limits("259:1") == ["wbps=1048576", "riops=2000"]
+    assert limits("259:2") == limits("8:16") == []
+    assert controls("259:2") == ["io.latency target=5000", "io.cost.qos enable=1 ctrl=user rpct=95.00 rlat=2500"]
 
 
 LIMIT = 32 << 20
@@ -81,12 +71,9 @@ def facts(file: Path, mebibytes: int) -> dict[str, int]:
 @pytest.mark.system
 @pytest.mark.needs("root", "memory limits")
 def test_reclaims_at_the_limit_are_counted_and_a_run_below_it_has_none(tmp_path: Path) -> None:
-    found = facts(tmp_path / "large", 128)
-    assert found["at_limit"] > 0
-    assert LIMIT / 2 < found["peak_bytes"] <= LIMIT
-    found = facts(tmp_path / "small", 4)
-    assert found["at_limit"] == 0
-    assert found["peak_bytes"] < LIMIT
+    large, small = facts(tmp_path / "large", 128), facts(tmp_path / "small", 4)
+    assert large["at_limit"] > 0 == small["at_limit"]
+    assert LIMIT / 2 < large["peak_bytes"] <= LIMIT > small["peak_bytes"]
 
 
 @pytest.mark.system

@@ -105,25 +105,18 @@ def test_a_device_that_was_removed_while_it_is_examined_has_no_members(tmp_path:
     assert [number_of(path) for path in (tmp_path, "/dev/null", "relative", tmp_path / "missing")] == [""] * 4
 
 
-def test_a_free_disk_may_be_written(machine: Machine) -> None:
-    machine.disk("vda", "254:0")
-    machine.mount("254:0", "/")
-    assert machine.refusals("vdb") == []
-
-
 def test_the_device_under_the_root_is_refused_through_everything_between(machine: Machine) -> None:
     machine.partition("vdb1", "254:17", of="vdb")
-    machine.disk("md0", "9:0")
-    machine.disk("dm-0", "253:0")
-    machine.disk("dm-1", "253:1")
-    machine.holds("md0", "vdb1")
-    machine.holds("dm-0", "md0")
-    machine.holds("dm-1", "dm-0")
+    for upper, number, lower in (("md0", "9:0", "vdb1"), ("dm-0", "253:0", "md0"), ("dm-1", "253:1", "dm-0")):
+        machine.disk(upper, number)
+        machine.holds(upper, lower)
     machine.mount("253:1", "/")
     assert machine.refusals("vdb") == ["`vdb1` is part of `md0`", "`dm-1`, stacked on `vdb`, is mounted at `/`"]
 
 
 def test_a_mount_is_seen_also_in_another_namespace(machine: Machine) -> None:
+    machine.disk("vda", "254:0")
+    machine.mount("254:0", "/other")
     (machine.root / "proc/4712").mkdir()  # Of a process that has exited meanwhile.
     assert machine.refusals("vdb") == []
     machine.mount("254:16", "/data", process="4711")
@@ -140,13 +133,6 @@ def test_a_mounted_partition_is_refused_and_so_is_its_disk(machine: Machine) -> 
     assert machine.refusals("vdb2") == []
     machine.mount("254:16", "/odd")
     assert machine.refusals("vdb2") == ["`vdb` is mounted at `/odd`"]
-
-
-@pytest.mark.parametrize("holder", ["md0", "dm-3", "bcache0"])
-def test_a_member_of_an_active_device_is_refused(machine: Machine, holder: str) -> None:
-    machine.disk(holder, "9:0")
-    machine.holds(holder, "vdb")
-    assert machine.refusals("vdb") == [f"`vdb` is part of `{holder}`"]
 
 
 def test_swap_is_refused_and_so_is_swap_on_a_volume_of_it(machine: Machine) -> None:
@@ -220,10 +206,8 @@ def without_tables(machine: Machine, *members: str) -> None:
 def test_volumes_without_a_table_on_one_member_may_share_data(machine: Machine) -> None:
     """They counted as disjoint, although the kernel allows tables over the same sectors."""
     without_tables(machine, "vdb", "vdb")
-    refusals = machine.refusals("dm-0")
-    assert refusals[0] == (
+    assert machine.refusals("dm-0")[0].startswith(
         "`dm-1` has a member in common with `dm-0`, and the kernel does not report which part of it `dm-0` uses "
-        "(`DM_TABLE_STATUS`, which needs root)"
     )
     machine.mount("253:1", "/home")
     assert "`dm-1`, which shares data with `dm-0`, is mounted at `/home`" in machine.refusals("dm-0")
@@ -349,18 +333,10 @@ def test_what_cannot_be_written_is_refused(machine: Machine) -> None:
 @pytest.mark.parametrize(
     ("kind", "several", "is_refused"),
     [
-        ("linux_raid_member", False, True),
-        ("LVM2_member", False, True),
-        ("zfs_member", False, True),
-        ("ddf_raid_member", False, True),
-        ("bcache", False, True),
-        ("swsuspend", False, True),
+        *((kind, False, True) for kind in ("linux_raid_member", "LVM2_member", "zfs_member", "ddf_raid_member")),
+        *((kind, False, True) for kind in ("bcache", "swsuspend")),
+        *((kind, False, False) for kind in ("btrfs", "ext4", "swap", "gpt", "data")),
         ("btrfs", True, True),
-        ("btrfs", False, False),
-        ("ext4", False, False),
-        ("swap", False, False),
-        ("gpt", False, False),
-        ("data", False, False),
     ],
 )
 def test_members_are_refused_by_signature_and_other_signatures_are_reported(
@@ -379,12 +355,6 @@ def test_members_are_refused_by_signature_and_other_signatures_are_reported(
     assert (
         guard.examine("254:16", kernel=machine.kernel, is_claimed_by_us=True).refusals == findings.refusals * is_refused
     )
-
-
-def test_signatures_have_words() -> None:
-    assert Signature(device="vdb", kind="ext4", label="home").text == 'ext4 "home"'
-    assert Signature(device="vdb", kind="data").text == "unrecognized data"
-    assert Signature(device="vdb", kind="btrfs", is_one_of_several=True).text == "btrfs over several devices"
 
 
 def test_the_edges_of_a_device_are_wiped_and_nothing_else(tmp_path: Path) -> None:

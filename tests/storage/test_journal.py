@@ -69,6 +69,8 @@ def test_a_file_left_by_a_killed_process_is_removed(tmp_path: Path) -> None:
     damage("owner", "a ² 7")(file)  # A process number with other digits is none.
     assert reasons() == ["removed"]
     assert list(tmp_path.iterdir()) == []
+    left_by_a_killed_process(tmp_path / "left", until="announced")
+    assert reasons() == ["is gone already"]
     assert reasons() == []
 
 
@@ -86,8 +88,7 @@ def test_a_file_of_the_user_with_the_inode_number_of_the_removed_one_is_left_alo
     damage("identity", identity_of(path.stat()))(file)  # As if it had the same number: not always the case.
     if not handles:
         damage("handle", None)(file)
-    assert not journal.is_ours(path)
-    assert not journal.take_over(path, keep=False)
+    assert not journal.is_ours(path) and not journal.take_over(path, keep=False)
     assert reasons() == ["is no longer what iosonde created: left alone"]
     assert path.read_text() == "important"
 
@@ -131,6 +132,7 @@ def test_what_another_iosonde_uses_is_not_undone_for_a_copy_of_its_result_set(tm
             journal.clear(own)
         with pytest.raises(TargetError, match="in use by another iosonde"):
             journal.take_over(place, keep=False)
+        assert reasons() == [f"is in use by process {process}"]
         assert place.is_dir() and journal.find(place)
     journal.clear(own)
     assert not place.exists()
@@ -183,19 +185,16 @@ def test_files_of_the_user_in_a_created_directory_are_kept_and_reported(tmp_path
     journal.add_files(left, {"data": (left / "data").stat().st_ino})
     victim.write_text("precious")
     match kind:
-        case "file":
-            theirs.write_text("precious")
         case "directory":
             theirs.mkdir()
-        case "symlink":
-            theirs.symlink_to(tmp_path)
-        case "link as a companion":
-            theirs.symlink_to(victim)
-        case "replaced":
-            journal.add_files(left, {"theirs": (left / "data").stat().st_ino})
-            theirs.write_text("precious")
+        case "symlink" | "link as a companion":
+            theirs.symlink_to(victim if "companion" in kind else tmp_path)
         case "hard link":
             theirs.hardlink_to(victim)
+        case _:
+            if kind == "replaced":
+                journal.add_files(left, {"theirs": (left / "data").stat().st_ino})
+            theirs.write_text("precious")
     (cleaned,) = journal.cleanup()
     assert cleaned.failed
     assert f"`{theirs.name}`" in cleaned.reason
@@ -237,12 +236,6 @@ def test_a_file_that_was_only_announced_is_ours_as_long_as_it_has_no_data(tmp_pa
     assert (tmp_path / "full/data").read_text() == "precious"
 
 
-def test_an_entry_without_its_object_is_dropped(tmp_path: Path) -> None:
-    left_by_a_killed_process(tmp_path / "left", until="announced")
-    assert reasons() == ["is gone already"]
-    assert journal.entries() == []
-
-
 def test_a_created_but_unidentified_entry_is_ours_only_if_empty(tmp_path: Path) -> None:
     """The process died between creating it and noting its inode: a name alone proves nothing about content."""
     left_by_a_killed_process(tmp_path / "full", until="created")
@@ -259,16 +252,6 @@ def test_a_created_but_unidentified_entry_is_ours_only_if_empty(tmp_path: Path) 
     assert journal.take_over(tmp_path / "adopted", keep=False), "a kill must not stop a study permanently"
     (tmp_path / "adopted" / "data").write_text("x")
     assert journal.is_ours(tmp_path / "adopted"), "it is known now, whatever it holds"
-
-
-def test_what_a_running_process_uses_is_left(tmp_path: Path) -> None:
-    mine = tmp_path / "mine"
-    journal.created(mine, "file")
-    mine.touch()
-    journal.identify(mine)
-    (reason,) = reasons()
-    assert reason.startswith("is in use by process")
-    assert mine.exists()
 
 
 def test_kept_entries_are_removed_only_on_request(tmp_path: Path) -> None:
@@ -289,7 +272,6 @@ def damage(field: str, value: object) -> Callable[[Path], None]:
 DAMAGE: dict[str, Callable[[Path], object]] = {
     "is damaged: it is not an entry": lambda file: file.write_text("{"),
     "is damaged: it is not an entry ": lambda file: file.write_text("[" * 100_000),
-    "is damaged: it is not an entry  ": lambda file: file.write_bytes(b"\xff\xfe"),
     "is damaged: `path` has the wrong type": damage("path", 5),
     "is damaged: there is no kind `planet`": damage("what", "planet"),
     "which is not a path of a mount of iosonde": damage("what", "mount"),
@@ -300,12 +282,14 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
     "is damaged: it has characters that no path has": damage("path", "/tmp/x\ud800"),
     "is damaged: it has characters that no path has ": damage("facts", {"device": "/dev/a\0b"}),
     "is damaged: it has characters that no path has  ": damage("owner", "a\0 1 2"),
+    "belongs to user 65534": lambda file: os.chown(file, 65534, 65534),
     "can be written by other users": lambda file: file.chmod(0o666),
     "is not a regular file with a single hard link": lambda file: file.with_name("second").hardlink_to(file),
     "cannot be read": lambda file: file.rename(file.with_name("moved")).parent.joinpath(file.name).symlink_to("moved"),
 }
 
 
+@pytest.mark.needs("root")
 @pytest.mark.parametrize("problem", DAMAGE)
 def test_an_entry_that_cannot_be_trusted_is_reported_and_not_acted_on(tmp_path: Path, problem: str) -> None:
     """D8: and the others are still removed."""
@@ -322,14 +306,13 @@ def test_an_entry_that_cannot_be_trusted_is_reported_and_not_acted_on(tmp_path: 
     assert journal.find(tmp_path / "left") is None
 
 
-@pytest.mark.needs("root")
-def test_an_entry_of_another_user_is_not_acted_on(tmp_path: Path) -> None:
-    left_by_a_killed_process(tmp_path / "left")
-    (file,) = journal._directory().glob("*.json")
-    os.chown(file, 65534, 65534)
-    (cleaned,) = journal.cleanup()
-    assert "belongs to user 65534" in cleaned.reason
-    assert (tmp_path / "left").exists()
+def queue_setting(name: str, monkeypatch: pytest.MonkeyPatch, undo: Callable[[journal.Entry], object]) -> Path:
+    """A journaled setting, and how it is undone."""
+    setting = journal_entry.kinds()[journal_entry.QUEUE_SETTING]
+    monkeypatch.setattr("iosonde.servers.undo.KINDS", (replace(setting, undo=undo),))
+    path = Path("/sys/block/none/queue", name)
+    journal.created(path, journal_entry.QUEUE_SETTING, facts={"value": "1", "own": "iosonde-12345678", "disk": ""})
+    return path
 
 
 @pytest.mark.parametrize(("boot", "is_written"), [("now", True), ("earlier", False)])
@@ -338,11 +321,7 @@ def test_kernel_state_of_an_earlier_boot_is_not_restored(
 ) -> None:
     """After a reboot the setting has the kernel's own value, and a device with the name is perhaps another one."""
     undone: list[str] = []
-    setting = journal_entry.kinds()[journal_entry.QUEUE_SETTING]
-    recording = replace(setting, undo=lambda entry: undone.append(entry.path))
-    monkeypatch.setattr("iosonde.servers.undo.KINDS", (recording,))
-    path = Path("/sys/block/none/queue/scheduler")
-    journal.created(path, journal_entry.QUEUE_SETTING, facts={"value": "none", "own": "iosonde-12345678", "disk": ""})
+    path = queue_setting("scheduler", monkeypatch, lambda entry: undone.append(entry.path))
     (file,) = journal._directory().glob("*.json")
     owner = json.loads(file.read_text())["owner"] if boot == "now" else "00000000-0000-0000-0000-000000000000 1 2"
     damage("owner", owner.replace(f" {os.getpid()} ", " 999999999 "))(file)
@@ -359,11 +338,7 @@ def test_a_setting_that_the_kernel_refuses_does_not_prevent_the_others(monkeypat
             raise OSError(errno.EBUSY, "Device or resource busy")
         undone.append(entry.path)
 
-    setting = journal_entry.kinds()[journal_entry.QUEUE_SETTING]
-    monkeypatch.setattr("iosonde.servers.undo.KINDS", (replace(setting, undo=undo),))
-    first, busy = (Path("/sys/block/none/queue", name) for name in ("nr_requests", "scheduler"))
-    for path in (first, busy):
-        journal.created(path, journal_entry.QUEUE_SETTING, facts={"value": "1", "own": "iosonde-12345678", "disk": ""})
+    first, busy = (queue_setting(name, monkeypatch, undo) for name in ("nr_requests", "scheduler"))
     with pytest.raises(TargetError, match=f"cannot restore `{busy}`: Device or resource busy"):
         journal.restore([first, busy])
     assert undone == [str(first)]

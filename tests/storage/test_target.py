@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ import pytest
 
 from iosonde.errors import TargetError
 from iosonde.storage import DirectoryTarget, FileTarget, VirtualTarget, open_target
-from iosonde.storage.block_layer.mounts import mount_of
 from iosonde.storage.safety import journal
 from iosonde.storage.targets.file_target import looks_like_mount_point
 
@@ -22,19 +20,6 @@ def refusal(text: str | Path, *, hide: Path | None = None) -> str:
     with pytest.raises(TargetError) as caught:
         open_target(str(text))
     return str(caught.value).replace(str(hide), "DIR") if hide else str(caught.value)
-
-
-@contextmanager
-def as_somebody_else() -> Iterator[None]:
-    """Without root's right to write everywhere."""
-    if os.geteuid() != 0:
-        yield
-        return
-    os.seteuid(65534)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
 
 
 def test_in_a_directory_iosonde_uses_a_fresh_one_of_its_own(tmp_path: Path) -> None:
@@ -91,30 +76,19 @@ def test_what_cannot_be_a_target_is_refused_with_a_reason(tmp_path: Path) -> Non
     assert file.read_text() == "data"
 
 
-@pytest.mark.parametrize(
-    ("names", "is_mount_point"),
-    [
-        (("/new", "/mnt/new", "/media/new", "/media/me/new", "/srv/new", "/run/media/me/new"), True),
-        (("/tmp/new", "/mnt/disk/new", "/media/me/stick/new", "/run/new", "/home/me/new", "/mnt/new.dat"), False),
-    ],
-)
-def test_a_missing_name_looks_like_a_mount_point_where_file_systems_are_mounted(
-    names: tuple[str, ...], is_mount_point: bool
-) -> None:
-    assert [looks_like_mount_point(Path(name)) for name in names] == [is_mount_point] * len(names)
+def test_a_missing_name_looks_like_a_mount_point_where_file_systems_are_mounted() -> None:
+    like = ("/new", "/mnt/new", "/media/new", "/media/me/new", "/srv/new", "/run/media/me/new")
+    unlike = ("/tmp/new", "/mnt/disk/new", "/media/me/stick/new", "/run/new", "/home/me/new", "/mnt/new.dat")
+    assert [looks_like_mount_point(Path(name)) for name in (*like, *unlike)] == [True] * 6 + [False] * 6
 
 
 @pytest.mark.parametrize(
     ("text", "problem", "hint"),
     [
-        ("/dev/nvme9n9", "there is no block device `/dev/nvme9n9`", "iosonde devices"),
         ("/dev/mapper/none", "there is no block device `/dev/mapper/none`", "iosonde devices"),
         ("tmp:foo", "there is no kind of target `tmp`", "./tmp:foo"),
-        ("https://host/file", "there is no kind of target `https`", "simulated"),
-        ("", "the target is empty", "--target ."),
         (" ", "the target is empty", "--target ."),
         ("-", "the target cannot start with a hyphen, as `-` does", "./-"),
-        ("--destroy", "the target cannot start with a hyphen, as `--destroy` does", "./--destroy"),
     ],
 )
 def test_a_name_that_was_not_meant_as_a_new_file_is_refused(text: str, problem: str, hint: str) -> None:
@@ -125,9 +99,8 @@ def test_a_name_that_was_not_meant_as_a_new_file_is_refused(text: str, problem: 
 
 def test_virtual_targets_are_read_back_from_their_names() -> None:
     target = open_target("simulated:servers=4,read=100us,write=20us,service=exponential")
-    assert isinstance(target, VirtualTarget)
+    assert isinstance(target, VirtualTarget) and target == open_target(target.name)
     assert target.name == "simulated:servers=4,read=100us,write=20us,service=exponential,size=1TiB"
-    assert open_target(target.name) == target
     assert target.backend() == {
         "kind": "simulated",
         "servers": 4,
@@ -145,9 +118,7 @@ def test_virtual_targets_are_read_back_from_their_names() -> None:
     [
         ("null:much", "the size of `null:much` cannot be `much`: `much` is not a size"),
         ("simulated:severs=4", "`simulated:severs=4` has no setting `severs`"),
-        ("simulated:servers=0", "the servers of `simulated:servers=0` cannot be `0`"),
         ("simulated:read=5", "the read of `simulated:read=5` cannot be `5`: `5` has no unit"),
-        ("simulated:servers=many", "the servers of `simulated:servers=many` cannot be `many`"),
         ("simulated:service=fast", "the service of `simulated:service=fast` cannot be `fast`"),
     ],
 )
@@ -155,21 +126,16 @@ def test_a_virtual_target_with_a_wrong_setting_is_refused(text: str, problem: st
     assert refusal(text).startswith(problem)
 
 
-@pytest.mark.needs("root file system on a device node")
-def test_a_block_device_is_refused_and_a_directory_on_it_named() -> None:
-    number = Path("/").stat().st_dev
-    devices = [path for path in Path("/dev").iterdir() if path.is_block_device() and path.stat().st_rdev == number]
-    text = refusal(devices[0])
-    assert "must not be written" in text and "is mounted at `/`" in text
-    assert "name a directory on it, such as `/`" in text
-
-
 def test_a_directory_that_may_not_be_written_is_refused() -> None:
     # Not below `tmp_path`, whose parents only their owner may enter.
     with tempfile.TemporaryDirectory() as directory:
         Path(directory).chmod(0o555)
-        with as_somebody_else():
+        before = os.geteuid()
+        os.seteuid(before or 65534)  # Without root's right to write everywhere.
+        try:
             assert refusal(directory).startswith(f"you may not write in `{directory}`")
+        finally:
+            os.seteuid(before)
 
 
 def test_a_file_system_mounted_read_only_is_refused(loop_file_system: Callable[..., Any]) -> None:
@@ -200,19 +166,12 @@ def test_blocks_smaller_than_the_device_takes_are_refused_for_direct_io_only(
         target.check(0, [4096, 512], "direct")
     assert f"direct I/O of 512 B is not supported on `{target.name}`: it takes multiples of 4 KiB" in str(caught.value)
     assert "--set block_size=4KiB" in caught.value.hint and "--set io_mode=buffered" in caught.value.hint
-    with pytest.raises(TargetError) as caught:
-        target.check(0, [4000], "direct")
-    assert caught.value.hint.startswith("`4KB` are 4,000 bytes: write `4KiB`, start at that with"), "decimal units"
 
 
 def test_a_target_lists_what_it_creates(tmp_path: Path) -> None:
-    target = open_target(str(tmp_path))
-    [what] = [each.what for each in target.destroys(1 << 30)]
-    assert what == "creates a directory with 1 GiB of files and removes it at the end"
-    mount = mount_of(tmp_path)
-    assert mount is not None
-    assert [each.what for each in open_target(str(tmp_path / "new")).destroys(4096, keep=True)] == [
-        f"does not exist yet: creates a file of 4 KiB on the file system {mount.kind} mounted at `{mount.point}`, and "
-        "keeps it"
-    ]
+    [directory] = open_target(str(tmp_path)).destroys(1 << 30)
+    [file] = open_target(str(tmp_path / "new")).destroys(4096, keep=True)
+    assert directory.what == "creates a directory with 1 GiB of files and removes it at the end"
+    assert file.what.startswith("does not exist yet: creates a file of 4 KiB on the file system ")
+    assert file.what.endswith(", and keeps it")
     assert open_target("null:1GiB").destroys(1 << 30) == []

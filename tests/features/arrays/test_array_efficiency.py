@@ -12,7 +12,6 @@ from hand_made import results, study
 from iosonde.features.arrays.loads import Loads
 from iosonde.features.arrays.performance import array_performance
 from iosonde.features.arrays.questions import ArrayEfficiency, why
-from iosonde.findings.finding import Finding
 from iosonde.findings.findings import findings
 from iosonde.findings.question import Question
 from iosonde.metrics.metrics import run_metrics
@@ -27,37 +26,21 @@ OPERATIONS = [
 ]
 
 
-def a_study(**factors: Any) -> dict[str, Any]:
-    """Every level on every number of devices, as far as the model knows them."""
-    return {
-        "name": "arrays",
-        "title": "Arrays",
-        "question": "?",
-        "parts": [
-            {
-                "name": "main",
-                "factors": {
-                    "array": ["single", "raid0", "raid1", "raid5"],
-                    "devices": [1, 4, 8],
-                    "operation": OPERATIONS,
-                    **factors,
-                },
-            }
-        ],
-        "profiles": {"quick": {}},
-        "analysis": [{"kind": "array_efficiency", "over": "devices", "by": ["array", "operation"]}],
-    }
+FACTORS = {"array": ["single", "raid0", "raid1", "raid5"], "devices": [1, 4, 8], "operation": OPERATIONS}
+STUDY = {
+    **{"name": "arrays", "title": "Arrays", "question": "?", "profiles": {"quick": {}}},
+    "parts": [{"name": "main", "factors": FACTORS}],
+    "analysis": [{"kind": "array_efficiency", "over": "devices", "by": ["array", "operation"]}],
+}
 
 
 def shares(parameters: dict[str, Any]) -> float:
     """Throughput of an array in devices: all of them for RAID 0, half for RAID 1 reads, the model for RAID 5."""
     level, devices = parameters.get("array", "single"), parameters.get("devices", 1)
-    reads = parameters["read_fraction"] == 1
     if level == "single" or devices == 1:
         return 1.0
-    return {"raid0": devices, "raid1": devices / 2 if reads else 1, "raid5": devices - 1 if reads else devices / 50}[
-        level
-    ]
+    reads = {"raid0": devices, "raid1": devices / 2, "raid5": devices - 1}
+    return (reads if parameters["read_fraction"] == 1 else {"raid0": devices, "raid1": 1, "raid5": devices / 50})[level]
 
 
 def performance(parameters: dict[str, Any], *, speed: float) -> tuple[float, float]:
@@ -72,53 +55,43 @@ def array(parameters: dict[str, Any]) -> Array | None:
     if level == "single" or devices == 1:
         return Array(target=target, members=[], shares=[])
     capacity = {"raid0": devices, "raid1": 1, "raid5": devices - 1}[level]
-    modify = level == "raid5" and parameters["read_fraction"] == 0
-    copies = devices if level == "raid1" and parameters["read_fraction"] == 0 else 1
-    work = {"reads": 2.0, "writes": 2.0, "read_bytes": 2.0, "write_bytes": 2.0} if modify else {}
-    plain = (
-        {"writes": copies, "write_bytes": copies}
-        if parameters["read_fraction"] == 0
-        else {"reads": 1.0, "read_bytes": 1.0}
-    )
+    writes, reads = {"raid0": (1, 0), "raid1": (devices, 0), "raid5": (2, 2)}[level]
+    if parameters["read_fraction"] == 1:
+        writes, reads = 0, 1
     members = [f"drive{number}" for number in range(devices)]
     return Array(
         target={**target, "size_bytes": int(480e9 * capacity), "devices": [{"device": each} for each in members]},
         members=members,
         shares=[1 / devices] * devices,
         busy=0.5 if level == "raid1" else 0.98,
-        **(work or plain),
+        reads=reads,
+        writes=writes,
+        read_bytes=reads,
+        write_bytes=writes,
     )
 
 
 @pytest.fixture(scope="module")
 def fabricated(tmp_path_factory: pytest.TempPathFactory) -> ResultSet:
     directory = tmp_path_factory.mktemp("arrays") / "results"
-    facts = a_study()
-    return result_set(directory, facts, repeats=5, seconds=1, performance=performance, array=array)
+    return result_set(directory, STUDY, repeats=3, seconds=1, performance=performance, array=array)
 
 
-def question_of(results: ResultSet) -> Question:
-    model = Study.model_validate(results.plan.study)
-    return Question(
-        study=model, analysis=model.analysis[0], cases=results.cases, runs=run_metrics(results), outcomes=results.runs
-    )  # fmt: skip
-
-
-def findings_of(results: ResultSet) -> list[Finding]:
-    model = Study.model_validate(results.plan.study)
-    found = findings(model, results.cases, run_metrics(results), runs=results.runs)
-    return [finding for finding in found if finding.kind == "array efficiency"]
+@pytest.fixture(scope="module")
+def answers(fabricated: ResultSet) -> list[dict[str, Any]]:
+    model = Study.model_validate(fabricated.plan.study)
+    cases, runs = fabricated.cases, run_metrics(fabricated)
+    question = Question(study=model, analysis=model.analysis[0], cases=cases, runs=runs, outcomes=fabricated.runs)
+    return Loads(question).answers()
 
 
 def row(answers: list[dict[str, Any]], level: str, devices: int, operation: str) -> dict[str, Any]:
-    (found,) = [
-        each for each in answers if (each["array"], each["devices"], each["operation"]) == (level, devices, operation)
-    ]
+    wanted = level, devices, operation
+    [found] = [each for each in answers if (each["array"], each["devices"], each["operation"]) == wanted]
     return found
 
 
-def test_efficiency_is_measured_over_expected_with_its_interval(fabricated: ResultSet) -> None:
-    answers = Loads(question_of(fabricated)).answers()
+def test_efficiency_is_measured_over_expected_with_its_interval(answers: list[dict[str, Any]]) -> None:
     assert {each["devices"] for each in answers} == {4, 8}
     assert "single" not in {each["array"] for each in answers}
     largest = row(answers, "raid5", 8, "read")
@@ -139,8 +112,9 @@ def test_efficiency_is_measured_over_expected_with_its_interval(fabricated: Resu
         assert found["expected"] == pytest.approx(multiple * found["baseline"])
 
 
-def test_member_counters_give_the_cost_of_each_io(fabricated: ResultSet) -> None:
-    answers = Loads(question_of(fabricated)).answers()
+def test_member_counters_give_the_cost_of_each_io_and_the_bound_that_of_partial_stripes(
+    answers: list[dict[str, Any]],
+) -> None:
     modify = row(answers, "raid5", 8, "write")
     assert modify["member_ios_per_operation"] == pytest.approx(4, abs=0.05)
     assert modify["member_reads_per_operation"] == pytest.approx(2, abs=0.05)
@@ -149,15 +123,9 @@ def test_member_counters_give_the_cost_of_each_io(fabricated: ResultSet) -> None
     assert modify["member_imbalance"] == pytest.approx(1, abs=0.01)
     assert modify["cpu_ns_per_byte"] is None, "simulated drives say nothing of the processor"
     assert row(answers, "raid1", 8, "write")["member_ios_per_operation"] == pytest.approx(8, abs=0.05)
-
-
-def test_the_bound_accounts_for_partial_stripes(fabricated: ResultSet) -> None:
-    answers = Loads(question_of(fabricated)).answers()
-    found = row(answers, "raid5", 8, "write")
     # 4 KiB on a chunk of 512 KiB: two reads and two writes, shared out among 8 drives, both at once.
-    assert found["needed_bytes"] == 4
-    assert (found["bound_by"], found["members_in_use"]) == ("members", 8)
-    assert found["bound"] == pytest.approx(8 / (2 / WRITE), rel=0.05)
+    assert (modify["needed_bytes"], modify["bound_by"], modify["members_in_use"]) == (4, "members", 8)
+    assert modify["bound"] == pytest.approx(8 / (2 / WRITE), rel=0.05)
 
 
 LOAD = {"block_size": 4 * KIB, "io_mode": "direct", "access": "random", "read_fraction": 1.0, "queue_depth": 1}
@@ -167,12 +135,14 @@ def answers_by_hand(values: dict[tuple[str, int], list[float]], **facts: Any) ->
     """RAID and one device with one I/O in flight; `facts` are recorded facts about the target."""
     cases, runs = results(["array", "devices"], {"bandwidth": values}, jobs=1, **LOAD)
     outcomes = cases.select("case_id").with_columns(pl.lit(value).alias(name) for name, value in facts.items())
-    factors = {"array": ["single", "raid0"], "devices": [1, 4]}
-    asked = study(factors, [{"kind": "array_efficiency", "over": "devices", "by": ["array"]}])
-    question = Question(study=asked, analysis=asked.analysis[0], cases=cases, runs=runs, outcomes=outcomes)
+    question = Question(study=BY_HAND, analysis=BY_HAND.analysis[0], cases=cases, runs=runs, outcomes=outcomes)
     return Loads(question).answers()
 
 
+BY_HAND = study(
+    {"array": ["single", "raid0", "raid5"], "devices": [1, 4]},
+    [{"kind": "array_efficiency", "over": "devices", "by": ["array"]}],
+)
 ONE_IN_FLIGHT = {("single", 1): [100.0] * 3, ("raid0", 4): [98.0] * 3}
 
 
@@ -199,15 +169,13 @@ def test_a_thread_that_saturates_its_core_is_the_reason_where_members_are_not() 
     assert why({**found, "member_imbalance": 1.5}) == "uneven load: the busiest member moves 1.50 times the mean"
     assert why({**found, "member_utilisation": 0.98}) == "members are busy 98 % of the time"
     assert why(found) == ""
-
-
-def test_a_polling_thread_is_busy_whatever_limits_the_array() -> None:
-    (found,) = answers_by_hand({("single", 1): [100.0] * 3, ("raid0", 4): [60.0] * 3})
     busy = {**found, "core_utilisation": 0.99, "member_utilisation": 0.6}
     assert why(busy, is_polling=True) == "members are idle 40 % of the time"
-    [polled] = efficiencies(single=[100.0] * 3, array=[60.0] * 3, core_utilisation=0.99, completion_polling=True)
-    [blocked] = efficiencies(single=[100.0] * 3, array=[60.0] * 3, core_utilisation=0.99)
-    assert (polled.reason, blocked.reason) == ("", "CPU-limited: a thread used 99 % of one core")
+    polled, blocked = (
+        efficiencies(single=[100.0] * 3, array=[60.0] * 3, core_utilisation=0.99, completion_polling=is_polling)
+        for is_polling in (True, False)
+    )
+    assert [each.reason for each in (*polled, *blocked)] == ["", "CPU-limited: a thread used 99 % of one core"]
 
 
 def test_a_thread_of_md_that_has_no_time_left_is_the_reason_and_not_the_members() -> None:
@@ -230,7 +198,9 @@ def test_without_a_single_device_there_is_no_expected_value() -> None:
 
 
 def test_efficiencies_of_each_level_and_load(fabricated: ResultSet) -> None:
-    found = [each for each in findings_of(fabricated) if isinstance(each, ArrayEfficiency)]
+    model = Study.model_validate(fabricated.plan.study)
+    every = findings(model, fabricated.cases, run_metrics(fabricated), runs=fabricated.runs)
+    found = [each for each in every if isinstance(each, ArrayEfficiency)]
     assert {(each.array, each.load, each.applies) for each in found} == {
         ("RAID 0", "", True),
         ("RAID 1", "writes", True),
@@ -246,18 +216,19 @@ def test_efficiencies_of_each_level_and_load(fabricated: ResultSet) -> None:
 
 
 def efficiencies(
-    *, single: list[float], array: list[float], core_utilisation: float | None = None, **parameters: Any
+    *,
+    single: list[float],
+    array: list[float],
+    level: str = "raid0",
+    core_utilisation: float | None = None,
+    **parameters: Any,
 ) -> list[ArrayEfficiency]:
-    """The efficiency of RAID 0 of four devices, reads with one I/O in flight."""
-    metrics = {"bandwidth": {("single", 1): single, ("raid0", 4): array}}
+    """The efficiency of an array of four devices, of reads by default."""
+    metrics = {"bandwidth": {("single", 1): single, (level, 4): array}}
     if core_utilisation is not None:
-        metrics["core_utilisation"] = {("raid0", 4): [core_utilisation] * len(array)}
+        metrics["core_utilisation"] = {(level, 4): [core_utilisation] * len(array)}
     cases, runs = results(["array", "devices"], metrics, jobs=1, **{**LOAD, "queue_depth": 8, **parameters})
-    asked = study(
-        {"array": ["single", "raid0"], "devices": [1, 4]},
-        [{"kind": "array_efficiency", "over": "devices", "by": ["array"]}],
-    )
-    return [each for each in findings(asked, cases, runs) if isinstance(each, ArrayEfficiency)]
+    return [each for each in findings(BY_HAND, cases, runs) if isinstance(each, ArrayEfficiency)]
 
 
 def test_the_model_applies_unless_the_interval_is_above_it() -> None:
@@ -274,14 +245,8 @@ def test_above_the_model_it_does_not_apply_and_the_reason_is_named() -> None:
     """Never an efficiency of 308 %, nor a negative overhead. Whole stripes explain it only as far as the layout permits."""
     whole_stripe = 3 * (512 << 10)
     for rate, reason in ((300.0, "the model assumes partial-stripe writes"), (700.0, "cause unknown")):
-        values = {("single", 1): [100.0] * 3, ("raid5", 4): [rate] * 3}
-        parameters = {**LOAD, "read_fraction": 0.0, "block_size": whole_stripe}
-        cases, runs = results(["array", "devices"], {"bandwidth": values}, jobs=1, **parameters)
-        asked = study(
-            {"array": ["single", "raid5"], "devices": [1, 4]},
-            [{"kind": "array_efficiency", "over": "devices", "by": ["array"]}],
-        )
-        [finding] = [each for each in findings(asked, cases, runs) if isinstance(each, ArrayEfficiency)]
+        writes = {"level": "raid5", "read_fraction": 0.0, "block_size": whole_stripe, "queue_depth": 1}
+        [finding] = efficiencies(single=[100.0] * 3, array=[rate] * 3, **writes)
         assert not finding.applies
         assert finding.reason.startswith(reason)
         assert "does not apply" in finding.sentence

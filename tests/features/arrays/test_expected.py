@@ -30,13 +30,10 @@ def test_the_model_is_that_of_the_publication(row: dict[str, str], devices: int)
         assert getattr(model, name) == pytest.approx(value), formula
 
 
-def test_too_few_devices_have_no_model() -> None:
+def test_too_few_devices_have_no_model_and_two_copies_of_btrfs_that_of_raid_10() -> None:
+    assert expected("raid1", 4, copies=2) == expected("raid10", 4)
     assert [expected(level, fewest - 1) for level, fewest in FEWEST.items()] == [None] * len(FEWEST)
     assert expected("raid50", 8) is None
-
-
-def test_two_copies_of_btrfs_are_expected_to_equal_raid_10() -> None:
-    assert expected("raid1", 4, copies=2) == expected("raid10", 4)
 
 
 def test_a_mix_takes_the_time_of_both() -> None:
@@ -77,14 +74,10 @@ def test_a_write_across_stripes_is_averaged_over_its_positions() -> None:
     assert counted(work) == pytest.approx((reads, writes, reads / 2, writes / 2))
 
 
-def test_a_read_costs_itself_on_every_level() -> None:
+def test_a_read_costs_itself_and_a_large_request_keeps_as_many_members_busy_as_it_has_chunks() -> None:
     for level, devices in (("raid0", 4), ("raid1", 2), ("raid10", 4), ("raid5", 4), ("raid6", 4)):
         work = request(level, devices, CHUNK, 4 * KIB, writes=False)
-        assert counted(work) == (1, 0, 1, 0)
-        assert work.members == 1
-
-
-def test_a_large_request_keeps_as_many_members_busy_as_it_has_chunks() -> None:
+        assert (counted(work), work.members) == ((1, 0, 1, 0), 1)
     assert [request("raid0", 4, CHUNK, n * CHUNK, writes=False).members for n in (1, 2, 4, 8)] == [1, 2, 4, 4]
 
 
@@ -93,7 +86,7 @@ def test_merged_writes_are_whole_stripes() -> None:
 
 
 @pytest.mark.parametrize(("level", "devices"), [("raid5", 3), ("raid5", 6), ("raid6", 4), ("raid6", 7)])
-@pytest.mark.parametrize("block", [4 * KIB, 48 * KIB, 64 * KIB, 160 * KIB, 512 * KIB])
+@pytest.mark.parametrize("block", [4 * KIB, 64 * KIB, 160 * KIB])
 def test_partial_stripes_never_cost_less_than_whole_ones(level: str, devices: int, block: int) -> None:
     parities = 1 if level == "raid5" else 2
     work = request(level, devices, CHUNK, block, writes=True)

@@ -19,7 +19,7 @@ from loop_stacks import loop_devices
 from needs import BTRFS
 
 from iosonde.errors import TargetError
-from iosonde.execution import execute, resume
+from iosonde.execution import Observer, execute, resume
 from iosonde.features.arrays import btrfs, members
 from iosonde.features.arrays import instruments as array_health
 from iosonde.features.arrays.record import ArrayReading, MemberFailed
@@ -27,7 +27,7 @@ from iosonde.features.arrays.setup import ArraySetup
 from iosonde.plan import Plan
 from iosonde.planning import expand, parse
 from iosonde.results import ResultSet
-from iosonde.results.schema import Record, RecordWarning
+from iosonde.results.schema import Record
 from iosonde.storage import open_target, tools
 from iosonde.storage.block_layer import loop_status
 from iosonde.storage.safety import journal
@@ -79,26 +79,13 @@ def planned(directory: Path, *levels: str, **settings: str) -> Plan:
 
 
 def records(plan: Plan, place: Path) -> dict[str, Record]:
-    result_set = execute(plan, place)
-    return {str(record.levels["array"]): record for record in result_set.records()}
+    return {str(record.levels["array"]): record for record in execute(plan, place).records()}
 
 
 def reading_of(record: Record) -> ArrayReading:
     found = record.of(ArrayReading)
     assert found
     return found
-
-
-def warnings(
-    before: dict[str, Any],
-    after: dict[str, Any],
-    *,
-    failed_members: int = 0,
-    seen: MemberFailed | None = None,
-    built: dict[str, Any] | None = None,
-) -> list[RecordWarning]:
-    reading = ArrayReading(before=before, after=after, member_failed=seen)
-    return list(array_health.warnings(reading, ArraySetup(level="raid6", failed_members=failed_members), built or {}))
 
 
 def test_every_level_is_created_measured_recorded_and_removed(directory: Path, tmp_path: Path) -> None:
@@ -116,38 +103,33 @@ def test_every_level_is_created_measured_recorded_and_removed(directory: Path, t
     assert ResultSet.open(tmp_path / "set").runs["members"].str.split(" ").list.len().to_list() == [4] * 5
 
 
-def test_a_degraded_array_lacks_its_members_while_it_is_measured(directory: Path, tmp_path: Path) -> None:
-    plan = planned(directory, "raid1", "raid6", devices="4", array_state="degraded")
-    for record in records(plan, tmp_path / "set").values():
+def test_a_degraded_array_lacks_its_members_and_one_is_replaced_while_an_array_is_rebuilding(
+    directory: Path, tmp_path: Path
+) -> None:
+    degraded = planned(directory, "raid1", "raid6", devices="4", array_state="degraded")
+    for record in records(degraded, tmp_path / "degraded").values():
         assert record.outcome == "complete", record.failure
         assert len(record.setup["array"]["failed"]) == 1
-        reading = reading_of(record)
-        assert (reading.before["degraded"], reading.after["degraded"]) == (1, 1)
-        assert not [warning for warning in record.warnings if warning.code == array_health.MEMBER_FAILED]
-
-
-def test_a_member_is_replaced_while_an_array_is_rebuilding(directory: Path, tmp_path: Path) -> None:
-    plan = planned(directory, "raid5", devices="3", array_state="rebuilding", fresh="run")
-    record = records(plan, tmp_path / "set")["raid5"]
+        assert (reading_of(record).before["degraded"], reading_of(record).after["degraded"]) == (1, 1)
+        assert array_health.MEMBER_FAILED not in [warning.code for warning in record.warnings]
+    rebuilding = planned(directory, "raid5", devices="3", array_state="rebuilding", fresh="run")
+    record = records(rebuilding, tmp_path / "rebuilding")["raid5"]
     assert record.outcome == "complete", record.failure
     assert record.setup["array"]["steps"][-1]["command"][:3] == ["btrfs", "replace", "start"]
     assert reading_of(record).after["sync_action"] in ("recover", "idle")
 
 
-def test_a_chunk_larger_than_the_members_is_refused(directory: Path) -> None:
-    with loop_devices(directory, 8 * MIB, 8 * MIB) as devices, pytest.raises(TargetError) as caught:
-        members.check(devices, ArraySetup(level="raid0", chunk=8 * MIB))
-    assert caught.value.what == "a chunk of 8 MiB is too large for members of 8 MiB"
-
-
 def test_unequal_devices_give_a_warning_and_the_smallest_counts(directory: Path) -> None:
     with loop_devices(directory, 160 * MIB, 192 * MIB) as devices:
+        with pytest.raises(TargetError, match="a chunk of 160 MiB is too large for members of 160 MiB"):
+            members.check(devices, ArraySetup(level="raid0", chunk=160 * MIB))
         built = btrfs.build(devices, ArraySetup(level="raid0", kind="btrfs"), "iosonde-00000001")
         assert [btrfs.label_on(device) for device in devices] == ["iosonde-00000001"] * 2
         journal.undo(built.key)
         assert [tools.call("wipefs", device)["output"] for device in devices] == ["", ""]
         assert built.facts["unequal"] == {"smallest_bytes": 160 * MIB, "unused_bytes": 32 * MIB}
-        [warning] = warnings({}, {}, built=built.facts)
+        reading = ArrayReading(before={}, after={})
+        [warning] = array_health.warnings(reading, ArraySetup(level="raid0"), built.facts)
         assert warning.code == "unequal_members"
         assert "32 MiB of the others are unused" in warning.message
 
@@ -155,8 +137,7 @@ def test_unequal_devices_give_a_warning_and_the_smallest_counts(directory: Path)
 def test_a_device_that_carries_another_label_is_not_wiped(directory: Path) -> None:
     """A device of a killed iosonde may belong to another user when it is cleaned up."""
     with loop_devices(directory, 160 * MIB, 160 * MIB) as devices:
-        setup = ArraySetup(level="raid1", kind="btrfs")
-        built = btrfs.build(devices, setup, "iosonde-00000002")
+        built = btrfs.build(devices, ArraySetup(level="raid1", kind="btrfs"), "iosonde-00000002")
         tools.call("btrfs", "filesystem", "label", devices[0], "precious")
         journal.undo(built.key)
         assert tools.call("btrfs", "filesystem", "label", devices[0])["output"] == "precious"
@@ -168,8 +149,7 @@ def test_only_our_file_system_is_unmounted_where_the_user_has_mounted_it(directo
     point = directory / "point"
     point.mkdir()
     with loop_devices(directory, 160 * MIB, 160 * MIB) as devices:
-        setup = ArraySetup(level="raid1", kind="btrfs")
-        built = btrfs.build(devices, setup, "iosonde-00000003")
+        built = btrfs.build(devices, ArraySetup(level="raid1", kind="btrfs"), "iosonde-00000003")
         tools.call("mount", "-t", "tmpfs", "theirs", point)
         (point / "precious").touch()
         tools.call("mount", devices[0], point)
@@ -189,48 +169,37 @@ WHOLE, LOST = {"degraded": 0, "errors": 0, "raid_disks": 4}, {"degraded": 1, "er
 BEFORE = {"degraded": 0, "raid_disks": 2, "members": {"nvme0n1": "in_sync", "nvme1n1": "in_sync"}}
 AFTER = {"degraded": 1, "raid_disks": 2, "members": {"nvme0n1": "in_sync", "nvme1n1": "faulty"}}
 FAILED = "a member of the array failed during the run"
+SEEN = MemberFailed(at=1.0, phase="measure", interval=4)
 
 
 @pytest.mark.parametrize(
     ("before", "after", "seen", "code", "message"),
     [
-        (WHOLE, LOST, None, array_health.MEMBER_FAILED, f"{FAILED}: 1 of 4 are missing"),
-        (WHOLE, {**WHOLE, "errors": 7}, None, array_health.MEMBER_FAILED, "7 of its I/Os failed"),
+        (WHOLE, LOST, None, "member_failed", f"{FAILED}: 1 of 4 are missing"),
+        (WHOLE, {**WHOLE, "errors": 7}, None, "member_failed", "7 of its I/Os failed"),
         ({"sync_action": "recover"}, {"sync_action": "idle"}, None, "rebuild_ended", ""),
-        (LOST, LOST, None, array_health.MEMBER_MISSING, "before the run started: 1 of 4 members were missing"),
-        (
-            {**WHOLE, "errors": 9},
-            {**WHOLE, "errors": 9},
-            None,
-            array_health.MEMBER_MISSING,
-            "9 I/Os of its members had",
-        ),
-        (
-            BEFORE,
-            AFTER,
-            MemberFailed(at=1.0, phase="measure", interval=4),
-            array_health.MEMBER_FAILED,
-            f"{FAILED}: `nvme1n1`; 1 of 2 are missing, first seen in interval 4 of `measure`",
-        ),
+        (LOST, LOST, None, "member_missing", "before the run started: 1 of 4 members were missing"),
+        ({**WHOLE, "errors": 9}, {**WHOLE, "errors": 9}, None, "member_missing", "9 I/Os of its members had"),
+        (BEFORE, AFTER, SEEN, "member_failed", f"{FAILED}: `nvme1n1`; 1 of 2 are missing, first seen in interval 4"),
     ],
 )
 def test_failing_missing_and_failed_members_are_distinguished(
     before: dict[str, Any], after: dict[str, Any], seen: MemberFailed | None, code: str, message: str
 ) -> None:
-    [warning] = warnings(before, after, seen=seen)
+    reading = ArrayReading(before=before, after=after, member_failed=seen)
+    [warning] = array_health.warnings(reading, ArraySetup(level="raid6"), {})
     assert warning.code == code
     assert message in warning.message
-    assert warnings(LOST, LOST, failed_members=1) == [], "as requested"
+    as_requested = ArraySetup(level="raid6", failed_members=1)
+    assert list(array_health.warnings(ArrayReading(before=LOST, after=LOST), as_requested, {})) == []
 
 
-class LosesAMember:
+class LosesAMember(Observer):
     """Fails a member's device when the first run measures: it shrinks to nothing, and every I/O is beyond its end."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.notes: list[str] = []
-
-    def run_started(self, *_: Any) -> None: ...
 
     def event(self, run: Any, event: dict[str, Any]) -> None:
         if event["event"] == "interval":
@@ -238,8 +207,6 @@ class LosesAMember:
                 os.truncate(image, 0)
                 for device in loop_status.attached_to(image):
                     tools.call("losetup", "--set-capacity", device)
-
-    def run_ended(self, *_: Any) -> None: ...
 
     def note(self, text: str) -> None:
         self.notes.append(text)

@@ -78,16 +78,16 @@ def test_impossible_caches_are_refused(parameters: dict[str, Any], problem: str)
 
 
 @pytest.mark.needs("root")
-def test_kernel_support_is_read_from_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernel_support_is_read_from_modules_and_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel_modules, "SYS", tmp_path / "sys")
     monkeypatch.setattr(kernel_modules, "MODULE_FILES", tmp_path)
-    folder = tmp_path / os.uname().release
-    folder.mkdir()
-    (folder / "modules.dep").write_text("kernel/drivers/md/dm-cache.ko.xz: x\nkernel/drivers/md/dm-writecache.ko:\n")
-    (folder / "modules.builtin").write_text("kernel/drivers/md/bcache/bcache.ko\n")
+    modules = tmp_path / os.uname().release
+    modules.mkdir()
+    (modules / "modules.dep").write_text("kernel/drivers/md/dm-cache.ko.xz: x\nkernel/drivers/md/dm-writecache.ko:\n")
+    (modules / "modules.builtin").write_text("kernel/drivers/md/bcache/bcache.ko\n")
     assert [each.state for each in kernel_support.every()] == ["built in", "missing", "module"]
     (tmp_path / "sys/module/bcache").mkdir(parents=True)
-    (folder / "modules.dep").write_text("kernel/drivers/md/dm-cache.ko.xz:\nkernel/drivers/md/dm-cache-smq.ko.xz:\n")
+    (modules / "modules.dep").write_text("kernel/drivers/md/dm-cache.ko.xz:\nkernel/drivers/md/dm-cache-smq.ko.xz:\n")
     assert [each.state for each in kernel_support.every()] == ["loaded", "module", "missing"]
     (tmp_path / "dmsetup").touch(mode=0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -98,6 +98,9 @@ def test_kernel_support_is_read_from_modules(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(TargetError, match="only root can create a block cache"):
         layers.check_possible(missing)
+    found = {each.name: each for make in checks.CHECKS for each in make()}
+    assert (found["bcache"].state, found["bcache"].found) == ("ok", 'loaded, for setups with `cache = "bcache"`')
+    assert (found["dm-writecache"].state, found["dm-writecache"].advice) == ("note", OTHER_KERNEL)
 
 
 def written_superblock(*, set_uuid: str = IDENTITY, device: str = "", version: int = 4) -> bytes:
@@ -106,20 +109,17 @@ def written_superblock(*, set_uuid: str = IDENTITY, device: str = "", version: i
     return bytes(superblock.OFFSET) + head + bytes(8192)
 
 
-def test_a_superblock_is_read(tmp_path: Path) -> None:
+def test_a_superblock_is_read_and_anything_else_is_none(tmp_path: Path) -> None:
     device, own = tmp_path / "device", str(uuid.uuid4())
+    assert superblock.read(device) is None
     device.write_bytes(written_superblock(device=own))
-    found = superblock.read(device)
-    assert found == superblock.Superblock(device_uuid=own, set_uuid=IDENTITY, is_backing=True)
+    assert superblock.read(device) == superblock.Superblock(device_uuid=own, set_uuid=IDENTITY, is_backing=True)
     device.write_bytes(written_superblock(version=3))
-    assert found and superblock.read(device) and not superblock.read(device).is_backing  # type: ignore[union-attr]
-
-
-@pytest.mark.parametrize("content", [b"", bytes(4096 + 20), bytes(16384), b"\xff" * 16384])
-def test_anything_else_is_no_superblock(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "device").write_bytes(content)
-    assert superblock.read(tmp_path / "device") is None
-    assert superblock.read(tmp_path / "missing") is None
+    found = superblock.read(device)
+    assert found and not found.is_backing
+    for content in (b"", bytes(4096 + 20), bytes(16384), b"\xff" * 16384):
+        device.write_bytes(content)
+        assert superblock.read(device) is None
 
 
 @pytest.mark.parametrize(
@@ -159,18 +159,3 @@ def test_an_entry_of_another_kind_of_cache_is_not_acted_on(tmp_path: Path) -> No
     [problem] = [each for each in journal.cleanup() if each.failed]
     assert "the fact `kind` is missing or wrong" in problem.reason
     journal.removed(key)
-
-
-def test_doctor_reports_present_and_missing_block_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel_modules, "SYS", tmp_path / "sys")
-    monkeypatch.setattr(kernel_modules, "MODULE_FILES", tmp_path)
-    (tmp_path / "sys/module/bcache").mkdir(parents=True)
-    found = {each.name: each for make in checks.CHECKS for each in make()}
-    assert list(found) == ["bcache", "dm-cache", "dm-writecache"]
-    assert (found["bcache"].state, found["bcache"].found) == ("ok", 'loaded, for setups with `cache = "bcache"`')
-    missing = found["dm-writecache"]
-    assert (missing.state, missing.found) == (
-        "note",
-        'not in this kernel (CONFIG_DM_WRITECACHE), for setups with `cache = "dm-writecache"`',
-    )
-    assert missing.advice == OTHER_KERNEL

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from iosonde.errors import TargetError
-from iosonde.execution.instruments.instrument import Reading
 from iosonde.execution.preparation import Workbench
 from iosonde.execution.setups import ReadyTarget
 from iosonde.features.block_caches import facts as facts_of_cache
@@ -91,21 +90,20 @@ class Fake:
         return prepare(self.run, self.case, ready, self.bench)  # type: ignore[arg-type]
 
 
-def test_a_cold_cache_is_emptied_after_the_target_was_laid_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cold_cache_is_emptied_after_the_layout_and_a_warm_one_then_loaded_until_its_hit_ratio_is_reached(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Laying out writes through the cache, so emptying it before would not leave it cold."""
-    fake = Fake(monkeypatch, state="cold")
-    run, ready = fake.prepare()
-    assert fake.done == ["layout", "layout recorded", "emptied"]
+    cold = Fake(monkeypatch, state="cold")
+    run, ready = cold.prepare()
+    assert cold.done == ["layout", "layout recorded", "emptied"]
     assert run.spec["workload"]["layout"] == "never"
     assert ready.facts["cache_prepared"] == {"state": "cold"}
-
-
-def test_a_warm_cache_is_loaded_until_its_hit_ratio_is_reached(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake = Fake(monkeypatch, state="warm", hit_ratio=0.9)
-    _, ready = fake.prepare()
-    assert fake.done == ["layout", "layout recorded", "emptied", "step", "step", "step"]
+    warm = Fake(monkeypatch, state="warm", hit_ratio=0.9)
+    _, ready = warm.prepare()
+    assert warm.done == [*cold.done, "step", "step", "step"]
     assert ready.facts["cache_prepared"] == {"state": "warm", "requested_hit_ratio": 0.9, "hit_ratio": 0.95, "steps": 3}
-    seeds = [spec["seed"] for spec in fake.specs]
+    seeds = [spec["seed"] for spec in warm.specs]
     assert len(set(seeds)) == len(seeds) and 7 not in seeds[1:]
 
 
@@ -119,22 +117,21 @@ def test_a_cache_that_gets_no_warmer_is_measured_with_a_warning(monkeypatch: pyt
     assert warning.code == "cache_not_warm" and "0.30 before the run, not 0.90" in warning.message
 
 
-def test_a_dirty_cache_does_not_write_back_while_it_is_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dirty_cache_writes_back_only_after_its_preparation_or_when_that_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     fake = Fake(monkeypatch, state="dirty", dirty_fraction=0.2)
     _, ready = fake.prepare()
     assert fake.done[2:] == ["emptied", "held", "step", "step", "step"], "released when the engine starts"
     assert ready.facts["cache_prepared"]["dirty_bytes"] >= 20 * MIB
     assert fake.specs[-1]["workload"]["streams"][0]["mix"]["read_fraction"] == 0.0
     assert list(instruments.warnings(Prepared.model_validate(ready.facts["cache_prepared"]))) == []
-
-
-def test_writing_back_resumes_when_the_preparation_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake = Fake(monkeypatch, state="dirty", dirty_fraction=0.2)
-    fake.run.spec = {**SPEC, "workload": {**SPEC["workload"], "layout": "never"}}
-    fake.failure = SimpleNamespace(message="I/O error", context="", hint="")
+    failing = Fake(monkeypatch, state="dirty", dirty_fraction=0.2)
+    failing.run.spec = {**SPEC, "workload": {**SPEC["workload"], "layout": "never"}}
+    failing.failure = SimpleNamespace(message="I/O error", context="", hint="")
     with pytest.raises(TargetError, match="could not be prepared: I/O error"):
-        fake.prepare()
-    assert fake.done == ["emptied", "held", "step", "released"]
+        failing.prepare()
+    assert failing.done == ["emptied", "held", "step", "released"]
 
 
 def context(cache: BlockCache | None = CACHE, *, seconds: int = 30, prepared: Any = None) -> Any:
@@ -149,48 +146,9 @@ def interval(phase: str, index: int) -> Any:
     return {"event": "interval", "phase": phase, "index": index, "end_ns": index * 1000}
 
 
-def test_the_instrument_records_the_measurement_and_each_interval(monkeypatch: pytest.MonkeyPatch) -> None:
-    samples = [
-        {"read_bytes": 100 * n, "backing_read_bytes": 10 * n, "dirty_bytes": n * MIB, "congested": n % 2}
-        for n in range(6)
-    ]
-    remaining = iter(samples)
-    settled: list[int] = []
-    monkeypatch.setattr(instruments, "sample", lambda built: next(remaining))
-    monkeypatch.setattr(
-        instruments, "implementation", lambda kind: SimpleNamespace(settle=lambda built: settled.append(1))
-    )
-    instrument = instruments.BlockCache(context())
-    instrument.start()
-    for event in (interval("ramp", 0), interval("measure", 0), interval("measure", 1)):
-        instrument.event(event)
-    reading = instrument.stop(None)  # type: ignore[arg-type]
-    cache = read_by(reading)
-    assert (cache.at_start, cache.at_end) == (samples[1], samples[3])
-    assert (cache.counters_before, cache.counters_after) == (samples[0], samples[4])
-    assert (cache.dirty_bytes_mean, cache.congested_share) == (2.5 * MIB, 0.5)
-    assert len(settled) == 2
-    assert reading.store_statistics is not None
-    assert set(reading.store_statistics["statistic"]) == {f"block_cache.{name}" for name in samples[0]}
-    facts = recorded(cache)
-    assert (facts["block_cache_reads"], facts["block_cache_read_hits"]) == (200, 180)
-    assert facts["block_cache_dirty_bytes_start"] == MIB
-
-
-def read_by(reading: Reading) -> BlockCacheReading:
-    """Return the only part that an instrument has recorded."""
-    [part] = reading.parts
-    assert isinstance(part, BlockCacheReading)
-    return part
-
-
 def recorded(cache: BlockCacheReading | None) -> dict[str, Any]:
     """Return the columns of `runs` about a block cache."""
     return values(SimpleNamespace(of=lambda kind: cache), facts_of_cache.COLUMNS)  # type: ignore[arg-type]
-
-
-def phase(name: str, edge: str, *, written: int = 0) -> Any:
-    return {"event": "phase", "phase": name, "edge": edge, "at_ns": 0, "bytes": written}
 
 
 def test_what_a_run_lays_out_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,28 +157,28 @@ def test_what_a_run_lays_out_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(instruments, "sample", lambda built: next(remaining))
     instrument = instruments.BlockCache(context(seconds=2))
     instrument.start()
-    for event in (phase("layout", "begin"), phase("layout", "end", written=900), phase("measure", "begin")):
-        instrument.event(event)
+    for phase, edge, written in (("layout", "begin", 0), ("layout", "end", 900), ("measure", "begin", 0)):
+        instrument.event({"event": "phase", "phase": phase, "edge": edge, "at_ns": 0, "bytes": written})  # type: ignore[arg-type]
     instrument.event(interval("measure", 0))
-    cache = read_by(instrument.stop(None))  # type: ignore[arg-type]
+    [cache] = instrument.stop(None).parts  # type: ignore[arg-type]
+    assert isinstance(cache, BlockCacheReading)
     assert (cache.at_start, cache.at_end) == ({"write_bytes": 1000}, {"write_bytes": 1005})
 
 
-@pytest.mark.parametrize("is_started", [True, False])
-def test_a_dirty_cache_writes_back_once_the_engine_starts(monkeypatch: pytest.MonkeyPatch, is_started: bool) -> None:
-    """It is dirty when the load starts, and not held forever if the engine cannot be started."""
+def test_a_dirty_cache_writes_back_once_the_engine_starts_or_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
     changes: list[bool] = []
     fake = SimpleNamespace(hold_dirty=lambda built, *, held: changes.append(held), settle=lambda built: None)
     monkeypatch.setattr(instruments, "implementation", lambda kind: fake)
     monkeypatch.setattr(instruments, "sample", lambda built: {})
-    instrument = instruments.BlockCache(context(seconds=2, prepared={"state": "dirty"}))
-    instrument.start()
-    assert changes == []
-    if is_started:
-        instrument.engine_started(1)
-        assert changes == [False]
-    instrument.close()
-    assert changes == [False]
+    for expected in ([False], [False, False]):
+        instrument = instruments.BlockCache(context(seconds=2, prepared={"state": "dirty"}))
+        instrument.start()
+        assert len(changes) == len(expected) - 1
+        if len(expected) == 1:
+            instrument.engine_started(1)
+            assert changes == expected
+        instrument.close()
+        assert changes == expected
 
 
 @pytest.mark.parametrize(

@@ -9,23 +9,15 @@ import pytest
 
 from iosonde.features.rate_limits import context
 
+MICROSOFT = {"sys_vendor": "Microsoft Corporation", "product_name": "Virtual Machine"}
 MACHINES = {
     "nitro": ({"sys_vendor": "Amazon EC2", "product_name": "m5.large"}, "aws", None),
     "ec2-xen": ({"sys_vendor": "Xen", "product_name": "HVM domU", "bios_version": "4.11.amazon"}, "aws", "xen"),
     "gce": ({"sys_vendor": "Google", "product_name": "Google Compute Engine"}, "google", None),
-    "azure": (
-        {
-            "sys_vendor": "Microsoft Corporation",
-            "product_name": "Virtual Machine",
-            "chassis_asset_tag": "7783-7084-3265-9085-8269-3286-77",
-        },
-        "azure",
-        "hyper-v",
-    ),
-    "hyper-v": ({"sys_vendor": "Microsoft Corporation", "product_name": "Virtual Machine"}, None, "hyper-v"),
+    "azure": ({**MICROSOFT, "chassis_asset_tag": "7783-7084-3265-9085-8269-3286-77"}, "azure", "hyper-v"),
+    "hyper-v": (MICROSOFT, None, "hyper-v"),
     "qemu": ({"sys_vendor": "QEMU", "product_name": "Standard PC (Q35 + ICH9, 2009)"}, None, "kvm"),
     "laptop": ({"sys_vendor": "LENOVO", "chassis_asset_tag": "inventory 4711"}, None, None),
-    "nothing": ({}, None, None),
 }
 
 

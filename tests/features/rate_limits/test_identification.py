@@ -9,20 +9,29 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from volume_models import Device, Limit, Volume, device_with_recorded_noise, random_device, random_volume, run
+from volume_models import (
+    KIB,
+    Device,
+    Limit,
+    Volume,
+    device_with_recorded_noise,
+    random_device,
+    random_volume,
+    run,
+    series_of,
+)
 
 from iosonde.features.rate_limits.identify import Settings, identify
 from iosonde.features.rate_limits.rules import Identification
-from iosonde.features.rate_limits.series import Load, Series, Stage, deficit
+from iosonde.features.rate_limits.series import Load, Series, Stage
 from iosonde.features.rate_limits.stages import stopped_in
 from iosonde.features.rate_limits.walk import OutOfTimeError
 
-KIB, MIB = 1024, 1 << 20
 LONG = Settings(drain_s=900, rest_s=7200, writes=True)
 READS = Settings(drain_s=900, rest_s=7200)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(6))
 def test_random_rules_are_identified(seed: int) -> None:
     volume = random_volume(seed)
     found = run(LONG, volume)
@@ -42,45 +51,11 @@ def test_random_rules_are_identified(seed: int) -> None:
 
 @pytest.mark.parametrize("device", [random_device, device_with_recorded_noise])
 def test_devices_without_a_rule_are_not_called_limited(device: Callable[[int], Device]) -> None:
-    verdicts = [run(LONG, device(seed)).verdict for seed in range(10)]
+    """These later seeds of 800 were: a steady bandwidth, and a gradual decay that recovers at nearly its lowest rate."""
+    later = {device_with_recorded_noise: (1028, 3082), random_device: (5141,)}[device]
+    verdicts = [run(LONG, device(seed)).verdict for seed in (*range(5), *later)]
     assert "limited" not in verdicts
     assert "not limited" in verdicts
-
-
-@pytest.mark.parametrize(
-    ("device", "seed"), [(device_with_recorded_noise, 1028), (device_with_recorded_noise, 3082), (random_device, 5141)]
-)
-def test_a_device_with_a_steady_bandwidth_or_a_gradual_decay_is_not_called_limited(
-    device: Callable[[int], Device], seed: int
-) -> None:
-    """These three of 800 were; the last one recovers at nearly its lowest rate."""
-    assert run(LONG, device(seed)).verdict != "limited"
-
-
-def test_a_limit_in_bytes_is_identified_where_the_device_limits_small_blocks() -> None:
-    class Noisy(Volume):
-        def serve(self, stage: Stage) -> Series:
-            self.noise = 0.05 if stage.load.block_size < 256 * KIB else 0.002
-            return super().serve(stage)
-
-    found = run(READS, Noisy([Limit("bytes", 50e6)], latency_s=0.01))
-    assert found.verdict == "limited"
-    [rule] = found.rules
-    assert rule.counts == "bytes"
-    assert rule.rate.value == pytest.approx(50e6, rel=0.02)
-
-
-def test_gp2_is_identified_with_its_credits() -> None:
-    """100 GiB of gp2: 300 IOPS, bursts of 3,000, 5.4 million credits, which take half an hour to drain."""
-    volume = Volume([Limit("operations", 300, 3000, 5_400_000, unit_bytes=256 * KIB)], noise=0.001)
-    found = run(Settings(drain_s=3600, rest_s=6 * 3600), volume)
-    [rule] = found.rules
-    assert (rule.counts, rule.unit_bytes, rule.is_burst_limited) == ("operations", 256 * KIB, True)
-    assert rule.rate.value == pytest.approx(300, rel=0.01)
-    assert rule.burst_rate and rule.burst_rate.value == pytest.approx(3000, rel=0.01)
-    assert rule.bucket and rule.bucket.value == pytest.approx(5_400_000, rel=0.01)
-    assert rule.seconds_until_empty == pytest.approx(2000, rel=0.02)
-    assert rule.seconds_until_full == pytest.approx(18_000, rel=0.02)
 
 
 def test_a_burst_longer_than_the_measurement_is_not_ruled_out() -> None:
@@ -92,17 +67,8 @@ def test_a_burst_longer_than_the_measurement_is_not_ruled_out() -> None:
     assert rule.bucket is None and found.constant_s >= 59
 
 
-def test_a_limit_that_changes_between_stages_is_a_change() -> None:
-    """After the drain of 60 s, the sizes and the queue depth, the limit is lowered."""
-    volume = Volume([Limit("operations", 2000, change=(92.0, 1500))], noise=0.001)
-    found = run(Settings(drain_s=60), volume)
-    assert found.change is not None
-    assert (found.change.before, found.change.after) == (pytest.approx(2000, rel=0.01), pytest.approx(1500, rel=0.01))
-    assert found.rules[0].rate.value == pytest.approx(2000, rel=0.01), "not the average"
-
-
 @pytest.mark.parametrize("factor", [0.5, 2.0])
-@pytest.mark.parametrize("after_s", range(65, 150, 12))
+@pytest.mark.parametrize("after_s", range(65, 150, 24))
 def test_a_change_at_any_time_leads_to_no_other_rule(after_s: int, factor: float) -> None:
     """Half the rate looks as if larger blocks counted twice, if it is not compared with the first load again."""
     volume = Volume([Limit("operations", 1000, change=(after_s, 1000 * factor))], noise=0.001)
@@ -154,7 +120,7 @@ COMPLETE = 10_000
 """More stages than any identification has."""
 
 
-def stopped_after(volume: Volume, stages: int, settings: Settings = LONG) -> Identification:
+def stopped_after(volume: Volume | Device, stages: int, settings: Settings = LONG) -> Identification:
     walk = identify(settings)
     stage = next(walk)
     for _ in range(stages):
@@ -167,54 +133,45 @@ def stopped_after(volume: Volume, stages: int, settings: Settings = LONG) -> Ide
 
 
 def gp2() -> Volume:
-    return Volume([Limit("operations", 300, 3000, 54_000, unit_bytes=256 * 1024)], noise=0.001)
+    return Volume([Limit("operations", 300, 3000, 54_000, unit_bytes=256 * KIB)], noise=0.001)
 
 
-def test_a_study_that_is_stopped_in_its_drain_states_the_rates_so_far() -> None:
+def test_a_complete_study_has_the_credits_of_gp2_and_a_stopped_one_names_what_is_open() -> None:
+    whole = stopped_after(gp2(), COMPLETE)
+    [rule] = whole.rules
+    assert (rule.counts, rule.unit_bytes, rule.is_burst_limited) == ("operations", 256 * KIB, True)
+    assert rule.burst_rate and rule.burst_rate.value == pytest.approx(3000, rel=0.01)
+    assert rule.seconds_until_empty == pytest.approx(20, rel=0.02)
+    assert rule.seconds_until_full == pytest.approx(180, rel=0.02)
+    assert not whole.stopped_at
     found = stopped_after(gp2(), 3)
     assert found.stopped_at.startswith("drain") and found.verdict == "undecided" and not found.rules
     assert found.reason.startswith("4 KiB reads: constant at 3,000 IOPS for ")
     assert found.reason.endswith(f"the study was stopped in the stage `{found.stopped_at}`")
     assert found.undecided[:2] == ("which rate is sustained", "what a limit counts")
-    assert len(found.undecided) == 9, "all but first accesses, which are measured on devices only"
-
-
-def test_a_study_that_is_stopped_later_keeps_the_rule_and_names_what_is_open() -> None:
-    whole = stopped_after(gp2(), COMPLETE)
-    assert not whole.stopped_at
     parts = [stopped_after(gp2(), stages) for stages in range(0, 60, 5)]
     known = [each for each in parts if each.stopped_at and each.rules]
-    assert known, "a study that is stopped after its rule is known"
-    assert {each.rules[0].rate for each in known} == {whole.rules[0].rate}
-    assert {each.rules[0].bucket for each in known} == {whole.rules[0].bucket}
+    assert {(each.rules[0].rate, each.rules[0].bucket) for each in known} == {(rule.rate, rule.bucket)}
     assert not {"which rate is sustained", "credits and their refill"} & set(known[0].undecided)
     assert "whether reads and writes share a budget" in known[0].undecided
     assert known[-1].undecided[-1] == "whether the limit changed during the study"
     opened = [len(each.undecided) for each in parts if each.stopped_at]
     assert opened == sorted(opened, reverse=True), "each stage can only answer questions"
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_no_stop_leads_to_another_conclusion_than_the_complete_study(seed: int) -> None:
-    whole = stopped_after(random_volume(seed), COMPLETE)
-    for stages in range(seed, 60, 9):
-        found = stopped_after(random_volume(seed), stages)
-        assert found.verdict in ("undecided", whole.verdict)
-        assert {each.rate for each in found.rules} <= {each.rate for each in whole.rules}
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_a_device_is_not_called_limited_or_unlimited_by_a_study_that_was_stopped(seed: int) -> None:
-    for stages in range(seed, 40, 8):
-        found = stopped_after(random_device(seed), stages)
-        assert not found.stopped_at or found.verdict == "undecided"
-
-
-def test_a_study_that_touched_no_block_three_times_says_nothing_about_first_accesses() -> None:
-    settings = Settings(drain_s=60, touch_span=1 << 30)
-    early = stopped_after(gp2(), 0, settings)
+    early = stopped_after(gp2(), 0, Settings(drain_s=60, touch_span=1 << 30))
     assert early.stopped_at.startswith("touch") and early.first_touch is None
     assert early.undecided[0] == "whether first accesses take longer"
+
+
+@pytest.mark.parametrize("made", [random_volume, random_device])
+@pytest.mark.parametrize("seed", range(2))
+def test_no_stop_leads_to_another_conclusion_than_the_complete_study(
+    made: Callable[[int], Volume | Device], seed: int
+) -> None:
+    whole = stopped_after(made(seed), COMPLETE)
+    for stages in range(seed, 60, 13):
+        found = stopped_after(made(seed), stages)
+        assert found.verdict == ("undecided" if found.stopped_at and not found.rules else whole.verdict)
+        assert {each.rate for each in found.rules} <= {each.rate for each in whole.rules}
 
 
 RATE, BURST, CREDITS = 300.0, 900.0, 1800.0
@@ -237,15 +194,8 @@ class LiveThrottle:
             self.credits -= done
             counts.append(done * (1 + self.noise * (-1) ** (place // 7)))
         in_flight, self.in_flight = self.in_flight, 0.0 if stage.rate else float(stage.load.queue_depth)
-        return Series(
-            load=stage.load,
-            idle_s=idle_s,
-            seconds=(0.1,) * len(counts),
-            reads=tuple(counts),
-            writes=(0.0,) * len(counts),
-            in_flight_before=in_flight,
-            is_disturbed=self.disturbed,
-        )
+        served = series_of(stage, idle_s, 0.1, counts)
+        return replace(served, in_flight_before=in_flight, is_disturbed=self.disturbed)
 
 
 LIVE = Settings(probe_s=2, drain_s=10, rest_s=10, largest=64 * 1024)
@@ -262,12 +212,6 @@ def test_credits_that_come_back_between_stages_do_not_change_the_rule(gap_s: flo
     assert (rule.refill.low, rule.refill.high) == pytest.approx((RATE, RATE), rel=0.05)
 
 
-def test_operations_in_flight_spend_the_credits_of_a_rest() -> None:
-    drained = Series(load=Load(), idle_s=0, seconds=(1.0,), reads=(1000.0,), writes=(0.0,))
-    rested = replace(drained, idle_s=1.0, reads=(300.0,), in_flight_before=64)
-    assert deficit([drained, rested], [1, 1], RATE) == 700 + 64 - 300
-
-
 @pytest.mark.parametrize(("disturbed", "verdict"), [(False, "not limited"), (True, "undecided")])
 def test_a_varying_rate_decides_nothing_on_a_busy_machine(disturbed: bool, verdict: str) -> None:
     found = run(LIVE, LiveThrottle(0.3, disturbed=disturbed, noise=0.1))
@@ -275,81 +219,37 @@ def test_a_varying_rate_decides_nothing_on_a_busy_machine(disturbed: bool, verdi
     assert ("other load took CPU time" in found.reason) is disturbed
 
 
-@pytest.mark.parametrize("disturbed", [False, True])
-def test_credits_that_a_starved_load_does_not_spend_are_no_change_of_the_limit(disturbed: bool) -> None:
-    class Starved(LiveThrottle):
-        def serve(self, stage: Stage) -> Series:
-            served = super().serve(stage)
-            if not stage.name.startswith("small-rest1"):
-                return served
-            slow = tuple(min(each, 0.1 * RATE) for each in served.reads)
-            return replace(served, reads=slow, is_disturbed=disturbed)
-
-    found = run(LIVE, Starved(0.3))
-    assert found.verdict == "undecided" and (found.change is None) is disturbed
-
-
 RECORDINGS = Path(__file__).parent / "recorded"
 """Stages of identifications on devices of the lab, on two cores that compilers kept busy."""
 
 
-def recorded(name: str) -> dict[str, Series]:
-    """Recorded stages by their names; of stages of the same name the last."""
+@pytest.mark.parametrize(
+    ("name", "drain_s", "largest", "counts", "rate"),
+    [
+        ("iops_400_a", 40, 256 * KIB, "operations", 400),
+        ("iops_400_b", 30, 512 * KIB, "operations", 400),
+        ("bandwidth_20_mb", 30, 512 * KIB, "bytes", 20e6),  # The machine limits small blocks.
+    ],
+)
+def test_a_throttle_is_recognised_on_a_busy_machine(
+    name: str, drain_s: float, largest: int, counts: str, rate: float
+) -> None:
+    """A recording answers the stages; of stages of the same name the last."""
     with (RECORDINGS / f"{name}.csv").open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    return {row["stage"]: _series(row) for row in rows}
-
-
-def _series(row: dict[str, str]) -> Series:
-    counts = tuple(map(float, row["operations"].split()))
-    return Series(
-        load=Load(block_size=int(row["block_size"]), queue_depth=int(row["queue_depth"])),
-        idle_s=float(row["idle_s"]),
-        seconds=(float(row["interval_s"]),) * len(counts),
-        reads=counts,
-        writes=(0.0,) * len(counts),
-    )
-
-
-def identified(name: str, *, drain_s: float, largest: int) -> Identification:
-    """Answer the stages of an identification from a recording."""
-    stages_of = recorded(name)
+        rows = {row["stage"]: row for row in csv.DictReader(file)}
     stages = identify(Settings(probe_s=4, drain_s=drain_s, rest_s=0, largest=largest))
-    try:
-        stage = next(stages)
+    stage = next(stages)
+    with pytest.raises(StopIteration) as end:
         while True:
             if stage.name.startswith("latency"):  # The recordings end before.
                 stages.throw(OutOfTimeError(stage.name))
-            stage = stages.send(stages_of[stage.name])
-    except StopIteration as end:
-        found: Identification = end.value
-        return found
-
-
-@pytest.mark.parametrize(("name", "drain_s", "largest"), [("iops_400_a", 40, 256 * KIB), ("iops_400_b", 30, 512 * KIB)])
-def test_a_throttle_of_operations_is_recognised_on_a_busy_machine(name: str, drain_s: float, largest: int) -> None:
-    found = identified(name, drain_s=drain_s, largest=largest)
+            row = rows[stage.name]
+            load = Load(block_size=int(row["block_size"]), queue_depth=int(row["queue_depth"]))
+            operations = [float(each) for each in row["operations"].split()]
+            answered = replace(stage, load=load)
+            stage = stages.send(series_of(answered, float(row["idle_s"]), float(row["interval_s"]), operations))
+    found: Identification = end.value.value
     [rule] = found.rules
-    assert (rule.counts, rule.unit_bytes, rule.bucket) == ("operations", None, None)
-    assert rule.rate.value == pytest.approx(400, rel=0.01)
+    assert (rule.counts, rule.unit_bytes, rule.bucket) == (counts, None, None)
+    assert rule.rate.value == pytest.approx(rate, rel=0.02)
     assert found.change is None
-
-
-def test_a_throttle_of_bytes_is_recognised_where_the_machine_limits_small_blocks() -> None:
-    found = identified("bandwidth_20_mb", drain_s=30, largest=512 * KIB)
-    [rule] = found.rules
-    assert (rule.counts, rule.unit_bytes) == ("bytes", None)
-    assert rule.rate.value == pytest.approx(20_000_000, rel=0.02)
-
-
-def test_delays_that_a_throttle_makes_up_for_do_not_count_as_varying_rates() -> None:
-    """In bins of half a second the rate of this stage varies by 1.4 %, more than the 1 % of a constant one."""
-    [segment] = recorded("iops_400_a")["drain-3"].segments()
-    assert segment.is_constant
-    assert segment.rate == pytest.approx(400, rel=0.005)
-
-
-def test_a_rate_that_the_machine_limits_is_not_constant() -> None:
-    series = recorded("bandwidth_20_mb")
-    whole = [series[name] for name in series if name.startswith("drain-")]
-    assert not any(each.is_constant for stage in whole for each in stage.segments())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from typing import Any
 
 import pytest
 
@@ -15,28 +16,20 @@ def value(number: float) -> Parameter:
     return parameter(Estimate(method="drain", value=number))
 
 
+BURST: Any = {"burst_rate": value(3000), "is_burst_limited": True, "bucket": value(5_400_000)}
 GP2 = Identification(
     verdict="limited",
     reason="",
     sharing="shared",
     write_weight=value(1.001),
     rules=(
-        Rule(
-            counts="operations",
-            operation="read",
-            rate=value(300),
-            unit_bytes=256 << 10,
-            merges=True,
-            burst_rate=value(3000),
-            is_burst_limited=True,
-            bucket=value(5_400_000),
-        ),
+        Rule(rate=value(300), unit_bytes=256 << 10, counts="operations", operation="read", merges=True, **BURST),
         Rule(counts="bytes", operation="read", rate=value(134_217_728)),
     ),
 )
 
 
-def test_the_kernel_gets_sustained_rates_of_both_operations() -> None:
+def test_the_kernel_gets_sustained_rates_of_both_operations_and_a_simulated_drive_the_same_limits() -> None:
     files = dict(exports.of(GP2, device="259:1", size_bytes=100 << 30))
     # 300 operations of 256 KiB are 75 MiB/s, less than the limit in bytes.
     bandwidth = 300 * (256 << 10)
@@ -45,55 +38,31 @@ def test_the_kernel_gets_sustained_rates_of_both_operations() -> None:
         f"wbps={bandwidth} wseqiops=300 wrandiops=300\n"
     )
     assert files[".io.cost.qos"].startswith("259:1 enable=1 ctrl=user ")
-
-
-def test_the_drive_is_a_model_with_the_same_limits() -> None:
-    text = dict(exports.of(GP2, device="259:1", size_bytes=100 << 30))[".drive.toml"]
-    model = parse_model(tomllib.loads(text), name="exported").for_engine("exported")
+    model = parse_model(tomllib.loads(files[".drive.toml"]), name="exported").for_engine("exported")
     operations, moved = model["limits"]
     assert (operations["rate"], operations["burst_rate"], operations["bucket"]) == (300, 3000, 5_400_000)
     assert (operations["unit_bytes"], operations["merge"]) == (256 << 10, True)
     assert moved["rate"] == pytest.approx(134_217_728, rel=1e-5)
 
 
-def test_separate_budgets_are_limits_of_one_operation_each() -> None:
-    found = Identification(
-        verdict="limited",
-        reason="",
-        sharing="separate",
-        rules=(
-            Rule(counts="operations", operation="read", rate=value(1000)),
-            Rule(counts="operations", operation="write", rate=value(500)),
-        ),
-    )
+READS = Rule(counts="operations", operation="read", rate=value(1000))
+
+
+def test_budgets_of_reads_and_writes_are_limits_of_one_operation_each_or_weights() -> None:
+    rules = (READS, Rule(counts="operations", operation="write", rate=value(500)))
+    found = Identification(verdict="limited", reason="", sharing="separate", rules=rules)
     model = parse_model(tomllib.loads(exports.drive(found, 1 << 30)), name="exported").for_engine("exported")
-    weights = [(limit["read_weight"], limit["write_weight"]) for limit in model["limits"]]
-    assert weights == [(1, 0), (0, 1)]
-
-
-def test_weights_convert_the_rates_of_a_shared_budget() -> None:
-    found = Identification(
-        verdict="limited",
-        reason="",
-        sharing="shared",
-        write_weight=value(4.0),
-        rules=(Rule(counts="bytes", operation="read", rate=value(4_096_000)),),
-    )
+    assert [(limit["read_weight"], limit["write_weight"]) for limit in model["limits"]] == [(1, 0), (0, 1)]
+    rules = (Rule(counts="bytes", operation="read", rate=value(4_096_000)),)
+    found = Identification(verdict="limited", reason="", sharing="shared", write_weight=value(4.0), rules=rules)
     assert exports.sustained(found, "write") == exports.Sustained(iops=250, bytes_per_second=1_024_000)
 
 
 def test_values_that_no_rule_states_are_named_instead_of_written() -> None:
-    found = Identification(
-        verdict="limited",
-        reason="",
-        rules=(Rule(counts="operations", operation="read", rate=value(3000)),),
-    )
+    found = Identification(verdict="limited", reason="", rules=(READS,))
     files = dict(exports.of(found, device="259:1", size_bytes=1 << 30))
     assert set(files) == {".txt", ".drive.toml"}
     assert "bandwidth of reads, the IOPS of writes, the bandwidth of writes" in files[".txt"]
-
-
-def test_without_a_limit_there_is_the_reason() -> None:
     found = Identification(verdict="not limited", reason="the rate varies by 4 %")
     assert dict(exports.of(found, device="259:1", size_bytes=1 << 30)) == {
         ".txt": "no limit was identified: not limited; the rate varies by 4 %\n"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from test_limits_study import VOLUME
+from test_limits_study import WITHOUT_LIMIT
+from volume_models import series_of
 
 from iosonde.errors import StudyError, TargetError
 from iosonde.execution import execute, resume
@@ -21,7 +22,6 @@ from iosonde.planning import expand, load
 from iosonde.procedure.observations import conclusions
 from iosonde.report.content.answers import answer
 from iosonde.report.material.result_sets import gather
-from iosonde.results import ResultSet
 from iosonde.storage import open_target
 
 BOUNDS = Bounds(probe_s=5, drain_s=60, total_s=600)
@@ -62,17 +62,8 @@ class Volumes:
                 exact = 0.1 * share[volume] * each + carries[place]
                 counts[place].append(float(int(exact)))
                 carries[place] = exact - int(exact)
-        return [
-            Series(
-                load=stage.load,
-                idle_s=0.5,
-                seconds=(0.1,) * bins,
-                reads=tuple(each),
-                writes=(0.0,) * bins,
-                is_harness_limited=self.is_harness_limited and len(counts) > 1,
-            )
-            for each in counts
-        ]
+        is_limited = self.is_harness_limited and len(counts) > 1
+        return [replace(series_of(stage, 0.5, 0.1, each), is_harness_limited=is_limited) for each in counts]
 
 
 def compared(model: Volumes, *, block_size: int = 4096) -> Sharing:
@@ -88,13 +79,16 @@ def compared(model: Volumes, *, block_size: int = 4096) -> Sharing:
 
 
 def test_a_limit_that_all_volumes_share_is_named_and_no_other_one() -> None:
-    """40 random sets of volumes: one budget, a further limit above that of each volume, and separate limits."""
+    """Random sets of volumes: one budget, a further limit above that of each volume, separate limits, and a device."""
     rng = random.Random(7)
     outcomes: dict[str, list[int]] = {}
-    for seed in range(40):
+    for seed in range(30):
         kind = rng.choice(["one budget", "further limit", "separate"])
         first = 10 ** rng.uniform(2.5, 4.2)
         own = (first, *(first * rng.uniform(0.3, 1) for _ in range(rng.choice([1, 1, 2, 3, 7]))))
+        if seed % 2:
+            common, noise = rng.uniform(0.5, 0.9) * sum(own), rng.uniform(0.03, 0.2)
+            assert compared(Volumes(own, common, noise=noise, own_noise=0.02, seed=seed)).verdict != "shared", seed
         common = {
             "one budget": 0.9 * min(own),
             "further limit": rng.uniform(1.07, 1.18) * max(own),
@@ -122,20 +116,10 @@ def test_a_limit_that_all_volumes_share_is_named_and_no_other_one() -> None:
 def test_a_limit_of_a_part_of_the_volumes_is_not_called_that_of_all(
     own: tuple[float, ...], groups: tuple[tuple[int, ...], ...], among: str
 ) -> None:
-    for seed in range(5):
+    for seed in range(3):
         found = compared(Volumes(own, 1000, groups, seed=seed))
         assert found.verdict == "undecided"
         assert f"raises other rates only among volumes {among}" in found.reason
-
-
-def test_a_device_or_a_cpu_below_both_volumes_is_not_called_a_shared_limit() -> None:
-    rng = random.Random(8)
-    for seed in range(40):
-        own = (10 ** rng.uniform(2.5, 4.2), 10 ** rng.uniform(2.5, 4.2))
-        found = compared(
-            Volumes(own, rng.uniform(0.5, 0.9) * sum(own), noise=rng.uniform(0.03, 0.2), own_noise=0.02, seed=seed)
-        )
-        assert found.verdict != "shared", seed
 
 
 @pytest.mark.parametrize(
@@ -150,8 +134,7 @@ def test_a_device_or_a_cpu_below_both_volumes_is_not_called_a_shared_limit() -> 
 )
 def test_it_is_not_decided_where_something_else_explains_the_lower_sum(changes: dict[str, Any], reason: str) -> None:
     found = compared(Volumes(**{"own": (1000.0, 1000.0), "common": 1000.0, **changes}))
-    assert found.verdict == "undecided"
-    assert reason in found.reason
+    assert found.verdict == "undecided" and reason in found.reason
 
 
 def test_a_stage_in_which_the_rate_drops_is_extended() -> None:
@@ -163,16 +146,10 @@ def test_a_stage_in_which_the_rate_drops_is_extended() -> None:
     assert (again.name, again.seconds) == (stage.name, 2 * stage.seconds)
 
 
-def shared(results: ResultSet) -> Sharing:
-    [(_, found)] = conclusions(results)
-    assert isinstance(found, SharingConclusion)
-    return found.found
-
-
 def model(directory: Path, shared_by: str, *, volumes: int = 2) -> str:
     limit = f'[[limit]]\ncounts = "operations"\nrate = 1000\nshared_by = "{shared_by}"\n'
     path = directory / f"{shared_by}.toml"
-    path.write_text(f"{VOLUME.partition('[[limit]]')[0]}{limit}")
+    path.write_text(WITHOUT_LIMIT + limit)
     return f"sim:{path}*{volumes}"
 
 
@@ -188,12 +165,15 @@ def test_simulated_volumes_with_one_bucket_and_with_their_own(
     target = open_target(model(tmp_path, shared_by, volumes=volumes))
     plan = expand(load("shared-limits"), target, profile="quick", settings=settings)
     results = execute(plan, tmp_path / "set")
-    found = shared(results)
+    [(_, conclusion)] = conclusions(results)
+    assert isinstance(conclusion, SharingConclusion)
+    found = conclusion.found
     assert found.verdict == verdict
     assert [each.value for each in found.alone] == pytest.approx([1000] * volumes, rel=0.02)
     assert found.sum and found.sum.value == pytest.approx(1000 if verdict == "shared" else 1000 * volumes, rel=0.02)
     assert len(results.records()) == stages
-    assert shared(resume(tmp_path / "set")) == found
+    [(_, again)] = conclusions(resume(tmp_path / "set"))
+    assert isinstance(again, SharingConclusion) and again.found == found
     [material] = gather([results])
     [first, *_] = answer(material, material.sources[0]).findings
     assert (first.kind, first.strength) == ("limit of volumes", "strong")
@@ -202,36 +182,24 @@ def test_simulated_volumes_with_one_bucket_and_with_their_own(
     [figure] = figures(material, 1)
     drawn = {series: rows["y"] for [series], rows in figure.rows.group_by("series")}
     assert set(drawn) == {*(f"volume {each + 1}" for each in range(volumes)), "sum", "identified rule"}
-    assert drawn["sum"].max() == pytest.approx(found.sum.value, rel=0.02)
-    assert drawn["identified rule"].max() == pytest.approx(found.sum.value, rel=0.02)
+    assert drawn["identified rule"].max() == pytest.approx(drawn["sum"].max(), rel=0.04)
     assert len(drawn["identified rule"]) == 2 * stages, "both ends of each stage"
-    kept = drawn["volume 1"].min() / drawn["volume 1"].max()
-    assert kept < 0.8 if verdict == "shared" else kept == pytest.approx(1, rel=0.02)
-
-
-def test_a_comparison_requires_two_to_eight_devices(tmp_path: Path) -> None:
-    one = model(tmp_path, "volume").removesuffix("*2")
-    for target in (one, f"{one}*9"):
-        with pytest.raises(TargetError, match="requires 2 to 8 devices; got"):
-            expand(load("shared-limits"), open_target(target), profile="quick", settings={"span": "16MiB"})
-    with pytest.raises(TargetError, match="too small"):
-        expand(load("shared-limits"), open_target(f"{one}*2"), profile="quick", settings={"span": "65MiB"})
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("volumes", "settings", "message"),
     [
-        ({"files": "shared"}, 'requires `files = "per_device"`'),
-        ({"queue_depth": "2"}, "requires a single `queue_depth` of at least 4"),
-        ({"procedure.probe": "1min"}, "`probe` must be at least 1 s"),
-        ({"procedure.repeats": "1"}, "invalid settings of `compare_volumes`"),
+        (1, {}, "requires 2 to 8 devices; got"),
+        (9, {}, "requires 2 to 8 devices; got"),
+        (2, {"span": "65MiB"}, "too small"),
+        (2, {"files": "shared"}, 'requires `files = "per_device"`'),
+        (2, {"queue_depth": "2"}, "requires a single `queue_depth` of at least 4"),
+        (2, {"procedure.probe": "1min"}, "`probe` must be at least 1 s"),
     ],
 )
-def test_invalid_settings_are_refused(settings: dict[str, str], message: str, tmp_path: Path) -> None:
-    with pytest.raises(StudyError, match=message):
-        expand(
-            load("shared-limits"),
-            open_target(model(tmp_path, "volume")),
-            profile="quick",
-            settings={"span": "16MiB", **settings},
-        )
+def test_an_impossible_comparison_is_refused(
+    volumes: int, settings: dict[str, str], message: str, tmp_path: Path
+) -> None:
+    target = open_target(model(tmp_path, "volume", volumes=volumes).removesuffix("*1"))
+    with pytest.raises((StudyError, TargetError), match=message):
+        expand(load("shared-limits"), target, profile="quick", settings={"span": "16MiB", **settings})

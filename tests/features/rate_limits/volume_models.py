@@ -5,21 +5,32 @@ from __future__ import annotations
 import csv
 import math
 import random
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 from iosonde.features.rate_limits.identify import Settings, identify
 from iosonde.features.rate_limits.rules import Identification
 from iosonde.features.rate_limits.series import Load, Series, Stage
 
-KIB, MIB = 1024, 1 << 20
+KIB = 1024
 
 
 def bin_length(stage: Stage) -> float:
     """Intervals of a tenth of a second, of long stages up to 200."""
     return max(0.1, stage.seconds / 200)
+
+
+def series_of(stage: Stage, idle_s: float, length: float, counts: Sequence[float]) -> Series:
+    share = stage.load.read_fraction
+    return Series(
+        load=stage.load,
+        idle_s=idle_s,
+        seconds=(length,) * len(counts),
+        reads=tuple(each * share for each in counts),
+        writes=tuple(each * (1 - share) for each in counts),
+    )
 
 
 @dataclass
@@ -45,13 +56,6 @@ class Limit:
             if self.merge and load.is_sequential:
                 size = load.block_size / (self.unit_bytes or 128 * KIB)
         return size * (load.read_fraction * self.read_weight + (1 - load.read_fraction) * self.write_weight)
-
-
-class Served(Protocol):
-    """Answers the stages of an identification."""
-
-    def serve(self, stage: Stage) -> Series:
-        """The series of a stage."""
 
 
 @dataclass
@@ -85,14 +89,7 @@ class Volume:
             whole = max(0, math.floor(exact))
             carry = exact - whole
             counts.append(float(whole))
-        share = stage.load.read_fraction
-        return Series(
-            load=stage.load,
-            idle_s=idle_s,
-            seconds=(length,) * bins,
-            reads=tuple(each * share for each in counts),
-            writes=tuple(each * (1 - share) for each in counts),
-        )
+        return series_of(stage, idle_s, length, counts)
 
     def _rate(self, limit: Limit) -> float:
         return limit.change[1] if limit.change and self.now >= limit.change[0] else limit.rate
@@ -180,17 +177,10 @@ class Device:
             counts.append(float(math.floor(exact)))
             self.carry = exact - counts[-1]
             self.used_s += length
-        share = stage.load.read_fraction
-        return Series(
-            load=stage.load,
-            idle_s=idle_s,
-            seconds=(length,) * len(counts),
-            reads=tuple(each * share for each in counts),
-            writes=tuple(each * (1 - share) for each in counts),
-        )
+        return series_of(stage, idle_s, length, counts)
 
 
-def run(settings: Settings, volume: Served) -> Identification:
+def run(settings: Settings, volume: Any) -> Identification:
     """Answer all stages of an identification from a model."""
     stages: Generator[Stage, Series, Identification] = identify(settings)
     try:

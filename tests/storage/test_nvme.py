@@ -1,4 +1,4 @@
-"""Format and Sanitize as the kernel is handed them, and only for the device that was checked.
+"""Log pages of NVMe drives, and Format and Sanitize as the kernel is handed them, only for the device that was checked.
 
 No drive is at hand that may be erased, so the kernel's edge (ioctl and the names in sysfs) is a fake. Loop devices take the
 place of namespaces where descriptors and numbers decide, whatever the nodes are called.
@@ -7,18 +7,22 @@ place of namespaces where descriptors and numbers decide, whatever the nodes are
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import struct
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
+from log_pages import FakeDrive, data_placement, endurance_group, extended, health
 from loop_stacks import Loops
 
 from iosonde.storage.block_layer.block_nodes import number_of, number_of_descriptor
-from iosonde.storage.nvme import admin, logs
+from iosonde.storage.nvme import admin, counters, logs
+from iosonde.storage.nvme.admin import Drive
 from iosonde.storage.nvme.format import can_format
 from iosonde.storage.nvme.sanitize import can_sanitize, sanitize
 from iosonde.storage.setups import purge
@@ -71,11 +75,8 @@ class Kernel:
         if opcode == IDENTIFY:
             active = (self.namespaces[device],) if device else self.active
             assert namespace == 0 or device
-            return {
-                0x01: self._controller,
-                0x02: lambda: _list(active),
-                0x10: lambda: _list(self.allocated or ()),
-            }.get(cdw10, bytes)()
+            numbers = {0x02: active, 0x10: self.allocated or ()}.get(cdw10, ())
+            return self._controller() if cdw10 == 0x01 else struct.pack(f"<{len(numbers)}I", *numbers)
         assert (opcode, cdw10) == (GET_LOG_PAGE, 0x81 | (512 // 4 - 1) << 16)
         status, progress = self.states.pop(0)
         return struct.pack("<HH", progress, status)
@@ -87,31 +88,17 @@ class Kernel:
         return bytes(page)
 
 
-def _list(numbers: tuple[int, ...]) -> bytes:
-    return struct.pack(f"<{len(numbers)}I", *numbers)
-
-
 @pytest.fixture
 def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
     """The kernel of a machine with one drive."""
-    fake = Kernel()
-
-    @contextmanager
-    def opened(_name: str) -> Iterator[admin.Drive]:
-        yield drive_of(-1)
-
-    def drive_of(descriptor: int) -> admin.Drive:
-        return admin.Drive(descriptor, namespace=1)
-
-    monkeypatch.setattr(admin, "opened", opened)
-    monkeypatch.setattr(admin, "drive_of", drive_of)
+    fake, drive = Kernel(), admin.Drive(-1, namespace=1)
+    monkeypatch.setattr(admin, "opened", lambda _: nullcontext(drive))
+    monkeypatch.setattr(admin, "drive_of", lambda _: drive)
     monkeypatch.setattr("fcntl.ioctl", fake.ioctl)
     return fake
 
 
-@pytest.mark.parametrize(
-    ("capabilities", "action"), [(CRYPTO | BLOCK | OVERWRITE, 2), (BLOCK, 2), (CRYPTO, 4), (CRYPTO | OVERWRITE, 4)]
-)
+@pytest.mark.parametrize(("capabilities", "action"), [(CRYPTO | BLOCK | OVERWRITE, 2), (CRYPTO | OVERWRITE, 4)])
 def test_blocks_are_erased_or_else_their_keys_by_one_command_to_no_namespace(
     kernel: Kernel, capabilities: int, action: int
 ) -> None:
@@ -139,16 +126,17 @@ def test_after_a_failed_sanitize_the_drive_leaves_failure_mode_and_the_error_rep
     assert actions == [2 | 1 << 3, 1]
 
 
-def test_a_drive_without_sanitize_gets_no_command(kernel: Kernel) -> None:
-    kernel.capabilities = OVERWRITE
-    with pytest.raises(OSError, match="neither block erase nor crypto erase"):
-        sanitize(-1, lambda _: None)
-    assert kernel.sanitized == []
-
-
-def test_a_namespace_that_came_after_the_plan_is_not_lost(kernel: Kernel) -> None:
-    kernel.active = (1, 2)
-    with pytest.raises(OSError, match="other namespaces, which would be lost"):
+@pytest.mark.parametrize(
+    ("drive", "reason"),
+    [
+        ({"capabilities": OVERWRITE}, "neither block erase nor crypto erase"),
+        ({"active": (1, 2)}, "other namespaces, which would be lost"),  # One came after the plan.
+    ],
+)
+def test_a_drive_that_must_not_be_sanitized_gets_no_command(kernel: Kernel, drive: dict[str, Any], reason: str) -> None:
+    for name, value in drive.items():
+        setattr(kernel, name, value)
+    with pytest.raises(OSError, match=reason):
         sanitize(-1, lambda _: None)
     assert kernel.sanitized == []
 
@@ -170,12 +158,6 @@ def test_sanitize_is_offered_only_if_no_other_namespace_is_lost(
 def test_a_device_that_is_no_namespace_is_neither_formatted_nor_sanitized(name: str) -> None:
     assert not can_sanitize(name)
     assert not can_format(name)
-
-
-def test_states_that_no_specification_has_are_named() -> None:
-    assert logs.sanitize(struct.pack("<HH", 0x8000, 0x105).ljust(512, b"\0")) == logs.Sanitize(
-        state="of an unknown state", progress=0.5
-    )
 
 
 @pytest.fixture
@@ -235,3 +217,101 @@ def test_a_device_that_is_no_namespace_gets_no_command(
     with pytest.raises(OSError, match="`nvme7n1p1` is not an NVMe drive"):
         erase(means, tmp_path / "nvme7n1", number)
     assert namespaces.erased == []
+
+
+Ask = Callable[[FakeDrive], dict[str, Any]]
+
+
+@pytest.fixture
+def ask(monkeypatch: pytest.MonkeyPatch) -> Ask:
+    """Read counters from a fake drive in place of a real one."""
+    monkeypatch.setattr(counters, "_found", {})
+
+    def answer(drive: FakeDrive) -> dict[str, Any]:
+        monkeypatch.setattr(admin, "opened", drive.opened)
+        return counters.now("nvme0n1")
+
+    return answer
+
+
+def test_a_drive_with_the_extended_log_reports_everything(ask: Ask) -> None:
+    reported = ask(FakeDrive({0x02: health(units_written=9), 0xC0: extended(written=7, read=5)}.get))
+    assert reported["data_units_written"] == 9
+    assert reported["media"] == {"log": "ocp", "written_bytes": 7, "read_bytes": 5, "step_bytes": 1}
+    assert "not_reported" not in reported
+
+
+def test_without_it_the_logs_of_the_endurance_group_are_read_by_its_number(ask: Ask) -> None:
+    drive = FakeDrive({0x02: health(), 0x22: data_placement(host=1, media=2)}.get, group=3)
+    assert ask(drive)["media"]["log"] == "fdp"
+    assert (0x22, 3) in drive.asked
+    pages = {0x02: health(), 0x09: endurance_group(media=2)}
+    counters._found.clear()
+    assert ask(FakeDrive(pages.get, group=3))["media"]["written_bytes"] == 2 * 10**9
+    counters._found.clear()
+    assert "media" not in ask(FakeDrive(pages.get, group=0)), "it is in no group"
+
+
+def test_a_missing_log_is_requested_once(ask: Ask) -> None:
+    """Each time would be an entry in the drive's error log, which some watch."""
+    drive = FakeDrive({0x02: health(used=4)}.get)
+    first, second = ask(drive), ask(drive)
+    assert first == second
+    assert first["percentage_used"] == 4
+    assert first["not_reported"] == "`nvme0n1` has no log page with media writes (OCP's C0h, 22h, 09h)"
+    assert [identifier for identifier, _ in drive.asked] == [0x02, 0xC0, 0x02]
+
+
+def test_devices_that_are_no_nvme_drive_or_cannot_be_opened_have_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert counters.now("loop0") == {"not_reported": "`loop0` is not an NVMe drive"}
+    assert counters.now("nvme0n1p1") == {"not_reported": "`nvme0n1p1` is not an NVMe drive"}
+
+    @contextmanager
+    def refused(_device: Path) -> Iterator[Drive]:
+        raise PermissionError(errno.EACCES, "Permission denied")
+        yield
+
+    monkeypatch.setattr(admin, "opened", refused)
+    assert counters.now("nvme0n1") == {"not_reported": "`nvme0n1` does not allow this user to read its log pages"}
+
+
+def test_a_drive_that_fails_is_no_drive_without_the_log(ask: Ask) -> None:
+    class Failing(FakeDrive):
+        def log_page(self, identifier: int, size_bytes: int, *, specific: int = 0) -> bytes:
+            if identifier == 0xC0:
+                raise admin.StatusError(0x02, 0x4006)  # Internal error.
+            return super().log_page(identifier, size_bytes, specific=specific)
+
+    reported = ask(Failing({0x02: health()}.get))
+    assert reported == {"not_reported": "`nvme0n1`: the drive answered its command 0x02 with status 0x4006"}
+    assert counters._found == {}, "next time it may answer"
+
+
+def test_health_is_parsed_at_its_offsets() -> None:
+    page = health(kelvin=300, spare=98, used=3, units_read=7, units_written=1 << 70, hours=8760, media_errors=2)
+    found = {"temperature_celsius": 27, "available_spare_percent": 98, "percentage_used": 3, "critical_warning": 0}
+    counted = {"data_units_read": 7, "data_units_written": 1 << 70, "power_on_hours": 8760, "media_errors": 2}
+    assert logs.health(page) == logs.Health(**found, **counted)
+
+
+def test_media_counters_are_in_bytes_and_in_gigabytes() -> None:
+    assert logs.extended(extended(written=609_651_339_018_240, read=567_611_790_770_176)) == logs.Media(
+        written_bytes=609_651_339_018_240, read_bytes=567_611_790_770_176, step_bytes=1
+    )
+    assert logs.data_placement(data_placement(host=5, media=9)).written_bytes == 9
+    counted = logs.endurance_group(endurance_group(media=12))
+    assert (counted.written_bytes, counted.step_bytes) == (12 * 10**9, 10**9)
+    with pytest.raises(logs.LogError, match="leaves out"):
+        logs.endurance_group(endurance_group(media=0))
+
+
+def test_a_vendor_specific_page_c0h_is_not_read_as_the_extended_log_nor_a_short_page_as_any(ask: Ask) -> None:
+    """The last GUID is OCP's in reverse byte order, which no drive should have."""
+    for guid in (bytes(16), bytes(range(16)), bytes.fromhex("afd514c97c6f4f9ca4f2bfea2810afc5")):
+        page = extended(written=1, read=1, guid=guid)
+        reported = ask(FakeDrive({0x02: health(), 0xC0: page}.get))
+        assert reported["not_reported"] == "`nvme0n1`: its log page C0h is vendor-specific, not OCP's"
+        counters._found.clear()
+    for read in (logs.health, logs.extended, logs.data_placement, logs.endurance_group):
+        with pytest.raises(logs.LogError, match="63 bytes instead of"):
+            read(bytes(63))
