@@ -10,26 +10,36 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
+from buckets import bucket_of
 from hdrh.histogram import HdrHistogram
 from hdrh.log import HistogramLogReader
+from hypothesis import given
+from hypothesis import strategies as st
 from plans import a_failure, a_record, hand_plan, tables
+from recordings import recorded
 
 from iosonde.interop.fio import bins
 from iosonde.interop.fio.job_options import job_options
-from iosonde.interop.hdr.encoding import HIGHEST_NS, encode, slot_of
+from iosonde.interop.hdr.encoding import HIGHEST_NS, encode
 from iosonde.interop.hdr.log import values
 from iosonde.metrics.metrics import run_metrics
 from iosonde.results import ResultSet
-from iosonde.results.histogram import midpoint_ns
-from iosonde.results.schema import Record
+from iosonde.results.histogram import lower_ns, midpoint_ns, width_ns
 
 PERCENTILES = {"p50": 50.0, "p90": 90.0, "p99": 99.0}
 CONVERTER = "fio_jsonplus_clat2csv"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> ResultSet:
+    """Both loops, streams, reads, writes and flushes, on a simulated device whose latencies are exponential."""
+    return recorded("both-loops", tmp_path_factory.mktemp("exports") / "set")
+
+
+@pytest.fixture(scope="module")
 def exported(results: ResultSet, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     directory = tmp_path_factory.mktemp("exported")
     for format in ("fio-json", "hdr"):
@@ -37,7 +47,7 @@ def exported(results: ResultSet, tmp_path_factory: pytest.TempPathFactory) -> di
     return {format: directory / format for format in ("fio-json", "hdr")}
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def metrics(results: ResultSet) -> dict[tuple[str, str, str, str], float]:
     rows = run_metrics(results).iter_rows(named=True)
     return {(row["run_id"], row["stream"], row["operation"], row["metric"]): row["value"] for row in rows}
@@ -47,25 +57,20 @@ def documents(exported: dict[str, Path]) -> dict[str, Any]:
     return {path.stem: json.loads(path.read_text()) for path in exported["fio-json"].glob("*.json")}
 
 
-def test_every_run_has_a_file_and_every_stream_is_a_job(results: ResultSet, exported: dict[str, Path]) -> None:
-    found = documents(exported)
-    assert {*found} == {"c0001-r1", "c0002-r1"}
-    assert [job["jobname"] for job in found["c0001-r1"]["jobs"]] == ["main"]
-    assert [job["jobname"] for job in found["c0002-r1"]["jobs"]] == ["open, poisson", "writer"]
-    assert found["c0001-r1"]["iosonde"]["case_id"] == "closed"
-
-
 def test_json_has_our_counts_rates_and_latencies(
     exported: dict[str, Path], metrics: dict[tuple[str, str, str, str], float]
 ) -> None:
-    checked = 0
-    for run_id, document in documents(exported).items():
+    found, checked = documents(exported), 0
+    streams = {run_id: [job["jobname"] for job in each["jobs"]] for run_id, each in found.items()}
+    assert streams == {"c0001-r1": ["main"], "c0002-r1": ["open, poisson", "writer"]}
+    assert found["c0001-r1"]["iosonde"]["case_id"] == "closed"
+    for run_id, document in found.items():
         for job in document["jobs"]:
             for operation in ("read", "write"):
                 of = (run_id, job["jobname"], operation)
                 fio = job[operation]
                 if (*of, "operations") not in metrics:
-                    assert fio["total_ios"] == 0
+                    assert fio["total_ios"] == fio["iops_mean"] == fio["iops_stddev"] == 0
                     continue
                 checked += 1
                 assert fio["total_ios"] == fio["clat_ns"]["N"] == metrics[*of, "operations"]
@@ -85,7 +90,12 @@ def check_latency(fio: dict[str, Any], of: tuple[str, str, str], name: str, metr
         return
     for statistic in ("min", "max", "mean"):
         assert fio[statistic] == pytest.approx(metrics[*of, f"{name}_latency_ns_{statistic}"])
+    shares = (1, 5, *range(10, 100, 10), 95, 99, 99.5, 99.9, 99.95, 99.99, 99.999)
+    assert list(fio["percentile"]) == [f"{each:.6f}" for each in sorted(shares)], "fio's own"
     assert sum(fio["bins"].values()) == fio["N"]
+    mean = sum(int(midpoint) * count for midpoint, count in fio["bins"].items()) / fio["N"]
+    squares = sum(count * (int(midpoint) - mean) ** 2 for midpoint, count in fio["bins"].items())
+    assert fio["stddev"] == pytest.approx((squares / (fio["N"] - 1)) ** 0.5, rel=0.01)
     assert {int(midpoint) for midpoint in fio["bins"]} <= {bins.midpoint_ns(number) for number in range(bins.COUNT)}
     for ours, theirs in PERCENTILES.items():
         value = metrics[*of, f"{name}_latency_ns_{ours}"]
@@ -104,32 +114,13 @@ def test_percentiles_of_latencies_beyond_fios_last_bin_are_between_minimum_and_m
     assert "within min and max" in document["iosonde"]["percentiles"]
 
 
-def test_a_deviation_is_that_of_the_distribution(exported: dict[str, Path]) -> None:
-    """Service of the writer alone on its two servers is exponential: its deviation is near its mean."""
-    latency = documents(exported)["c0002-r1"]["jobs"][1]["write"]["clat_ns"]
-    values = [(int(midpoint), count) for midpoint, count in latency["bins"].items()]
-    mean = sum(value * count for value, count in values) / latency["N"]
-    deviation = (sum(count * (value - mean) ** 2 for value, count in values) / (latency["N"] - 1)) ** 0.5
-    assert latency["stddev"] == pytest.approx(deviation, rel=0.01)
-
-
 def test_json_names_the_load_in_fios_options(exported: dict[str, Path]) -> None:
     closed = documents(exported)["c0001-r1"]["jobs"][0]
-    assert closed["job options"] == {
-        "ioengine": "simulated",
-        "rw": "randrw",
-        "rwmixread": "70",
-        "norandommap": "1",
-        "bs": "4096",
-        "iodepth": "4",
-        "numjobs": "2",
-        "direct": "1",
-        "size": str(64 << 20),
-        "offset": "0",
-        "fdatasync": "16",
-        "runtime": "450ms",
-        "ramp_time": "50ms",
-    }
+    assert closed["job options"] == (
+        {"ioengine": "simulated", "rw": "randrw", "rwmixread": "70", "norandommap": "1", "bs": "4096", "iodepth": "4"}
+        | {"numjobs": "2", "direct": "1", "size": str(64 << 20), "offset": "0", "fdatasync": "16"}
+        | {"runtime": "450ms", "ramp_time": "50ms"}
+    )
     opened = documents(exported)["c0002-r1"]["jobs"][0]["job options"]
     assert (opened["rate_iops"], opened["rate_process"]) == ("4000", "poisson")
 
@@ -140,6 +131,10 @@ def test_per_job_output_of_fio_has_an_equivalent_per_job(results: ResultSet) -> 
     split = stream | {"span": {"offset_bytes": 4096, "bytes": 8 << 20, "sharing": "split"}}
     options = job_options(split, record.spec["workload"], backend="sync")
     assert (options["ioengine"], options["io_size"], options["number_ios"]) == ("psync", str(1 << 20), "10")
+    strided = job_options(
+        split | {"access": {"kind": "strided", "stride_bytes": 16384}}, record.spec["workload"], backend="sync"
+    )
+    assert strided["rw"] == "rw:12288"
     assert (options["size"], options["offset"], options["offset_increment"]) == (str(2 << 20), "4096", str(2 << 20))
 
 
@@ -152,14 +147,8 @@ def export(directory: Path, *formats: str, latencies_ns: list[int] | None = None
         record = a_record(plan, plan.runs[0], **facts)
         if "target" in facts:
             device = dict.fromkeys(("read_merges", "write_merges", "read_bytes", "write_bytes", "in_flight"), 0)
-            device |= {
-                "device": "259:0",
-                "reads": 7,
-                "writes": 2,
-                "read_wait_ns": 3_000_000,
-                "write_wait_ns": 2_500_000,
-            }
-            record.result["devices"] = [device | {"busy_ns": 50_000_000}]  # type: ignore[index]
+            device |= {"reads": 7, "writes": 2, "read_wait_ns": 3_000_000, "write_wait_ns": 2_500_000}
+            record.result["devices"] = [device | {"device": "259:0", "busy_ns": 50_000_000}]  # type: ignore[index]
         made.write(record, *tables(first, latencies_ns))
         made.write(a_failure(plan, plan.runs[1]), *(table.clear() for table in tables(second)))
     return [[path.name for path in made.export(format, directory / format)] for format in formats]
@@ -180,12 +169,8 @@ def test_flushes_shares_and_samples(results: ResultSet, exported: dict[str, Path
     shares = [share for unit in ("ns", "us", "ms") for share in job[f"latency_{unit}"].values()]
     assert sum(shares) == pytest.approx(100)
     below = sum(list(job["latency_us"].values())[:6]) + sum(job["latency_ns"].values())
-    lower = sum(
-        count
-        for operation in ("read", "write")
-        for midpoint, count in job[operation]["clat_ns"]["bins"].items()
-        if int(midpoint) < 100_000
-    )
+    counted = [each for operation in ("read", "write") for each in job[operation]["clat_ns"]["bins"].items()]
+    lower = sum(count for midpoint, count in counted if int(midpoint) < 100_000)
     assert below == pytest.approx(100 * lower / (job["read"]["total_ios"] + job["write"]["total_ios"]), abs=2)
     assert job["read"]["iops_samples"] == 5
     assert job["read"]["iops_min"] <= job["read"]["iops"] <= job["read"]["iops_max"]
@@ -206,12 +191,8 @@ def test_fios_own_tool_reads_the_json(exported: dict[str, Path], tmp_path: Path)
 
 
 def convert(path: Path, target: Path, *options: str) -> str:
-    done = subprocess.run(
-        [sys.executable, str(shutil.which(CONVERTER)), str(path), str(target), *options],
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    command = [sys.executable, str(shutil.which(CONVERTER)), str(path), str(target), *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -234,7 +215,7 @@ def test_hdrhistogram_reads_every_interval_with_its_time_and_count(
     rows = results.intervals.filter(
         pl.col("run_id") == run_id, pl.col("phase") == "measure", pl.col("count") > 0, has_it
     )
-    start_ms = {record.run_id: _start_ms(record) for record in results.records()}[run_id]
+    [start_ms] = [each.engine["realtime_ns"] / 1e6 for each in results.records() if each.run_id == run_id]
     expected = sorted(
         (tag_of(row, kind), row["begin_ns"] / 1e6 + start_ms, row["end_ns"] / 1e6 + start_ms, row["count"])
         for row in rows.iter_rows(named=True)
@@ -244,19 +225,13 @@ def test_hdrhistogram_reads_every_interval_with_its_time_and_count(
         (tag, line.get_start_time_stamp(), line.get_end_time_stamp(), line.get_total_count()) for tag, line in lines
     )
     assert len(found) == len(expected) and (expected or kind == "response")
-    for line, row in zip(found, expected, strict=True):
-        assert (line[0], line[3]) == (row[0], row[3])
-        assert line[1:3] == (pytest.approx(row[1], abs=2), pytest.approx(row[2], abs=2))
+    for line, (tag, begin_ms, end_ms, count) in zip(found, expected, strict=True):
+        assert line == (tag, pytest.approx(begin_ms, abs=2), pytest.approx(end_ms, abs=2), count)
 
 
 def tag_of(row: dict[str, Any], kind: str) -> str:
     """A tag has neither commas nor spaces."""
     return f"{row['run_id']}/{row['stream'].replace(', ', '__')}/{row['operation']}/{kind}"
-
-
-def _start_ms(record: Record) -> float:
-    """Unix time of the run's 0."""
-    return float(record.engine["realtime_ns"]) / 1e6
 
 
 def test_hdrhistogram_merges_to_our_percentiles(
@@ -301,12 +276,6 @@ def test_the_encoding_is_that_of_the_library(counts: dict[int, int]) -> None:
         assert decoded.get_value_at_percentile(percentile) == reference.get_value_at_percentile(percentile)
 
 
-def test_slots_are_as_wide_as_three_digits_ask_for() -> None:
-    for value in (0, 1, 2047, 2048, 5000, 10**6, 10**9, 1 << 44):
-        assert slot_of(value) <= slot_of(value + value // 1000 + 1)
-        assert slot_of(value + value // 500 + 2) > slot_of(value)
-
-
 def test_runs_without_a_result_have_no_file_and_are_named(tmp_path: Path) -> None:
     assert export(tmp_path, "fio-json", "hdr") == [[f"c0001-r1.{name}", "README.md"] for name in ("json", "hlog")]
     for format, suffix in (("fio-json", "json"), ("hdr", "hlog")):
@@ -321,3 +290,60 @@ def test_extremes_replace_midpoints_without_a_sample_more_or_less() -> None:
     middle = int(midpoint_ns([5000])[0])
     two = pl.DataFrame({"bucket": [5000], "count": [5]})
     assert values(two, middle - 40, middle + 30) == {middle: 3, middle - 40: 1, middle + 30: 1}
+
+
+# fio's histogram, held against fio's own definition, against fio, and against our buckets
+
+LAST_NS = 1 << 34
+
+
+def defined(value: int) -> int:
+    """As fio groups: by the highest bit, then the six bits below it."""
+    group = max(value.bit_length() - 7, 0)
+    return min((group << 6) + (value >> group), 29 * 64 - 1)
+
+
+@given(st.integers(0, (1 << 64) - 1))
+def test_every_latency_is_in_the_bin_that_fio_has_for_it(value: int) -> None:
+    assert int(bins.bin_of([value])[0]) == defined(value)
+
+
+@given(st.integers(0, LAST_NS - 1))
+def test_the_midpoint_is_within_one_part_in_128(value: int) -> None:
+    midpoint = bins.midpoint_ns(defined(value))
+    assert abs(midpoint - value) * 128 <= value and defined(midpoint) == defined(value)
+
+
+def test_known_values() -> None:
+    assert [bins.midpoint_ns(number) for number in (0, 127, 128, 1855)] == [0, 127, 129, 17_112_760_320]
+    assert bins.bin_of([127, 128, 129, 130, LAST_NS, 1 << 62]).tolist() == [127, 128, 128, 129, 1855, 1855]
+
+
+def test_no_bucket_of_iosonde_is_in_two_bins_of_fio() -> None:
+    buckets = np.arange(int(bucket_of([LAST_NS])[0]), dtype=np.uint64)
+    first = lower_ns(buckets)
+    last = first + width_ns(buckets) - np.uint64(1)
+    assert (bins.bin_of(first) == bins.bin_of(last)).all()
+
+
+@given(st.lists(st.integers(0, LAST_NS), min_size=1, max_size=200))
+def test_counts_from_buckets_are_those_from_the_latencies_themselves(values: list[int]) -> None:
+    buckets, counts = np.unique(bucket_of(values), return_counts=True)
+    assert bins.of_buckets(buckets, counts).tolist() == np.bincount(bins.bin_of(values), minlength=bins.COUNT).tolist()
+
+
+@pytest.mark.system
+@pytest.mark.needs("fio")
+def test_bins_are_those_that_fio_writes(tmp_path: Path) -> None:
+    options = ["--ioengine=null", "--rw=randrw", "--size=64m", "--name=x"]
+    output = tmp_path / "fio.json"
+    subprocess.run(
+        ["fio", "--output-format=json+", f"--output={output}", *options],
+        cwd=tmp_path, check=True, capture_output=True, timeout=300,
+    )  # fmt: skip
+    latency = json.loads(output.read_text())["jobs"][0]["read"]["clat_ns"]
+    numbers = {bins.midpoint_ns(number): number for number in range(bins.COUNT)}
+    counts = np.zeros(bins.COUNT, dtype=np.int64)
+    for midpoint, count in latency["bins"].items():
+        counts[numbers[int(midpoint)]] = count
+    assert bins.occupied(counts) == latency["bins"]

@@ -59,10 +59,8 @@ class Done:
     """Of these, calls after the files were laid out."""
     files: list[Path]
     drops_cache: bool
-    """True if the page cache was dropped before the load."""
 
     def ios(self) -> list[Call]:
-        """Positioned I/O."""
         return [each for each in self.load if each.name in ("pread64", "pwrite64")]
 
 
@@ -71,10 +69,8 @@ class Done:
 
 def order(done: Done) -> list[list[tuple[str, int, int]]]:
     """The I/Os of each thread in order."""
-    threads: dict[int, list[tuple[str, int, int]]] = {}
-    for call in done.ios():
-        threads.setdefault(call.thread, []).append(call.io)
-    return sorted(threads.values())
+    threads = {call.thread for call in done.ios()}
+    return sorted([call.io for call in done.ios() if call.thread == each] for each in threads)
 
 
 def ios(done: Done) -> Counter[tuple[str, int, int]]:
@@ -118,7 +114,7 @@ def distinct(done: Done) -> float:
 def flushes(done: Done) -> list[str]:
     """Writes and flushes in order, up to the last write."""
     names = {"pwrite64": "w", "fsync": "f", "fdatasync": "f"}
-    return list("".join(names[each.name] for each in done.load if each.name in names).rstrip("f"))
+    return list("".join(names.get(each.name, "") for each in done.load).rstrip("f"))
 
 
 def opened(*flags: str) -> Callable[[Done], set[str]]:
@@ -134,16 +130,10 @@ def lasts(seconds: float) -> Callable[[Done], bool]:
     return lambda done: done.calls[-1].time - done.calls[0].time >= seconds
 
 
-def starts_apart(seconds: float) -> Callable[[Done], bool]:
-    """The last thread starts that much later than the first call, which other load makes longer only."""
-
-    def apart(done: Done) -> bool:
-        first: dict[int, float] = {}
-        for call in done.ios():
-            first.setdefault(call.thread, call.time)
-        return len(first) == 2 and max(first.values()) - done.calls[0].time >= seconds
-
-    return apart
+def late(done: Done) -> bool:
+    """The second of two threads starts at least a second after the first call, which other load makes longer only."""
+    first = {call.thread: call.time for call in reversed(done.ios())}
+    return len(first) == 2 and max(first.values()) - done.calls[0].time >= 0.95
 
 
 def one_after_the_other(done: Done) -> bool:
@@ -240,7 +230,7 @@ CASES = [
     Case(
         "startdelay",
         f"{PACED}\nruntime=1500ms\n[NAME-late]\nsize=64k\n{PACED}\nruntime=500ms\nstartdelay=1",
-        starts_apart(0.95),
+        late,
         True,
     ),
     Case("rate", f"rate=400k\nnumber_ios=50\n{LARGE}", lasts(0.4), True),
@@ -304,12 +294,8 @@ def by_fio(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Done]:
         threads = {call.thread for call in calls if mine.match(call.file)}
         own = [call for call in calls if mine.match(call.file) or (not call.file and call.thread in threads)]
         load = without_layout_of_fio(own)
-        found[f"c{number}"] = Done(
-            calls=own,
-            load=load,
-            files=sorted(path for path in directory.iterdir() if mine.match(path.name)),
-            drops_cache=any(map(is_drop, load)),
-        )
+        files = sorted(path for path in directory.iterdir() if mine.match(path.name))
+        found[f"c{number}"] = Done(calls=own, load=load, files=files, drops_cache=any(map(is_drop, load)))
     return found
 
 
@@ -361,15 +347,8 @@ def by_iosonde(number: int, directory: Path) -> Done:
 
 def traced(command: list[str], directory: Path, text: str = "") -> list[Call]:
     log = directory / "strace.log"
-    subprocess.run(
-        ["strace", "-f", "-y", "-ttt", "-s", "0", "-e", f"trace={TRACED}", "-o", log, *command],
-        cwd=directory,
-        input=text,
-        text=True,
-        capture_output=True,
-        timeout=600,
-        check=False,
-    )
+    strace = ["strace", "-f", "-y", "-ttt", "-s", "0", "-e", f"trace={TRACED}", "-o", log]
+    subprocess.run([*strace, *command], cwd=directory, input=text, text=True, capture_output=True, timeout=600)
     return read_log(log.read_text())
 
 
@@ -392,9 +371,7 @@ def read_log(text: str) -> list[Call]:
             opened_file = matched[3] if name == "openat" else None
             file = re.match(r"\d+<([^>]*)>", arguments)
             path = opened_file or (file[1] if file and not name.startswith("io_uring") else "")
-            calls.append(
-                Call(time=at, thread=int(thread), name=name, arguments=arguments, file=Path(path).name if path else "")
-            )
+            calls.append(Call(time=at, thread=int(thread), name=name, arguments=arguments, file=Path(path).name))
     return sorted(calls, key=lambda each: each.time)
 
 

@@ -15,7 +15,7 @@ from command_line import CHECKOUT, Iosonde
 from inline_snapshot import snapshot
 
 from iosonde.errors import StudyError
-from iosonde.interop.fio import Imported, engines, import_job_file, options
+from iosonde.interop.fio import Imported, import_job_file, options
 from iosonde.planning import expand, parse
 from iosonde.storage import open_target
 from iosonde.workload.block import BlockParameters
@@ -32,12 +32,6 @@ def imported(directory: Path, text: str) -> Imported:
 
 def parts(result: Imported) -> list[dict[str, Any]]:
     return tomllib.loads(result.text)["parts"]
-
-
-def single(directory: Path, *lines: str) -> dict[str, Any]:
-    """The measurement of a job with these options."""
-    (part,) = parts(imported(directory, "\n".join(["[job]", "size=64m", *lines]) + "\n"))
-    return part["measurement"]
 
 
 def notes(result: Imported) -> list[str]:
@@ -65,13 +59,8 @@ def test_every_imported_study_can_be_planned(path: Path) -> None:
 @pytest.mark.parametrize("path", sorted(JOBS.glob("*.fio")), ids=lambda path: path.stem)
 def test_the_command_line_that_fio_makes_of_a_job_file_is_imported_alike(path: Path, iosonde: Iosonde) -> None:
     """`fio --showcmd` prints one command line for a job file."""
-    shown = subprocess.run(
-        ["fio", "--showcmd", path],
-        cwd=path.parent,
-        env={**os.environ, **ENVIRONMENT},
-        stdout=subprocess.PIPE,
-        check=True,
-    )
+    command, environment = ["fio", "--showcmd", path], {**os.environ, **ENVIRONMENT}
+    shown = subprocess.run(command, cwd=path.parent, env=environment, stdout=subprocess.PIPE, check=True)
     pasted = iosonde("import", *shlex.split(shown.stdout.decode()), **ENVIRONMENT)
     assert pasted.returncode == 0, pasted.stderr
     of_file = import_job_file(path, environment=ENVIRONMENT)
@@ -122,31 +111,13 @@ def test_tuning_is_carried_over_whole() -> None:
     result = import_job_file(JOBS / "tuned.fio", environment={})
     assert notes(result) == []
     assert head(result).endswith("\n# Everything in it is carried over.\n")
-    assert parts(result)[0]["measurement"] == snapshot(
-        {
-            "access": "random",
-            "coverage": "with_replacement",
-            "distribution": "zipfian:1.1",
-            "read_fraction": 0.9,
-            "block_size": "4KiB/60:8KiB/20:16KiB/20",
-            "jobs": 2,
-            "queue_depth": 32,
-            "io_mode": "direct",
-            "payload": "zeros",
-            "cpus": [0, 1],
-            "span": "256MiB",
-            "duration": "2s",
-            "backend": "uring",
-            "registered_files": True,
-            "registered_buffers": True,
-            "submission_polling": True,
-            "completion_polling": True,
-            "ramp": "500ms",
-            "interval": "250ms",
-            "page_cache": "keep",
-            "layout": "missing",
-            "files": "per_job",
-        }
+    assert parts(result)[0]["measurement"] == (
+        {"access": "random", "coverage": "with_replacement", "distribution": "zipfian:1.1", "read_fraction": 0.9}
+        | {"block_size": "4KiB/60:8KiB/20:16KiB/20", "jobs": 2, "queue_depth": 32, "io_mode": "direct"}
+        | {"payload": "zeros", "cpus": [0, 1], "span": "256MiB", "duration": "2s", "ramp": "500ms", "interval": "250ms"}
+        | {"backend": "uring", "registered_files": True, "registered_buffers": True}
+        | {"submission_polling": True, "completion_polling": True}
+        | {"page_cache": "keep", "layout": "missing", "files": "per_job"}
     )
 
 
@@ -158,25 +129,102 @@ def test_sections_run_concurrently_until_stonewall_starts_a_part() -> None:
     assert beside["measurement"]["files"] == "per_job"
 
 
-def test_numjobs_multiplies_what_is_done(tmp_path: Path) -> None:
-    measurement = single(tmp_path, "numjobs=3", "loops=2", "number_ios=10")
-    assert (measurement["jobs"], measurement["limit_bytes"], measurement["limit_operations"]) == (3, "384MiB", 60)
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ("numjobs=3\nloops=2\nnumber_ios=10", {"jobs": 3, "limit_bytes": "384MiB", "limit_operations": 60}),
+        # Size ends a job unless time does.
+        ("runtime=5", {"limit_bytes": "64MiB", "duration": "5s"}),
+        ("runtime=5\ntime_based\nio_size=1m", {"limit_bytes": None, "duration": "5s"}),
+        ("", {"duration": "none", "page_cache": "drop"}),
+        ("io_size=50%", {"limit_bytes": "32MiB"}),
+        ("filesize=16m\noffset=4m", {"span": "12MiB", "offset": "4MiB", "limit_bytes": "12MiB"}),
+        # Engines are backends, and psync is fio's default.
+        ("ioengine=libaio\niodepth=8", {"backend": "uring", "queue_depth": 8, "registered_buffers": False}),
+        ("ioengine=io_uring\niodepth=8", {"backend": "uring", "queue_depth": 8}),
+        ("ioengine=sync\niodepth=8", {"backend": "sync", "queue_depth": 1}),
+        ("iodepth=1", {"backend": "sync"}),
+        # Directions.
+        ("rw=read", {"access": "sequential", "read_fraction": 1.0}),
+        ("rw=randwrite", {"access": "random", "read_fraction": 0.0}),
+        ("rw=randrw\nrwmixread=70", {"access": "random", "read_fraction": 0.7}),
+        ("rw=rw\nrwmixread=70\nrwmixwrite=40", {"access": "sequential", "read_fraction": 0.6}),
+        ("rw=trim", {"access": "sequential", "read_fraction": 0.0, "trim_fraction": 1.0}),
+        ("rw=randtrimwrite", {"access": "random", "trim_fraction": 0.5, "limit_bytes": "128MiB"}),
+        ("rw=read:12k", {"access": "strided", "stride": "16KiB"}),
+        ("rw=randread:8", {"access": "random"}),
+        # Sizes of blocks.
+        ("bs=8k,64k\nrw=write", {"block_size": "64KiB"}),
+        ("bs=,64k\nrw=read", {"block_size": "4KiB"}),
+        ("bsrange=4k-12k", {"block_size": "4KiB/1:8KiB/1:12KiB/1"}),
+        ("bsrange=4k-10k", {"block_size": "4KiB/1:8KiB/1:10KiB/0.5"}),
+        ("bssplit=4k/60:64k/", {"block_size": "4KiB/60:64KiB/40"}),
+        ("bs=4k,64k\nrw=rw\nrwmixread=75", {"block_size": "4KiB/75:64KiB/25"}),
+        ("bs=4kib\nkb_base=1000", {"block_size": "4KiB"}),
+        ("bs=1Mi", {"block_size": "1MiB"}),
+        # Rates are of all jobs, and of the mean block.
+        ("rate_iops=500\nnumjobs=2", {"rate": 1000}),
+        ("rate=8m\nbs=64k", {"rate": 128}),
+        (
+            "rate_iops=300,100\nrw=randrw\nrate_process=poisson",
+            {"rate": 400, "read_fraction": 0.75, "arrival": "poisson"},
+        ),
+        # Durability and mode.
+        ("rw=write\nfdatasync=8", {"durability": "flush:8"}),
+        ("rw=write\nsync=dsync\nfsync=2", {"durability": "dsync"}),
+        ("rw=read\nfsync=2", {"durability": None}),
+        ("direct=1", {"io_mode": "direct"}),
+        ("direct=1\nbuffered=1", {"io_mode": "buffered"}),
+        ("buffered=0", {"io_mode": "direct"}),
+        # Data, also of the file that is laid out.
+        ("rw=write\ndedupe_percentage=30", {"duplicate_fraction": 0.3}),
+        ("rw=write\nbuffer_compress_percentage=100", {"compression_ratio": 32}),
+        ("rw=write\nbs=512\ndedupe_percentage=30", {"duplicate_fraction": None}),
+        ("rw=write\nzero_buffers\ndedupe_percentage=30", {"payload": "zeros"}),
+        ("rw=read\nbuffer_compress_percentage=75", {"compression_ratio": 4}),
+        ("rw=trim\nzero_buffers", {"payload": None}),
+        # Verification.
+        ("rw=randwrite\nverify=md5\nverify_fatal=1", {"verify": "after"}),
+        ("rw=randrw\nverify=crc32c", {"verify": "after"}),
+        ("rw=randread\nverify=crc32c", {"verify": "during"}),
+        *(
+            (f"rw=write\n{lines}", {"verify": None})
+            for lines in ("verify=0", "verify=null", "verify=md5\ndo_verify=0", "verify=md5\nzero_buffers")
+        ),
+        ("rw=trimwrite\nverify=md5", {"verify": None}),
+        # Places of access.
+        ("rw=randread", {"coverage": "each_once"}),
+        ("rw=randread\nnorandommap", {"coverage": "with_replacement"}),
+        ("rw=randread\nrandom_distribution=zipf:0.9:0.5", {"distribution": "zipfian:0.9"}),
+        ("rw=randread\nrandom_distribution=zoned:10/90:90/10", {"distribution": "hot_cold:0.1:0.9"}),
+        # Jobs with offsets in one file have disjoint parts of it, if these do not overlap.
+        ("filename=x\nnumjobs=4\noffset_increment=64m", {"span": "256MiB", "span_sharing": "split"}),
+        ("filename=x\nnumjobs=4\noffset_increment=32m", {"span": "160MiB", "span_sharing": None}),
+        ("numjobs=4", {"files": "per_job"}),
+        ("filename=x\nnumjobs=4", {"files": None}),
+        ("filename_format=data.$jobname\nnumjobs=4", {"files": None}),
+        # fio's files are written before they are read, and not before they are written.
+        ("rw=write", {"layout": "never"}),
+        ("rw=write\noverwrite=1", {"layout": "missing"}),
+        ("rw=randrw", {"layout": "missing"}),
+        ("invalidate=0", {"page_cache": "keep"}),
+        ("pre_read=1", {"page_cache": "warm"}),
+    ],
+)
+def test_options_become_parameters(tmp_path: Path, lines: str, expected: dict[str, Any]) -> None:
+    """Of a job of 64 MiB; None is for a parameter that is not set."""
+    (part,) = parts(imported(tmp_path, f"[job]\nsize=64m\n{lines}\n"))
+    assert {name: part["measurement"].get(name) for name in expected} == expected
 
 
-def test_size_ends_a_job_unless_time_does(tmp_path: Path) -> None:
-    limited = single(tmp_path, "runtime=5")
-    assert (limited["limit_bytes"], limited["duration"]) == ("64MiB", "5s")
-    timed = single(tmp_path, "runtime=5", "time_based", "io_size=1m")
-    assert "limit_bytes" not in timed and timed["duration"] == "5s"
-    assert single(tmp_path)["duration"] == "none"
-    assert single(tmp_path, "io_size=50%")["limit_bytes"] == "32MiB"
+def test_a_wide_range_of_block_sizes_has_each_multiple_of_its_least(tmp_path: Path) -> None:
+    (part,) = parts(imported(tmp_path, "[a]\nsize=64m\nbsrange=512-1m\n"))
+    assert part["measurement"]["block_size"].count(":") == 63
 
 
 def test_a_file_bounds_what_its_job_addresses(tmp_path: Path) -> None:
-    measurement = single(tmp_path, "filesize=16m", "offset=4m")
-    assert (measurement["span"], measurement["offset"], measurement["limit_bytes"]) == ("12MiB", "4MiB", "12MiB")
-    (part,) = parts(imported(tmp_path, "[a]\nfilesize=4m\nnrfiles=3\n"))
-    assert part["measurement"]["span"] == "12MiB"
+    (part,) = parts(result := imported(tmp_path, "[a]\nfilesize=4m\nnrfiles=2\n"))
+    assert part["measurement"]["span"] == "8MiB" and noted(result, "a job has one file")
     (part,) = parts(imported(tmp_path, "[a]\nsize=25%\nfilesize=16m\n"))
     assert part["measurement"]["span"] == "4MiB"
 
@@ -186,9 +234,7 @@ def test_a_job_that_ends_with_the_target_ends_with_its_span(tmp_path: Path) -> N
     first, second = (part["measurement"] for part in parts(result))
     assert (first["span"], first["duration"], first["limit_spans"]) == ("1GiB", "none", 1)
     assert (second["span"], second["duration"], second["limit_spans"]) == ("20%", "2s", 1)
-    assert noted(
-        result, "job.fio:1 [a] it extends to the end of the target, whose size is unknown to the study; it addr"
-    )
+    assert noted(result, "job.fio:1 [a] it extends to the end of the target, whose size is unknown to the study")
     assert noted(result, "job.fio:5 [b] `filename=y`: a study contains no paths")
 
 
@@ -202,55 +248,10 @@ def test_preconditioning_of_a_target_of_unknown_size_is_as_long_as_in_fio(tmp_pa
         assert part["measurement"]["limit_spans"] == spans, "jobs with files of their own address a range each"
 
 
-def test_engines_are_backends(tmp_path: Path) -> None:
-    for engine, backend, depth in (("libaio", "uring", 8), ("io_uring", "uring", 8), ("sync", "sync", 1)):
-        measurement = single(tmp_path, f"ioengine={engine}", "iodepth=8")
-        assert (measurement["backend"], measurement["queue_depth"]) == (backend, depth)
-    assert single(tmp_path)["backend"] == "sync", "psync is fio's default"
-    assert single(tmp_path, "ioengine=libaio")["registered_buffers"] is False
-
-
-@pytest.mark.parametrize(
-    ("rw", "expected"),
-    [
-        ("read", {"access": "sequential", "read_fraction": 1.0}),
-        ("randwrite", {"access": "random", "read_fraction": 0.0}),
-        ("randrw\nrwmixread=70", {"access": "random", "read_fraction": 0.7}),
-        ("rw\nrwmixread=70\nrwmixwrite=40", {"access": "sequential", "read_fraction": 0.6}),
-        ("trim", {"access": "sequential", "read_fraction": 0.0, "trim_fraction": 1.0}),
-        ("randtrimwrite", {"access": "random", "trim_fraction": 0.5, "limit_bytes": "128MiB"}),
-        ("read:12k", {"access": "strided", "stride": "16KiB"}),
-        ("randread:8", {"access": "random"}),
-    ],
-)
-def test_directions(tmp_path: Path, rw: str, expected: dict[str, Any]) -> None:
-    measurement = single(tmp_path, f"rw={rw}")
-    assert {name: measurement[name] for name in expected} == expected
-
-
-def test_block_sizes(tmp_path: Path) -> None:
-    assert single(tmp_path, "bs=8k,64k", "rw=write")["block_size"] == "64KiB"
-    assert single(tmp_path, "bs=,64k", "rw=read")["block_size"] == "4KiB"
-    assert single(tmp_path, "bsrange=4k-12k")["block_size"] == "4KiB/1:8KiB/1:12KiB/1"
-    assert single(tmp_path, "bssplit=4k/60:64k/")["block_size"] == "4KiB/60:64KiB/40"
-    assert single(tmp_path, "bs=4k,64k", "rw=rw", "rwmixread=75")["block_size"] == "4KiB/75:64KiB/25"
-    assert single(tmp_path, "bsrange=512-1m")["block_size"].count(":") == 63
-    assert single(tmp_path, "bsrange=4k-10k")["block_size"] == "4KiB/1:8KiB/1:10KiB/0.5"
-    assert single(tmp_path, "bs=4kib", "kb_base=1000")["block_size"] == "4KiB"
-    assert single(tmp_path, "bs=1Mi")["block_size"] == "1MiB"
-
-
 def test_a_reversed_unit_prefix_is_noted(tmp_path: Path) -> None:
     (note,) = notes(imported(tmp_path, "[a]\nsize=64m\nbs=4kib\nname=4kib\n"))
     assert note.startswith("job.fio:3 [a] `bs=4kib`: `kib` is a power of 1000 with `kb_base=1024`")
     assert notes(imported(tmp_path, "[a]\nsize=64Mi\nbs=4Ki\n[b]\nkb_base=1000\nsize=64mib\nbs=4kib\n")) == []
-
-
-def test_rates_are_of_all_jobs_and_of_the_mean_block(tmp_path: Path) -> None:
-    assert single(tmp_path, "rate_iops=500", "numjobs=2")["rate"] == 1000
-    assert single(tmp_path, "rate=8m", "bs=64k")["rate"] == 128
-    both = single(tmp_path, "rate_iops=300,100", "rw=randrw", "rate_process=poisson")
-    assert (both["rate"], both["read_fraction"], both["arrival"]) == (400, 0.75, "poisson")
 
 
 def test_rates_of_reads_and_writes_determine_the_mix_of_sizes_too(tmp_path: Path) -> None:
@@ -263,36 +264,6 @@ def test_rates_of_reads_and_writes_determine_the_mix_of_sizes_too(tmp_path: Path
     assert noted(ranged, "`rate=10m,5m`: where reads and writes have rates")
 
 
-def test_durability_and_mode(tmp_path: Path) -> None:
-    assert single(tmp_path, "rw=write", "fdatasync=8")["durability"] == "flush:8"
-    assert single(tmp_path, "rw=write", "sync=dsync", "fsync=2")["durability"] == "dsync"
-    assert "durability" not in single(tmp_path, "rw=read", "fsync=2")
-    assert single(tmp_path, "direct=1")["io_mode"] == "direct"
-    assert single(tmp_path, "direct=1", "buffered=1")["io_mode"] == "buffered"
-    assert single(tmp_path, "buffered=0")["io_mode"] == "direct"
-
-
-def test_data(tmp_path: Path) -> None:
-    reducible = single(tmp_path, "rw=write", "buffer_compress_percentage=75", "dedupe_percentage=30")
-    assert (reducible["compression_ratio"], reducible["duplicate_fraction"]) == (4, 0.3)
-    assert single(tmp_path, "rw=write", "buffer_compress_percentage=100")["compression_ratio"] == 32
-    assert "duplicate_fraction" not in single(tmp_path, "rw=write", "bs=512", "dedupe_percentage=30")
-    assert single(tmp_path, "rw=write", "zero_buffers", "dedupe_percentage=30")["payload"] == "zeros"
-    assert single(tmp_path, "rw=read", "buffer_compress_percentage=75")["compression_ratio"] == 4, (
-        "of the laid-out file"
-    )
-    assert "payload" not in single(tmp_path, "rw=trim", "zero_buffers")
-
-
-def test_what_is_verified(tmp_path: Path) -> None:
-    assert single(tmp_path, "rw=randwrite", "verify=md5", "verify_fatal=1")["verify"] == "after"
-    assert single(tmp_path, "rw=randrw", "verify=crc32c")["verify"] == "after"
-    assert single(tmp_path, "rw=randread", "verify=crc32c")["verify"] == "during"
-    for without in ("verify=0", "verify=null", "verify=md5\ndo_verify=0", "verify=md5\nzero_buffers"):
-        assert "verify" not in single(tmp_path, "rw=write", *without.split("\n")), without
-    assert "verify" not in single(tmp_path, "rw=trimwrite", "verify=md5")
-
-
 def test_jobs_that_run_together_are_verified_all_or_none(tmp_path: Path) -> None:
     result = imported(tmp_path, "[global]\nsize=64m\n[sealed]\nrw=write\nverify=md5\n[zeros]\nrw=write\nzero_buffers\n")
     assert "verify" not in parts(result)[0]["measurement"]
@@ -301,43 +272,19 @@ def test_jobs_that_run_together_are_verified_all_or_none(tmp_path: Path) -> None
     assert parts(imported(tmp_path, both))[0]["measurement"]["verify"] == "after"
 
 
-def test_places_of_access(tmp_path: Path) -> None:
-    assert single(tmp_path, "rw=randread")["coverage"] == "each_once"
-    assert single(tmp_path, "rw=randread", "norandommap")["coverage"] == "with_replacement"
-    assert single(tmp_path, "rw=randread", "random_distribution=zipf:0.9:0.5")["distribution"] == "zipfian:0.9"
-    hot = single(tmp_path, "rw=randread", "random_distribution=zoned:10/90:90/10")
-    assert hot["distribution"] == "hot_cold:0.1:0.9"
-
-
-def test_jobs_with_offsets_in_one_file_have_disjoint_parts_of_it(tmp_path: Path) -> None:
-    apart = single(tmp_path, "filename=x", "numjobs=4", "offset_increment=64m")
-    assert (apart["span"], apart["span_sharing"]) == ("256MiB", "split")
-    overlapping = single(tmp_path, "filename=x", "numjobs=4", "offset_increment=32m")
-    assert overlapping["span"] == "160MiB" and "span_sharing" not in overlapping
-    assert single(tmp_path, "numjobs=4")["files"] == "per_job"
-    assert "files" not in single(tmp_path, "filename=x", "numjobs=4")
-    assert "files" not in single(tmp_path, "filename_format=data.$jobname", "numjobs=4")
-
-
 def test_several_names_become_ranges_of_one_file(tmp_path: Path) -> None:
     text = "[global]\nsize=8m\n[a]\nfilename=x\n[b]\nfilename=y\noffset=4m\n[c]\nnumjobs=2\n[d]\nfilename=x\n"
     result = imported(tmp_path, text)
     ranges = {stream["name"]: stream["set"] for stream in parts(result)[0]["streams"]}
-    assert {name: (each.get("offset", "0"), each["span"]) for name, each in ranges.items()} == {
-        "a": ("0", "8MiB"),
-        "b": ("12MiB", "8MiB"),
-        "c": ("20MiB", "16MiB"),
-        "d": ("0", "8MiB"),
-    }
+    expected = {"a": ("0", "8MiB"), "b": ("12MiB", "8MiB"), "c": ("20MiB", "16MiB"), "d": ("0", "8MiB")}
+    assert {name: (each.get("offset", "0"), each["span"]) for name, each in ranges.items()} == expected
     assert ranges["c"]["span_sharing"] == "split"
     assert noted(result, "are consecutive ranges of one file")
 
 
 def test_jobs_that_start_late_or_end_early_are_active_in_their_time(tmp_path: Path) -> None:
-    text = (
-        "[global]\nsize=1m\ntime_based\n[a]\nruntime=10\n[b]\nruntime=4\nstartdelay=2\n[c]\nruntime=20\nstartdelay=5s\n"
-    )
-    (part,) = parts(imported(tmp_path, text))
+    text = "[global]\nsize=1m\ntime_based\n[a]\nruntime=10\n[b]\nruntime=4\nstartdelay=2\n"
+    (part,) = parts(imported(tmp_path, text + "[c]\nruntime=20\nstartdelay=5s\n"))
     assert part["measurement"]["duration"] == "25s"
     assert [stream["set"]["active"] for stream in part["streams"]] == ["0-10s", "2s-6s", "5s-"]
 
@@ -362,26 +309,14 @@ def test_a_section_that_only_creates_files_is_left_out_and_still_separates_parts
 def test_shares_of_the_target_under_several_names_do_not_overlap(tmp_path: Path) -> None:
     result = imported(tmp_path, "[global]\nsize=100%\n[a]\nfilename=x\n[b]\nfilename=y\nsize=50%\n[c]\nnumjobs=2\n")
     ranges = [stream["set"] for stream in parts(result)[0]["streams"]]
-    assert [(each.get("offset", "0"), each["span"]) for each in ranges] == [
-        ("0", "1GiB"),
-        ("1GiB", "512MiB"),
-        ("1536MiB", "2GiB"),
-    ]
+    expected = [("0", "1GiB"), ("1GiB", "512MiB"), ("1536MiB", "2GiB")]
+    assert [(each.get("offset", "0"), each["span"]) for each in ranges] == expected
     assert noted(result, "`size=50%`: the size of the target is unknown")
 
 
 def test_concurrent_jobs_with_different_contents_are_noted(tmp_path: Path) -> None:
     text = "[global]\nsize=1m\n[a]\nrw=read\nzero_buffers\n[b]\nrw=write\n"
     assert noted(imported(tmp_path, text), "are laid out with incompressible data")
-
-
-def test_layout_is_fios_files_are_written_before_they_are_read_and_not_before_they_are_written(tmp_path: Path) -> None:
-    assert single(tmp_path, "rw=write")["layout"] == "never"
-    assert single(tmp_path, "rw=write", "overwrite=1")["layout"] == "missing"
-    assert single(tmp_path, "rw=randrw")["layout"] == "missing"
-    assert single(tmp_path)["page_cache"] == "drop"
-    assert single(tmp_path, "invalidate=0")["page_cache"] == "keep"
-    assert single(tmp_path, "pre_read=1")["page_cache"] == "warm"
 
 
 def test_names_that_a_study_cannot_bear_are_changed(tmp_path: Path) -> None:
@@ -407,14 +342,10 @@ ENGINES = "iosonde does I/O on files and block devices; see docs/fio.md, Engines
     ("lines", "what", "where", "hint"),
     [
         ("blokcsize=4k", "unknown option `blokcsize` (fio 3.42)", 3, "did you mean `blocksize`?"),
-        ("frobnicate=1", "unknown option `frobnicate`", 3, "docs/fio.md lists the known options"),
         ("bs=1.5k", "`1.5k` is not a whole number with a unit such as `k`, `m`, `g`", 3, UNITS),
         ("bs=100", "`block_size` cannot be `100B`: 100 B is not a block", 1, "it has 512 B to 64 MiB"),
-        ("bs=128m", "`block_size` cannot be `128MiB`: 128 MiB is not a block", 1, "it has 512 B to 64 MiB"),
         ("rw=raednand", "`rw=raednand` is not known", 3, "it is one of `read`, `write`, `trim`, `rw`, `trimwrite`"),
-        ("ioengine=warp", "fio has no engine `warp`", 3, "use `io_uring`, `libaio` or `psync`"),
         ("size=${NOWHERE}", "requires the environment variable `NOWHERE`", 3, "`NOWHERE=... iosonde import fio ...`"),
-        ("size=", "`size` requires a value", 3, "write `size=...`"),
         ("rwmixread=170\nrw=rw", "`170` is not a percentage, 0 to 100", 3, UNITS),
         ("runtime=soon", "`soon` is not a whole number with a unit of time such as `us`, `ms`, `s`, `m`", 3, UNITS),
         ("random_distribution=zoned:50/0:50/100\nrw=randread", "each zone has a share of accesses and", 3, UNITS),
@@ -463,12 +394,6 @@ def test_the_command_writes_a_new_file_and_lists_what_is_missing(iosonde: Iosond
     again = iosonde("import", "fio", JOBS / "phases.fio", "--output", study)
     assert again.returncode == 1 and "already exists" in again.stderr
     shown = iosonde("import", "fio", JOBS / "tuned.fio")
-    assert tomllib.loads(shown.stdout)["name"] == "tuned"
-    assert "all options are carried over" in shown.stderr
+    assert tomllib.loads(shown.stdout)["name"] == "tuned" and "all options are carried over" in shown.stderr
     nowhere = iosonde("import", "fio", JOBS / "tuned.fio", "--output", CHECKOUT / "none/there.toml")
     assert nowhere.returncode == 1 and "cannot write" in nowhere.stderr
-
-
-def test_engines_with_a_note_are_those_that_differ() -> None:
-    plain = {"io_uring", "libaio", "psync", "sync", "pvsync", "pvsync2", "vsync", "null", "cpp_null"}
-    assert {name for name, engine in engines.ENGINES.items() if not engine.differs} == plain

@@ -55,11 +55,7 @@ def test_an_included_file_counts_from_the_one_that_names_it_and_keeps_its_own_li
         ("size=1m\n[a]\n", "the option `size` is outside of any section", "line 1 of `a.fio`"),
         ("[a]\n[]\n", "a section has no name", "line 2 of `a.fio`"),
         ("[a]\ninclude missing.inc\n", "cannot read the job file", "included in line 2 of `a.fio`"),
-        (
-            "[a]\ninclude a.fio\n",
-            "job file includes must not be nested more than 16 deep",
-            "included in line 2 of `a.fio`",
-        ),
+        ("[a]\ninclude a.fio\n", "job file includes must not be nested more than", "included in line 2 of `a.fio`"),
     ],
 )
 def test_errors_name_the_line(tmp_path: Path, text: str, what: str, where: str) -> None:
@@ -118,9 +114,21 @@ def test_what_fio_would_cut_off_in_silence_is_no_size(text: str) -> None:
 
 
 def test_times_are_in_seconds_unless_they_or_their_option_have_another_unit() -> None:
-    assert [units.time_ns(text, unit="s") for text in ("2", "1m", "2h")] == [2 * 10**9, 60 * 10**9, 7200 * 10**9]
-    assert [units.time_ns(text, unit="s") for text in ("5ms", "7usec")] == [5 * 10**6, 7000]
+    seconds = {
+        "2": 2,
+        "3s": 3,
+        "4sec": 4,
+        "1m": 60,
+        "2h": 7200,
+        "1d": 86400,
+        "5ms": 0.005,
+        "6msec": 0.006,
+        "7usec": 7e-6,
+    }
+    assert {text: units.time_ns(text, unit="s") / 10**9 for text in seconds} == seconds
     assert units.time_ns("250", unit="ms") == 250 * 10**6
+    with pytest.raises(ValueError, match="longer than three centuries"):
+        units.time_ns("9" * 5000, unit="s")
     with pytest.raises(ValueError, match="is not a whole number with a unit of time"):
         units.time_ns("0.5s", unit="s")
 

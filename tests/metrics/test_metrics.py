@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import fabricate
 import numpy as np
@@ -14,6 +17,7 @@ from hypothesis import strategies as st
 from plans import a_failure, hand_plan
 from samples import SECOND, Samples, jobs, result_set, with_concurrency, write
 
+from iosonde.comparison.cases import compare
 from iosonde.core.features import contributed
 from iosonde.metrics import server
 from iosonde.metrics.derivation import ALWAYS_KNOWN
@@ -22,9 +26,13 @@ from iosonde.metrics.histogram import MILLION, PERCENTILES, SAMPLES_BEYOND, perc
 from iosonde.metrics.metric import Metric
 from iosonde.metrics.metrics import case_metrics, interval_metrics, percentile_curves, run_metrics
 from iosonde.metrics.registry import METRICS, declare
-from iosonde.metrics.scopes import overall
+from iosonde.metrics.scopes import of_same_repeats, overall
 from iosonde.metrics.statistics import CUT_OFF, T_LOG, T_PLAIN
 from iosonde.metrics.sustained import METRICS as LONG_RUN_METRICS
+from iosonde.metrics.tables import table
+from iosonde.regression.sessions import session_values
+from iosonde.report.content.report import collect
+from iosonde.report.material.quantities import metric_title
 from iosonde.results import ResultSet
 from iosonde.results.columns import RUNS
 from iosonde.results.schema import HISTOGRAMS, INTERVALS, USAGE
@@ -43,16 +51,18 @@ def value(metrics: pl.DataFrame, metric: str, **where: object) -> float | None:
     return found["value"].item() if len(found) else None
 
 
+def metrics_of(directory: Path, *samples: Samples, **facts: Any) -> pl.DataFrame:
+    """Metrics of a run with these samples."""
+    return run_metrics(result_set(directory / "r", [samples], **facts))
+
+
 def nearest_rank(samples: np.ndarray, part: int) -> float:
     return float(np.sort(samples)[-(-len(samples) * part // 1_000_000) - 1])
 
 
 def test_percentiles_of_merged_intervals_are_those_of_the_raw_samples_within_a_bucket(tmp_path: Path) -> None:
     seconds = [lognormal(40_000, 60_000 * (1 + i)) for i in range(3)]
-    results = result_set(
-        tmp_path / "r", [[Samples(interval=i, completion_ns=s) for i, s in enumerate(seconds)]], intervals=3
-    )
-    metrics = run_metrics(results)
+    metrics = metrics_of(tmp_path, *(Samples(interval=i, completion_ns=s) for i, s in enumerate(seconds)), intervals=3)
     everything = np.concatenate(seconds)
     for name, part in PERCENTILES.items():
         found = value(metrics, f"completion_latency_ns_{name}", operation="read")
@@ -60,40 +70,31 @@ def test_percentiles_of_merged_intervals_are_those_of_the_raw_samples_within_a_b
             assert found == pytest.approx(nearest_rank(everything, part), rel=0.001), name
         else:
             assert found is None, name
-    assert value(metrics, "completion_latency_ns_mean", operation="read") == pytest.approx(everything.mean())
-    assert value(metrics, "completion_latency_ns_max", operation="read") == everything.max()
-    assert value(metrics, "completion_latency_ns_min", operation="read") == everything.min()
-
-
-@pytest.mark.parametrize(("count", "shown"), [(999, False), (1000, True)])
-def test_a_p99_needs_ten_samples_beyond_it(tmp_path: Path, count: int, shown: bool) -> None:
-    metrics = run_metrics(result_set(tmp_path / "r", [[Samples(completion_ns=lognormal(count))]]))
-    assert (value(metrics, "completion_latency_ns_p99", operation="read") is not None) == shown
+    for name, exact in {"mean": everything.mean(), "max": everything.max(), "min": everything.min()}.items():
+        assert value(metrics, f"completion_latency_ns_{name}", operation="read") == pytest.approx(exact)
 
 
 def test_rates_are_counts_over_the_measured_time_without_the_ramp(tmp_path: Path) -> None:
-    samples = [
+    metrics = metrics_of(
+        tmp_path,
         Samples(phase="ramp", completion_ns=lognormal(500)),
         Samples(interval=0, completion_ns=lognormal(300), errors=2),
         Samples(interval=1, completion_ns=lognormal(100)),
-    ]
-    metrics = run_metrics(result_set(tmp_path / "r", [samples], intervals=2))
-    assert value(metrics, "iops", operation="read") == 200
-    assert value(metrics, "bandwidth", operation="read") == 200 * 4096
-    assert value(metrics, "operations", operation="read") == 400
-    assert value(metrics, "errors", operation="read") == 2
-    assert value(metrics, "seconds", operation="read") == 2
+        intervals=2,
+    )
+    expected = {"iops": 200, "bandwidth": 200 * 4096, "operations": 400, "errors": 2, "seconds": 2}
+    assert {name: value(metrics, name, operation="read") for name in expected} == expected
 
 
 def test_operation_all_is_reads_writes_and_trims_merged_but_counts_no_bytes_of_trims(tmp_path: Path) -> None:
     reads, writes, trims = lognormal(3000), lognormal(2000, 900_000), lognormal(1000, 5000)
-    samples = [
+    metrics = metrics_of(
+        tmp_path,
         Samples(completion_ns=reads),
         Samples(operation="write", completion_ns=writes),
         Samples(operation="trim", completion_ns=trims),
         Samples(operation="flush", completion_ns=lognormal(100, 3e6), block_size=0),
-    ]
-    metrics = run_metrics(result_set(tmp_path / "r", [samples]))
+    )
     together = np.concatenate([reads, writes, trims])
     assert value(metrics, "iops", operation="all") == 6000
     assert value(metrics, "bandwidth", operation="all") == 5000 * 4096
@@ -104,14 +105,13 @@ def test_operation_all_is_reads_writes_and_trims_merged_but_counts_no_bytes_of_t
 
 
 def test_mean_in_flight_is_all_time_spent_in_flight_with_flushes_over_the_measured_time(tmp_path: Path) -> None:
-    samples = [
+    metrics = metrics_of(
+        tmp_path,
         Samples(operation="write", completion_ns=[3 * SECOND // 1000] * 1000),
         Samples(operation="flush", completion_ns=[SECOND // 2], block_size=0),
-    ]
-    metrics = run_metrics(result_set(tmp_path / "r", [samples]))
-    assert value(metrics, "mean_in_flight", operation="all") == pytest.approx(3.5)
-    assert value(metrics, "concurrency", operation="all") == 4
-    assert value(metrics, "littles_law_ratio", operation="all") == pytest.approx(3.5 / 4)
+    )
+    expected = {"mean_in_flight": 3.5, "concurrency": 4, "littles_law_ratio": 3.5 / 4}
+    assert {name: value(metrics, name, operation="all") for name in expected} == pytest.approx(expected)
     assert value(metrics, "mean_in_flight", operation="write") is None
 
 
@@ -122,10 +122,10 @@ def test_a_durable_write_takes_the_time_of_the_write_and_of_its_share_of_a_flush
         Samples(operation="flush", completion_ns=[SECOND // 100] * 4, block_size=0),
         Samples(operation="read", completion_ns=[SECOND // 10] * 5),
     ]
-    metrics = run_metrics(result_set(tmp_path / "r", [samples]))
+    metrics = metrics_of(tmp_path, *samples)
     assert value(metrics, "durable_write_ns_mean", operation="write") == pytest.approx(6e6)
     assert value(metrics, "durable_write_ns_mean", operation="all") is None
-    without = run_metrics(result_set(tmp_path / "without", [samples[:1]]))
+    without = metrics_of(tmp_path / "without", samples[0])
     assert value(without, "durable_write_ns_mean", operation="write") is None
 
 
@@ -142,13 +142,12 @@ def test_several_streams_are_separated_and_also_taken_together(tmp_path: Path) -
     with results.lock():
         write(results, plan.runs[0], samples, jobs=jobs(streams=["reader", "reader", "writer"], cpu_ns=SECOND // 4))
     metrics = run_metrics(results)
-    assert value(metrics, "iops", stream="reader", operation="all") == 4000
-    assert value(metrics, "iops", stream="writer", operation="all") == 1000
-    assert value(metrics, "iops", stream="all", operation="all") == 5000
+    for metric, stream, expected in (
+        *(("iops", "reader", 4000), ("iops", "writer", 1000), ("iops", "all", 5000)),
+        *(("concurrency", "reader", 6), ("concurrency", "all", 7), ("core_utilisation", "reader", 0.25)),
+    ):
+        assert value(metrics, metric, stream=stream, operation="all") == expected
     assert value(metrics, "iops", stream="all", operation="write") == 1000
-    assert value(metrics, "concurrency", stream="reader", operation="all") == 6
-    assert value(metrics, "concurrency", stream="all", operation="all") == 7
-    assert value(metrics, "core_utilisation", stream="reader", operation="all") == 0.25
     p90 = value(metrics, "completion_latency_ns_p90", stream="all", operation="all")
     assert p90 == pytest.approx(nearest_rank(np.concatenate([reads, writes]), 900_000), rel=0.001)
     whole = overall(metrics)
@@ -159,10 +158,9 @@ def test_several_streams_are_separated_and_also_taken_together(tmp_path: Path) -
 def test_response_latency_and_backlog_belong_to_the_open_loop_alone(tmp_path: Path) -> None:
     completion = lognormal(2000)
     response = completion + np.uint64(1_000_000)
-    opened = run_metrics(
-        result_set(tmp_path / "open", [[Samples(completion_ns=completion, response_ns=response, backlog_max=17)]])
-    )
-    closed = run_metrics(result_set(tmp_path / "closed", [[Samples(completion_ns=completion)]]))
+    waiting = Samples(completion_ns=completion, response_ns=response, backlog_max=17)
+    opened = metrics_of(tmp_path / "open", waiting)
+    closed = metrics_of(tmp_path / "closed", Samples(completion_ns=completion))
     assert value(opened, "response_latency_ns_mean", operation="read") == pytest.approx(response.mean())
     p99 = value(opened, "response_latency_ns_p99", operation="read")
     assert p99 == pytest.approx(nearest_rank(response, 990_000), rel=0.001)
@@ -173,20 +171,17 @@ def test_response_latency_and_backlog_belong_to_the_open_loop_alone(tmp_path: Pa
 
 
 def test_processor_and_device_metrics_exist_once_per_run(tmp_path: Path) -> None:
-    usage = {"user_ns": 6_000_000, "system_ns": 2_000_000, "wall_ns": SECOND}
-    results = result_set(
-        tmp_path / "r",
-        [[Samples(completion_ns=lognormal(1000)), Samples(operation="write", completion_ns=lognormal(1000))]],
-        process=usage,
+    metrics = metrics_of(
+        tmp_path,
+        Samples(completion_ns=lognormal(1000)),
+        Samples(operation="write", completion_ns=lognormal(1000)),
+        process={"user_ns": 6_000_000, "system_ns": 2_000_000, "wall_ns": SECOND},
         device_bytes=(2 * 4096 * 1000, 3 * 4096 * 1000),
     )
-    metrics = run_metrics(results)
-    assert value(metrics, "cpu_user_ns_per_operation") == 3000
-    assert value(metrics, "cpu_system_ns_per_operation") == 1000
-    assert value(metrics, "cpu_ns_per_operation") == 4000
-    assert value(metrics, "device_read_amplification") == 2
-    assert value(metrics, "device_write_amplification") == 3
-    assert value(metrics, "device_bytes_per_second") == 5 * 4096 * 1000
+    expected = {"cpu_user_ns_per_operation": 3000, "cpu_system_ns_per_operation": 1000, "cpu_ns_per_operation": 4000}
+    expected |= {"device_read_amplification": 2, "device_write_amplification": 3}
+    expected |= {"device_bytes_per_second": 5 * 4096 * 1000}
+    assert {name: value(metrics, name) for name in expected} == expected
 
 
 def test_a_stall_counts_as_an_interval_without_operations(tmp_path: Path) -> None:
@@ -240,15 +235,9 @@ def test_runs_that_failed_have_no_metrics(tmp_path: Path) -> None:
             a_failure(plan, plan.runs[1]), *(pl.DataFrame(schema=each) for each in (INTERVALS, HISTOGRAMS, USAGE))
         )
     assert run_metrics(results)["run_id"].unique().to_list() == [plan.runs[0].run_id]
-
-
-def test_a_result_set_without_any_run_gives_empty_tables(tmp_path: Path) -> None:
-    results = ResultSet.create(tmp_path / "r", hand_plan())
-    metrics = run_metrics(results)
-    assert metrics.is_empty()
-    assert case_metrics(metrics).is_empty()
-    assert interval_metrics(results).is_empty()
-    assert percentile_curves(results).is_empty()
+    empty = ResultSet.create(tmp_path / "empty", plan)
+    assert case_metrics(run_metrics(empty)).is_empty()
+    assert interval_metrics(empty).is_empty() and percentile_curves(empty).is_empty()
 
 
 def test_of_devices_that_moved_equally_much_the_first_by_name_counts(tmp_path: Path) -> None:
@@ -258,16 +247,6 @@ def test_of_devices_that_moved_equally_much_the_first_by_name_counts(tmp_path: P
     moved = Facts(results).devices()
     assert moved.select("device_read_bytes", "device_write_bytes").unique().rows() == [(0, 100)]
     assert len(moved) == 8
-
-
-def test_several_result_sets_are_distinguished_by_name(tmp_path: Path) -> None:
-    sets = [
-        result_set(tmp_path / name, [[Samples(completion_ns=lognormal(count))]])
-        for name, count in (("a", 10), ("b", 20))
-    ]
-    metrics = run_metrics(sets)
-    assert value(metrics, "operations", result_set="a", operation="all") == 10
-    assert value(metrics, "operations", result_set="b", operation="all") == 20
 
 
 def test_a_case_is_summed_up_by_its_median_and_an_interval_from_three_repeats_on(tmp_path: Path) -> None:
@@ -314,70 +293,52 @@ def test_every_derived_metric_is_defined(tmp_path: Path) -> None:
     usage = {"user_ns": 1, "system_ns": 1, "wall_ns": SECOND}
     samples = [Samples(interval=i, completion_ns=completion, response_ns=completion) for i in range(3)]
     facts = {"process": usage, "device_bytes": (1, 1), "verification": {"checked_bytes": 8192, "faults": {"lost": 1}}}
-    metrics = run_metrics(result_set(tmp_path / "r", [samples], intervals=3, **facts))
+    metrics = metrics_of(tmp_path, *samples, intervals=3, **facts)
     assert set(metrics["metric"]) <= set(METRICS)
-    needs_more = {"completion_latency_ns_p99_9999", "response_latency_ns_p99_9999", "achieved_rate_fraction"}
-    # Only runs that are to be judged in rounds have these, and only those on arrays have members.
-    conditional = {*LONG_RUN_METRICS, *(name for name in METRICS if name.startswith(("member_", "rebuild_")))}
-    # CPU times of kernel threads and cores are evidence of the engine, which these runs lack.
-    conditional |= {
-        name for name in METRICS if name.startswith(("array_", "kernel_", "busiest_core", "engine_stalled"))
+    # Not derived: what depends on features, arrays, stores, servers, rounds, CPU evidence and other samples.
+    conditional = {
+        *LONG_RUN_METRICS,
+        *(each.name for each in (*contributed("metrics", "METRICS", Metric), *server.METRICS)),
     }
-    # None of the features is used.
-    conditional |= {each.name for each in contributed("metrics", "METRICS", Metric)}
-    # Only key-value runs have accounts.
-    conditional |= {
-        "ops_per_sec",
-        "durable_write_ns_mean",  # Only where writes are followed by flushes.
-        *(each.name for each in server.METRICS),
-        *(name for name, metric in METRICS.items() if metric.kind == "store"),
-    }
-    assert set(METRICS) - set(metrics["metric"]) == {
-        "littles_law_ratio",
-        "device_write_amplification",
-        "media_write_amplification",
-        *needs_more,
-        *conditional,
-    }
+    conditional |= {name for name, metric in METRICS.items() if metric.kind == "store"}
+    conditional |= {"achieved_rate_fraction", "littles_law_ratio", "ops_per_sec", "durable_write_ns_mean"}
+    prefixes = ("member_", "rebuild_", "array_", "kernel_", "busiest_core", "engine_stalled", "device_write_", "media_")
+    missing = {name for name in METRICS if not name.startswith(prefixes)} - set(metrics["metric"]) - conditional
+    assert missing == {"completion_latency_ns_p99_9999", "response_latency_ns_p99_9999"}
 
 
 def test_verification_metrics_exist_for_the_whole_run_only(tmp_path: Path) -> None:
     samples = [Samples(completion_ns=[1000]), Samples(operation="write", completion_ns=[1000])]
     found = {"checked_bytes": 8192, "faults": {"lost": 1, "flipped": 2}}
-    metrics = run_metrics(result_set(tmp_path / "with", [samples], verification=found))
-    rows = metrics.filter(pl.col("metric").is_in(["verified_bytes", "wrong_sectors"]))
-    assert sorted(rows.select("operation", "metric", "value").rows()) == [
-        ("all", "verified_bytes", 8192),
-        ("all", "wrong_sectors", 3),
-    ]
-    without = run_metrics(result_set(tmp_path / "without", [samples]))
+    metrics = metrics_of(tmp_path / "with", *samples, verification=found)
+    rows = metrics.filter(pl.col("metric").is_in(["verified_bytes", "wrong_sectors"])).sort("metric")
+    assert rows.select("operation", "value").rows() == [("all", 8192), ("all", 3)]
+    without = metrics_of(tmp_path / "without", *samples)
     assert not set(without["metric"]) & {"verified_bytes", "wrong_sectors"}
 
 
 def test_levels_of_queue_depth_may_have_labels(tmp_path: Path) -> None:
     facts = fabricate.small_study()
-    facts["parts"][0]["factors"] = {
-        "queue_depth": [{"label": "shallow", "set": {"queue_depth": 1}}, {"label": "deep", "set": {"queue_depth": 4}}]
-    }
+    levels = [{"label": "shallow", "set": {"queue_depth": 1}}, {"label": "deep", "set": {"queue_depth": 4}}]
+    facts["parts"][0]["factors"] = {"queue_depth": levels}
     table = run_metrics(fabricate.result_set(tmp_path / "set", facts, seconds=2))
     for label in ("shallow", "deep"):
         assert table["case_id"].str.contains(f"queue_depth={label}").any(), label
 
 
-@pytest.mark.parametrize("workload", workloads())
-@pytest.mark.parametrize("loop", ["closed", "open"])
-def test_a_metric_is_null_where_no_scope_has_what_it_is_made_from(workload: str, loop: str) -> None:
+def test_a_metric_is_null_where_no_scope_has_what_it_is_made_from() -> None:
     """For that reason most expressions of such metrics are left out."""
-    present = {"stream": "main", "operation": "all", "workload": workload, "loop": loop, "seconds": 1.0}
-    present |= dict.fromkeys(("count", "bytes", "errors", "completion_sum_ns", "response_count"), 7)
-    assert set(present) == ALWAYS_KNOWN
+    scopes = pl.DataFrame([*itertools.product(workloads(), ("closed", "open"))], ["workload", "loop"], orient="row")
+    numbers = {name: pl.lit(7) for name in ("count", "bytes", "errors", "completion_sum_ns", "response_count")}
+    present = scopes.with_columns(stream=pl.lit("main"), operation=pl.lit("all"), seconds=pl.lit(1.0), **numbers)
+    assert set(present.columns) == ALWAYS_KNOWN
     wrong = []
     for name, metric in METRICS.items():
         roots = set(metric.expression.meta.root_names()) if metric.expression is not None else set()
         if metric.expression is not None and not roots <= ALWAYS_KNOWN:
-            absent = {root: pl.Series([None], dtype=RUNS.schema.get(root, pl.Float64)) for root in roots - set(present)}
-            row = pl.DataFrame({**{each: [present[each]] for each in present}, **absent})
-            wrong += [] if row.select(metric.expression).item() is None else [name]
+            absent = {root: pl.lit(None, RUNS.schema.get(root, pl.Float64)) for root in roots - ALWAYS_KNOWN}
+            found = present.with_columns(**absent).select(metric.expression).to_series()
+            wrong += [] if found.null_count() == len(found) else [name]
     assert wrong == []
 
 
@@ -410,10 +371,88 @@ def test_rounding_takes_no_sample_away() -> None:
     assert (row["p90"], row["p95"]) == (90, None)
 
 
-def test_buckets_may_come_in_any_order_and_in_pieces() -> None:
-    values = np.random.default_rng(5).integers(1, 10**7, 5000).tolist()
-    whole = percentiles(histogram({"x": values}), by=["group"])
-    pieces = pl.concat([histogram({"x": values[3000:]}), histogram({"x": values[:3000]})]).sample(
-        fraction=1, shuffle=True, seed=1
+# Percentiles in a row of a table never fall as the share grows, whatever repeats have too few samples
+
+NAMES = [
+    f"{latency}_latency_ns_{statistic}"
+    for latency in ("completion", "response")
+    for statistic in ("min", *PERCENTILES, "max")
+]
+SEEDS = [1, *(pytest.param(seed, marks=pytest.mark.extended) for seed in (0, 2, 3, 4, 5))]
+
+
+def repeats(seed: int, streams: Sequence[str] = ("main",)) -> list[list[Samples]]:
+    """Return repeats with very different numbers of samples, the slow ones with the fewest."""
+    random = np.random.default_rng(seed)
+    runs = []
+    for _ in range(random.integers(2, 6)):
+        count = int(10 ** random.uniform(1.5, 4.5))
+        latencies = random.lognormal(np.log(1e10 / count), 1.0, count).astype(np.uint64) + 1
+        runs.append([Samples(stream=stream, completion_ns=latencies, response_ns=latencies * 2) for stream in streams])
+    return runs
+
+
+def made(directory: Path, seed: int, streams: Sequence[str] = ("main",)) -> ResultSet:
+    return result_set(directory / str(seed), repeats(seed, streams))
+
+
+def assert_rising(values: Iterable[float | None]) -> None:
+    known = [value for value in values if value is not None]
+    assert all(first <= second for first, second in itertools.pairwise(known)), known
+
+
+def assert_rows_rise(rows: pl.DataFrame, value: str) -> None:
+    keys = [name for name in ("result_set", "case_id", "stream", "operation") if name in rows.columns]
+    for _, group in rows.group_by(keys):
+        known = dict(group.select("metric", value).iter_rows())
+        for latency in ("completion", "response"):
+            assert_rising(known.get(name) for name in NAMES if name.startswith(latency))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_table_of_metrics_and_of_a_report_rises(tmp_path: Path, seed: int) -> None:
+    results = made(tmp_path, seed, ("readers", "writer") if seed % 2 else ("main",))
+    rows = table("case_metrics", results)
+    assert_rows_rise(rows, "median")
+    latencies = rows.filter(pl.col("metric").str.contains("_latency_ns_"))
+    repeats_used = latencies.group_by("stream", "operation").agg(pl.col("n").n_unique())["n"]
+    assert set(repeats_used) == {1}, "all latencies of a row are of the same repeats"
+    for _, run in run_metrics(results).group_by("run_id"):
+        assert_rows_rise(run, "value")
+    [chapter] = collect([results]).chapters
+    wanted = {metric_title(name): place for place, name in enumerate(NAMES)}
+    checked = 0
+    for each in (*chapter.tables, *chapter.case_tables):
+        columns = sorted((wanted[head], place) for place, head in enumerate(each.heads) if head in wanted)
+        for row in each.rows:
+            for latency in (0, len(NAMES) // 2):
+                own = [place for order, place in columns if latency <= order < latency + len(NAMES) // 2]
+                assert_rising(row[place].number for place in own)
+                checked += len(own)
+    assert checked
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_both_sides_of_a_comparison_rise(tmp_path: Path, seed: int) -> None:
+    sides = []
+    for side in range(2):
+        sessions = [made(tmp_path / f"{side}{number}", 100 * seed + 10 * side + number) for number in range(2)]
+        runs = [run_metrics(each).with_columns(result_set=pl.lit(f"{side}{i}")) for i, each in enumerate(sessions)]
+        sides.append((pl.concat(runs), sessions[0].cases))
+    (ours, our_cases), (theirs, their_cases) = sides
+    compared = compare(ours, theirs, baseline_cases=our_cases, contender_cases=their_cases, metrics=NAMES)
+    for side in ("baseline", "contender"):
+        assert_rows_rise(compared, side)
+
+
+def test_a_percentile_counts_only_where_every_repeat_of_a_session_has_it(tmp_path: Path) -> None:
+    few, many = np.full(50, 10**9, np.uint64), np.full(5_000, 10**6, np.uint64)
+    together = run_metrics(result_set(tmp_path / "r", [[Samples(completion_ns=each)] for each in (few, many)]))
+    assert {metric for _, metric in session_values(together, {})} == {"iops"}
+    apart = pl.concat(
+        run_metrics(result_set(tmp_path / name, [[Samples(completion_ns=each)]])).with_columns(result_set=pl.lit(name))
+        for name, each in (("few", few), ("many", many))
     )
-    assert percentiles(pieces, by=["group"]).equals(whole)
+    p99 = pl.col("metric") == "completion_latency_ns_p99"
+    assert of_same_repeats(apart).filter(p99)["result_set"].unique().to_list() == ["many"]
+    assert of_same_repeats(apart, across_result_sets=True).filter(p99).is_empty()

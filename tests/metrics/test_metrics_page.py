@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from iosonde.metrics.histogram import PERCENTILES, SAMPLES_BEYOND
 from iosonde.metrics.registry import METRICS
-from iosonde.metrics.wording import load_words, metric_words
+from iosonde.metrics.wording import case_words, factor_words, load_words, metric_words
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 ROW = re.compile(r"^\| `(?P<name>\w+)` \| (?P<unit>[^|]+) \| (?P<formula>[^|]+) \| (?P<better>\w+) \|$", re.MULTILINE)
@@ -20,15 +19,6 @@ def test_every_metric_is_on_the_page_with_its_unit_and_formula_and_no_other() ->
     documented = {row["name"]: (row["unit"], row["formula"], row["better"]) for row in rows}
     assert len(rows) == len(documented)
     assert documented == {name: (each.unit or "-", each.formula, each.better) for name, each in METRICS.items()}
-
-
-def test_the_page_states_the_samples_that_each_percentile_needs() -> None:
-    text = " ".join(PAGE.read_text().split())
-    words = {"p99": "1,000", "p99_9": "10,000", "p99_99": "100,000", "p99_999": "a million", "p99_9999": "ten million"}
-    for name, count in words.items():
-        needed = SAMPLES_BEYOND * 1_000_000 // (1_000_000 - PERCENTILES[name])
-        assert needed == {"a million": 10**6, "ten million": 10**7}.get(count) or needed == int(count.replace(",", ""))
-        assert re.search(rf"{name.replace('_', '.')} from {count}", text), name
 
 
 def test_names_of_latencies_contain_the_unit() -> None:
@@ -54,3 +44,8 @@ def test_acronyms_keep_their_case_and_statistics_come_first(metric: str, words: 
 def test_a_command_is_named_by_its_program_also_when_it_connects_to_a_server() -> None:
     case = {"command": ["/usr/bin/pgbench", "-n"], "server": "postgresql"}
     assert load_words(case) == {"command": "pgbench"}
+    assert case_words(case, {"size": {"label": "small"}, "scale": 3}, "id") == "pgbench, size small, scale 3"
+    assert [factor_words(each) for each in ("block_size", "writer.block_size")] == [
+        "block size",
+        "block size of writer",
+    ]

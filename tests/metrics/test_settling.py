@@ -32,8 +32,7 @@ def decay(rounds: int) -> Floats:
     return np.asarray(100 + 200 * np.exp(-np.arange(rounds) / 40))
 
 
-@pytest.mark.parametrize("noise", [0.005, 0.02, 0.05])
-@pytest.mark.parametrize("rounds", [60, 100, 200])
+@pytest.mark.parametrize(("rounds", "noise"), [(60, 0.02), (100, 0.05), (200, 0.005)])
 def test_an_exponential_decay_is_still_falling(rounds: int, noise: float) -> None:
     """A window of SNIA's criterion is steady in each of them; the level was stated as 62, 29 and 11 % too high."""
     found = judged(decay(rounds), noise)
@@ -43,19 +42,24 @@ def test_an_exponential_decay_is_still_falling(rounds: int, noise: float) -> Non
 
 
 def test_a_decay_that_is_over_is_steady_at_the_level_that_it_approaches() -> None:
-    for each in judged(decay(400), 0.02):
+    for each in judged(decay(400), 0.02, 3):
         assert each.level == pytest.approx(100, rel=0.01)
 
 
 @pytest.mark.parametrize(
-    ("rounds", "noise", "least"),
+    ("rounds", "noise", "seeds", "least"),
     [
-        *((100, 0.005, 12), (150, 0.005, 29)),
-        *(pytest.param(*each, marks=pytest.mark.extended) for each in ((100, 0.002, 29), (150, 0.01, 11))),
+        (150, 0.005, 10, 9),
+        *(
+            pytest.param(*each, marks=pytest.mark.extended)
+            for each in ((100, 0.005, 30, 12), (150, 0.005, 30, 29), (100, 0.002, 30, 29), (150, 0.01, 30, 11))
+        ),
     ],
 )
-def test_a_decay_is_extrapolated_to_the_level_that_it_approaches(rounds: int, noise: float, least: int) -> None:
-    found = [each.forecast for each in judged(decay(rounds), noise, 30)]
+def test_a_decay_is_extrapolated_to_the_level_that_it_approaches(
+    rounds: int, noise: float, seeds: int, least: int
+) -> None:
+    found = [each.forecast for each in judged(decay(rounds), noise, seeds)]
     known = [each for each in found if each and each.low is not None and each.high is not None]
     assert len(known) >= least
     covered = [each.low <= 100 <= each.high for each in known if each.low is not None and each.high is not None]
@@ -80,7 +84,7 @@ def test_a_fall_after_a_plateau_is_not_steady(fall: int, noise: float) -> None:
     assert not any(each.achieved for each in judged(levels, noise))
 
 
-@pytest.mark.parametrize("rounds", [20, 40, 100, 300])
+@pytest.mark.parametrize("rounds", [20, 100, pytest.param(300, marks=pytest.mark.extended)])
 def test_noise_around_a_level_is_steady_without_an_earlier_level(rounds: int) -> None:
     found = judged(np.full(rounds, 100.0), 0.05, 20)
     assert sum(each.earlier is not None for each in found) <= 0.05 * 20
@@ -88,7 +92,13 @@ def test_noise_around_a_level_is_steady_without_an_earlier_level(rounds: int) ->
     assert all(abs(each.level - 100) < 10 for each in found if each.level)
 
 
-@pytest.mark.parametrize(("fall", "rounds", "noise"), [(0.10, 20, 0.05), (0.05, 20, 0.05), (0.10, 40, 0.05)])
+@pytest.mark.parametrize(
+    ("fall", "rounds", "noise"),
+    [
+        (0.10, 20, 0.05),
+        *(pytest.param(*each, marks=pytest.mark.extended) for each in ((0.05, 20, 0.05), (0.10, 40, 0.05))),
+    ],
+)
 def test_the_drift_that_a_steady_level_excludes_is_larger_than_the_one_there_is(
     fall: float, rounds: int, noise: float
 ) -> None:
@@ -105,7 +115,10 @@ def test_the_excluded_drift_is_as_small_as_the_noise_permits() -> None:
     assert steady_state([100.0] * 20).drift_below == 0
 
 
-@pytest.mark.parametrize(("correlation", "rounds"), [(0.3, 100), (0.6, 40), (0.6, 100), (0.8, 40)])
+@pytest.mark.parametrize(
+    ("correlation", "rounds"),
+    [(0.8, 40), *(pytest.param(*each, marks=pytest.mark.extended) for each in ((0.3, 100), (0.6, 40), (0.6, 100)))],
+)
 def test_correlated_noise_has_no_earlier_level(correlation: float, rounds: int) -> None:
     """It wanders: at a correlation of 0.6 and 100 rounds 16 of 40 series had one."""
     found = []
@@ -118,7 +131,7 @@ def test_correlated_noise_has_no_earlier_level(correlation: float, rounds: int) 
 
 @pytest.mark.parametrize(
     ("before", "after", "rounds", "noise"),
-    [(100, 80, (60, 30), 0.05), (100, 60, (60, 20), 0.05), (60, 100, (40, 20), 0.05), (100, 90, (60, 60), 0.02)],
+    [(100, 80, (60, 30), 0.05), (60, 100, (40, 20), 0.05), (100, 90, (60, 60), 0.02)],
 )
 def test_a_step_is_recognized_where_it_is(before: float, after: float, rounds: tuple[int, int], noise: float) -> None:
     found = judged(np.repeat([before, float(after)], rounds), noise)
@@ -184,8 +197,5 @@ def test_what_is_not_a_number_is_in_no_sentence_and_no_table() -> None:
     finding = of_run(stalled, "random writes", "unknown")
     cells = [cell.text for cell in row_of_run(stalled, DeviceStates(runs={}))]
     assert "nan" not in f"{finding.sentence} {finding.evidence} {' '.join(cells)}"
-    assert (
-        finding.sentence
-        == "Random writes: no steady state shown, the engine did not run in some of the last rounds (9 s)"
-    )
+    assert "the engine did not run in some of the last rounds (9 s)" in finding.sentence
     assert "engine stalled" in cells

@@ -1,12 +1,13 @@
-"""The rule of steady state on series with answers computed by hand, and the values reported with it."""
+"""Steady state, change points and write cliffs of series with answers computed by hand."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from iosonde.metrics.change_points import change_points, steps, write_cliff
 from iosonde.metrics.steady_state import Criteria, SteadyState, steady_state, window
 
 
@@ -94,32 +95,20 @@ def test_a_window_with_a_value_that_is_not_finite_is_not_steady() -> None:
     assert steady_state([float("nan")] + [100] * 5).achieved
 
 
-def test_noise_around_one_level_is_steady_to_the_end() -> None:
-    series = [100 + 4 * (-1) ** number for number in range(60)]
-    found = steady_state(series)
-    assert found.measured == found.first and found.left is None
-
-
-def test_steady_state_that_lasts_until_the_end_was_not_left() -> None:
-    found = steady_state([300, 100, 100, 100, 100, 100, 101, 99, 100])
-    assert (found.measured and found.measured.first, found.left) == (2, None)
-    assert not found.came_back and not found.lost
-
-
-def test_not_achieved_is_a_result() -> None:
+def test_not_achieved_is_a_result_and_what_lasts_until_the_end_was_not_left() -> None:
+    lasting = steady_state([300, 100, 100, 100, 100, 100, 101, 99, 100])
+    assert (lasting.measured and lasting.measured.first, lasting.left) == (2, None)
+    assert not lasting.came_back and not lasting.lost
     for series in ([100, 80, 64, 51, 41, 33, 26], [100, 50] * 6):
         found = steady_state(series)
         assert (found.achieved, found.left) == (False, None)
         assert found.latest is not None and not found.latest.steady
 
 
-def test_fewer_rounds_than_a_window_have_no_result() -> None:
+def test_fewer_rounds_than_a_window_and_zero_throughput_have_no_result() -> None:
     found = steady_state([100, 100, 100, 100])
     assert (found.achieved, found.latest, found.rounds) == (False, None, 4)
     assert not steady_state([]).achieved
-
-
-def test_zero_throughput_is_not_steady() -> None:
     assert not steady_state([0, 0, 0, 0, 0]).achieved
 
 
@@ -130,6 +119,7 @@ def test_other_criteria_can_be_set() -> None:
     assert steady_state([50, 100, 100, 100], criteria=Criteria(window=3)).achieved
 
 
+@settings(max_examples=25)
 @given(st.lists(st.floats(1, 1e6), min_size=5, max_size=30), st.integers(-10, 20))
 def test_the_unit_of_the_tracking_variable_does_not_matter(values: list[float], power: int) -> None:
     """Powers of two are exact, so no threshold is crossed by rounding."""
@@ -140,14 +130,6 @@ def test_the_unit_of_the_tracking_variable_does_not_matter(values: list[float], 
 def _decisions(found: SteadyState) -> tuple[int | str | None, ...]:
     measured = found.measured.first if found.measured else None
     return measured, found.first.first if found.first else None, found.left, found.trend, found.since
-
-
-@given(st.lists(st.floats(1, 1e6), min_size=5, max_size=5))
-def test_the_fit_agrees_with_numpy(values: list[float]) -> None:
-    slope, intercept = np.polyfit(np.arange(1, 6), values, 1)
-    found = window(values)
-    assert found.slope == pytest.approx(slope, rel=1e-6, abs=1e-3)
-    assert found.intercept == pytest.approx(intercept, rel=1e-6, abs=1e-3)
 
 
 DECAY = [40 + 60 * 0.8**number for number in range(40)]
@@ -189,3 +171,73 @@ def test_a_window_that_moved_too_little_is_not_judged() -> None:
     assert not criteria.has_enough(**enough | {"moved_bytes": 99.0})
     assert not criteria.has_enough(**enough | {"round_ns": 0.9e9})
     assert criteria.has_enough(**enough | {"moved_bytes": 0.0, "range_bytes": None})
+
+
+# Change points, steps and write cliffs of series with known ones
+
+
+def _noisy(*stretches: tuple[int, float]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    random = np.random.default_rng(7)
+    return np.concatenate([random.normal(level, 0.03 * level, size=count) for count, level in stretches])
+
+
+def test_the_write_cliff_is_where_the_level_drops() -> None:
+    found = write_cliff(_noisy((40, 1000.0), (80, 200.0)))
+    assert found is not None
+    assert abs(found.index - 40) <= 1
+    assert found.before == pytest.approx(1000, rel=0.02)
+    assert found.fraction == pytest.approx(0.2, rel=0.03) and found.settled
+
+
+def test_of_several_drops_the_deepest_is_the_cliff() -> None:
+    found = write_cliff(_noisy((30, 1000.0), (30, 850.0), (60, 150.0), (30, 140.0)))
+    assert found is not None and abs(found.index - 60) <= 1
+
+
+def test_the_plateau_before_a_cliff_is_no_transition() -> None:
+    """The drop takes some intervals: it starts from the plateau, and ends where the level settles."""
+    found = write_cliff(_noisy((30, 709.0), (2, 503.0), (2, 400.0), (60, 241.0)))
+    assert found is not None and abs(found.index - 30) <= 1
+    assert (found.before, found.after) == pytest.approx((709, 241), rel=0.03)
+    assert found.settled
+
+
+def test_a_level_that_still_falls_after_a_cliff_has_not_settled() -> None:
+    falling = 200 + 200 * np.exp(-np.arange(60) / 40)
+    found = write_cliff(np.concatenate([_noisy((30, 1000.0)), falling]))
+    assert found is not None and abs(found.index - 30) <= 1
+    assert not found.settled
+    assert found.after == pytest.approx(falling[-15:].mean(), rel=0.05)
+
+
+def test_noise_recovery_and_small_drops_are_no_cliff() -> None:
+    assert write_cliff(_noisy((200, 500.0))) is None
+    assert write_cliff(_noisy((50, 200.0), (50, 1000.0))) is None
+    assert write_cliff(_noisy((50, 1000.0), (50, 900.0))) is None
+    assert write_cliff([]) is None
+    assert write_cliff([100.0] * 20) is None
+
+
+def test_a_decay_from_the_start_has_no_cliff() -> None:
+    random = np.random.default_rng(1)
+    for noise in (0.005, 0.05):
+        decay = (100 + 200 * np.exp(-np.arange(200) / 40)) * (1 + noise * random.standard_normal(200))
+        assert write_cliff(decay) is None
+
+
+def test_a_noiseless_step_is_found_exactly_and_a_decline_has_change_points_and_no_steps() -> None:
+    assert change_points([100.0] * 10 + [40.0] * 10) == steps([100.0] * 10 + [40.0] * 10) == [10]
+    for decline in (300 * 0.98 ** np.arange(60), 100 - 0.5 * np.arange(60)):
+        assert change_points(decline)
+        assert not steps(decline)
+
+
+def test_noise_alone_has_no_change_points() -> None:
+    random = np.random.default_rng(3)
+    found = [change_points(random.normal(100, 5, size=120)) for _ in range(40)]
+    assert sum(map(bool, found)) <= 2
+
+
+def test_long_series_are_thinned_and_still_placed() -> None:
+    found = write_cliff(_noisy((3000, 1000.0), (6000, 300.0)))
+    assert found is not None and abs(found.index - 3000) <= 10

@@ -64,18 +64,15 @@ class MadeUp:
 def search_case(*, repeats: int = 1, **search: Any) -> Case:
     """A case that searches, by default for the highest rate of 1..1,000,000."""
     settings = {"over": "rate", "between": [1, 10**6], "holds": "response_latency_ns_p99_9 <= 1ms", **search}
-    study = Study.model_validate(
-        {
-            "name": "made-up",
-            "title": "Made up",
-            "question": "?",
-            "repeats": repeats,
-            "measurement": {"arrival": "poisson", "rate": 1000} if settings["over"] != "queue_depth" else {},
-            "parts": [{"name": "main", "search": settings}],
-            "profiles": {"quick": {}},
-        }
-    )
-    return expand(study, open_target("null:1GiB"), profile="quick").adaptive[0]
+    measurement = {"arrival": "poisson", "rate": 1000} if settings["over"] != "queue_depth" else {}
+    return adaptive_case("null:1GiB", measurement, repeats=repeats, search=settings)
+
+
+def adaptive_case(target: str, measurement: dict[str, Any], *, repeats: int, **procedure: Any) -> Case:
+    """The case of a study with this procedure."""
+    facts = {"name": "made-up", "title": "Made up", "question": "?", "repeats": repeats, "measurement": measurement}
+    facts |= {"parts": [{"name": "main", **procedure}], "profiles": {"quick": {}}}
+    return expand(Study.model_validate(facts), open_target(target), profile="quick").adaptive[0]
 
 
 def up_to(boundary: float, over: str = "rate") -> Callable[[Run], Made]:

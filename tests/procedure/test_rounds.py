@@ -1,4 +1,4 @@
-"""Rounds until steady: the next run is decided by the records alone, in every process and at any time."""
+"""Rounds until steady, and stages after them: the next run is decided by the records alone, at any time."""
 
 from __future__ import annotations
 
@@ -6,32 +6,21 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from made_up import Made, MadeUp
+from made_up import Made, MadeUp, adaptive_case
 
 from iosonde.errors import StudyError
 from iosonde.plan import PREPARATION, Case, Run
-from iosonde.planning import expand
+from iosonde.planning import expand, parse
 from iosonde.procedure import progress
 from iosonde.procedure.rounds import RoundsConclusion
 from iosonde.storage import open_target
-from iosonde.study.model import Study
 
 Series = Callable[[Run], float]
 
 
 def case_of(target: Any, *, repeats: int = 1, purge: str = "overwrite", **rounds: Any) -> Case:
-    study = Study.model_validate(
-        {
-            "name": "made-up",
-            "title": "Made up",
-            "question": "?",
-            "repeats": repeats,
-            "measurement": {"span": "16MiB", "purge": purge, "precondition": "128KiB"},
-            "parts": [{"name": "main", "rounds": rounds}],
-            "profiles": {"quick": {}},
-        }
-    )
-    return expand(study, open_target(str(target)), profile="quick").adaptive[0]
+    measurement = {"span": "16MiB", "purge": purge, "precondition": "128KiB"}
+    return adaptive_case(str(target), measurement, repeats=repeats, rounds=rounds)
 
 
 def go_on(case: Case, evidence: MadeUp, *, at_most: int = 10_000) -> list[Run]:
@@ -171,7 +160,7 @@ def test_a_pause_during_preparation_restarts_it(tmp_path: Any) -> None:
 
 
 def test_rounds_stopped_anywhere_resume_with_the_same_result(tmp_path: Any) -> None:
-    case = case_of(tmp_path, max_rounds=6, factors={"block_size": ["64KiB", "4KiB"]})
+    case = case_of(tmp_path, max_rounds=4, window=3, factors={"block_size": ["64KiB", "4KiB"]})
     whole = len(go_on(case, made(by_round(100))))
     for stop in range(whole):
         evidence = made(by_round(100))
@@ -181,7 +170,7 @@ def test_rounds_stopped_anywhere_resume_with_the_same_result(tmp_path: Any) -> N
         evidence.session = ""
         assert concluded(case, evidence).reached, stop
         measured = [key for key in evidence.known if "round" in key]
-        assert len({key.partition("round")[2] for key in measured}) == len(measured) == 10, stop
+        assert len({key.partition("round")[2] for key in measured}) == len(measured) == 6, stop
 
 
 def test_on_a_simulated_target_a_pause_destroys_nothing() -> None:
@@ -207,7 +196,6 @@ def test_a_failed_step_or_round_ends_the_pass_with_the_reason(tmp_path: Any) -> 
     ("rounds", "message"),
     [
         ({"factors": {"span": ["1MiB", "2MiB"]}}, "`span` cannot vary within a round"),
-        ({"factors": {"fill": [30, 50]}}, "`fill` cannot vary within a round"),
         ({"metric": "iopses"}, "unknown tracked metric `iopses`"),
         ({"max_rounds": 6, "hold": 2}, "6 rounds are too few for a window of 5 and a closing check of 2"),
         ({"track": [{"block_size": "4KiB"}]}, "`block_size` does not vary within a round"),
@@ -221,3 +209,136 @@ def test_what_cannot_be_measured_in_rounds_is_refused(tmp_path: Any, rounds: dic
     with pytest.raises(StudyError) as raised:
         case_of(tmp_path, **rounds)
     assert message in raised.value.what
+
+
+# Stages: loads that follow the rounds, each on the state that everything before it has left
+
+STAGES = [
+    {"label": "random", "set": {"block_size": "8KiB"}},
+    {"label": "after a pause", "set": {"active": "10s-", "duration": "20s"}},
+]
+
+
+def stages_of(runs: list[Run]) -> list[Any]:
+    return [run.levels["stage"] for run in runs if "stage" in run.levels]
+
+
+def test_stages_follow_once_each_in_order_whether_steady_state_was_achieved_or_not(tmp_path: Any) -> None:
+    for series, rounds in ((by_round(100), 5), (by_round(1000, 10, 1000, 10, 1000, 10, 1000), 6)):
+        case = case_of(tmp_path, max_rounds=6, stages=STAGES)
+        evidence = made(series)
+        runs = go_on(case, evidence)
+        assert [*map(str, stages_of(runs))] == ["random", "after a pause"]
+        assert [run.levels.get("round") for run in runs[2:]] == [*range(1, rounds + 1), None, None]
+        found = concluded(case, evidence)
+        assert found.reached == (rounds == 5) and found.passes[0].stages == 2
+
+
+def test_a_stage_changes_what_it_sets_and_nothing_else(tmp_path: Any) -> None:
+    case = case_of(tmp_path, max_rounds=1, stages=STAGES)
+    *_, measured, random, after = go_on(case, made(by_round(100)))
+    (first,), (second,), (third,) = (run.spec["workload"]["streams"] for run in (measured, random, after))
+    assert {name for name in first if first[name] != second[name]} == {"block_sizes"}
+    assert {name for name in first if first[name] != third[name]} == {"active"}
+    assert third["active"] == {"begin_ns": 10 * 10**9, "end_ns": None}
+    assert (measured.spec["workload"]["duration_ns"], after.spec["workload"]["duration_ns"]) == (10**10, 2 * 10**10)
+
+
+def test_there_may_be_stages_without_rounds(tmp_path: Any) -> None:
+    case = case_of(tmp_path, max_rounds=0, stages=STAGES)
+    runs = go_on(case, evidence := made(by_round(100)))
+    steps = [run.levels.get("step") or run.levels["stage"] for run in runs]
+    assert steps == ["purge", "precondition", "random", "after a pause"]
+    assert concluded(case, evidence).reached
+
+
+def test_after_a_pause_everything_before_a_stage_is_done_again_as_preparation(tmp_path: Any) -> None:
+    case = case_of(tmp_path, max_rounds=2, stages=STAGES)
+    evidence = made(by_round(100))
+    before = go_on(case, evidence, at_most=5)
+    assert stages_of(before) == ["random"]
+    resume_in(evidence, "second")
+    after = go_on(case, evidence)
+    steps = ["purge", "precondition", "again round001-01", "again round002-01", "again stage01"]
+    assert [run.levels.get("step") for run in after] == [*steps, None]
+    assert [run.part for run in after] == [PREPARATION] * 5 + [""]
+    assert all(run.case_id.startswith(f"{PREPARATION}/") for run in after[:5])
+    assert after[4].spec["workload"]["streams"] == before[-1].spec["workload"]["streams"]
+    evidence.session = ""  # A reader finds the same.
+    assert concluded(case, evidence).reached
+
+
+def test_wherever_it_is_stopped_each_stage_is_measured_once(tmp_path: Any) -> None:
+    case = case_of(tmp_path, max_rounds=2, stages=STAGES)
+    whole = len(go_on(case, made(by_round(100))))
+    for stop in range(whole):
+        evidence = made(by_round(100))
+        go_on(case, evidence, at_most=stop)
+        resume_in(evidence, "second")
+        go_on(case, evidence, at_most=1)
+        resume_in(evidence, "third")
+        go_on(case, evidence)
+        evidence.session = ""
+        assert concluded(case, evidence).reached, stop
+        measured = [key for key in evidence.known if "-stage" in key and "again" not in key]
+        assert len(measured) == 2, stop
+
+
+TEXT = """
+name = "staged"
+title = "Staged"
+question = "?"
+
+[measurement]
+span = "16MiB"
+purge = "overwrite"
+
+[[parts]]
+name = "main"
+{rounds}
+
+[profiles.quick]
+{profile}
+"""
+
+
+@pytest.mark.parametrize(
+    ("rounds", "message"),
+    [
+        ("rounds.max_rounds = 0", "the part `main` must have rounds or stages"),
+        ('rounds.stages = [{ label = "a", set = { span = "1MiB" } }]', "`span` cannot vary within a round or stage"),
+        ('factors.stage = ["a"]\nrounds.max_rounds = 1', "there is no parameter `stage`"),
+        (
+            'rounds.factors.load = [{ label = "a", set = { jobs = 2 } }, { label = "b", set = { queue_depth = 2 } }]',
+            "levels of `load` must set the same parameters; `a` and `b` differ",
+        ),
+    ],
+)
+def test_stages_that_cannot_be_are_refused(rounds: str, message: str) -> None:
+    with pytest.raises(StudyError) as raised:
+        parse(TEXT.format(rounds=rounds, profile=""))
+    assert message in raised.value.what
+
+
+def test_a_profile_and_the_user_may_choose_other_stages() -> None:
+    rounds = 'rounds.stages = [{ label = "a", set = { duration = "60s" } }, { label = "b", set = { jobs = 2 } }]'
+    study = parse(TEXT.format(rounds=rounds, profile='factors.stage = [{ label = "a", set = { duration = "1s" } }]'))
+
+    def lengths(**settings: str) -> list[int | None]:
+        case = expand(study, open_target("null:1GiB"), profile="quick", settings=settings).adaptive[0]
+        assert case.procedure
+        return [stage["parameters"].get("duration") for stage in case.procedure.settings["stages"]]
+
+    assert lengths() == [10**9]
+    assert lengths(stage="a") == [10**9]
+    assert lengths(stage="b,a") == [None, 10**9]
+
+
+def test_a_plan_counts_what_stages_take(tmp_path: Any) -> None:
+    case = case_of(tmp_path, max_rounds=3, stages=STAGES)
+    assert case.procedure
+    assert case.cost.seconds == 12
+    assert case.procedure.max_runs == 3 + 2 + 2 and case.procedure.preparing == 4
+    without = case_of(tmp_path, max_rounds=3).procedure
+    assert without and case.procedure.preparation.seconds == pytest.approx(without.preparation.seconds + 12 + 22)
+    assert case.procedure.text.endswith(", then 2 stages: random, after a pause")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from buckets import bucket_of
 
 from iosonde.procedure.watch import Watch, watch_of
@@ -42,21 +41,14 @@ def ends_after(given: list[dict[str, Any]], *, hold: int = 0, tracking: str = "i
 def test_it_is_enough_with_the_last_interval_of_the_first_steady_window() -> None:
     assert ends_after(events(*[1000] * 9)) == (20, ["steady state reached after 5 s; the run ends"])
     assert ends_after(events(9000, 4000, *[1000] * 9))[0] == 28
+    assert ends_after(events(*[1000] * 9), hold=3)[0] == 32, "it must stay steady for the requested rounds"
 
 
-@pytest.mark.parametrize(("last", "ends"), [(1200, 20), (1260, None)])
-def test_just_within_and_just_beyond_the_range(last: float, ends: int | None) -> None:
-    """1000, 1200, 1000, 1200, 1000 spans 18.5 % of its mean of 1080; with 1260 it is 23.6 % of 1104."""
-    assert ends_after(events(1000, last, 1000, last, 1000))[0] == ends
-
-
-def test_a_slow_drift_within_the_range_is_not_steady() -> None:
-    """Every five rounds span 16 % of the mean, and the line rises by as much."""
+def test_the_criteria_are_those_of_steady_state() -> None:
+    """1000, 1260, ... spans 23.6 % of its mean of 1104; by 4 % a round, five span 16 %, and the line rises by as much."""
+    assert ends_after(events(1000, 1260, 1000, 1260, 1000))[0] is None
     assert ends_after(events(*(1000 * 1.04**number for number in range(20))))[0] is None
-
-
-def test_it_must_stay_steady_for_the_requested_rounds() -> None:
-    assert ends_after(events(*[1000] * 9), hold=3)[0] == 32
+    assert ends_after(events(*[0] * 9))[0] is None, "a load that does nothing is never steady"
 
 
 def test_leaving_steady_state_is_reported_and_the_run_continues_until_it_is_steady_again() -> None:
@@ -75,10 +67,6 @@ def test_what_is_tracked_decides() -> None:
     assert ends_after(falling, tracking="completion_latency_ns_mean")[0] == 20
 
 
-def test_a_load_that_does_nothing_is_never_steady() -> None:
-    assert ends_after(events(*[0] * 9))[0] is None
-
-
 def test_an_interval_in_which_the_engine_was_stalled_is_left_out_of_its_round() -> None:
     """Nothing completed in a quarter of round 3: of the remaining three quarters the rate is as before."""
     given = events(*[1000] * 5)
@@ -86,11 +74,8 @@ def test_an_interval_in_which_the_engine_was_stalled_is_left_out_of_its_round() 
     assert ends_after(given)[0] == 20
     given[9] |= {"stalled_ns": 0}
     assert ends_after(given)[0] is None
-
-
-def test_a_round_without_any_other_interval_is_never_steady() -> None:
     given = events(*[1000] * 9)
-    for event in given[8:12]:
+    for event in given[8:12]:  # All of a round, which is never steady.
         event |= {"stalled_ns": SECOND // 4}
     assert ends_after(given)[0] == 4 * (3 + 5)
 
@@ -99,11 +84,9 @@ def test_a_run_that_has_moved_too_little_of_its_range_continues() -> None:
     """1000 I/Os of 4 KiB a second on 1 GiB: a round moves 0.4 % of it, and 1 % is the minimum."""
     until = {"round_ns": SECOND, "tracking": "iops", "hold": 0, "criteria": {}}
     given = events(*[1000] * 9)
-    watch = Watch(until | {"range_bytes": 1 << 30})
-    assert not any(watch.is_enough(event) for event in given)
-    loose = until | {"range_bytes": 1 << 30, "criteria": {"rounds.min_written": 0.003}}
-    watch = Watch(loose)
-    assert any(watch.is_enough(event) for event in given)
+    for criteria, is_enough in (({}, False), ({"rounds.min_written": 0.003}, True)):
+        watch = Watch(until | {"range_bytes": 1 << 30, "criteria": criteria})
+        assert any(watch.is_enough(event) for event in given) == is_enough
 
 
 def decided_after(latencies_ms: list[float], conditions: list[str], *, phase: str = "measure") -> float | None:
@@ -112,20 +95,11 @@ def decided_after(latencies_ms: list[float], conditions: list[str], *, phase: st
     for index, latency_ms in enumerate(latencies_ms):
         count, ns = 50, int(latency_ms * 1e6)
         histogram = {"count": count, "sum_ns": count * ns, "buckets": [[int(bucket_of(ns)), count]]}
-        flush = {
-            "operation": "flush",
-            "count": count,
-            "bytes": 0,
-            "completion_latency": histogram,
-            "response_latency": None,
-        }
-        event: Any = {
-            "event": "interval",
-            "phase": phase,
-            "begin_ns": index * SECOND // 10,
-            "end_ns": (index + 1) * SECOND // 10,
-            "streams": [{"stream": "main", "operations": [flush, operation(50)]}],
-        }
+        flush = {"operation": "flush", "count": count, "bytes": 0}
+        flush |= {"completion_latency": histogram, "response_latency": None}
+        event: Any = {"event": "interval", "phase": phase}
+        event |= {"begin_ns": index * SECOND // 10, "end_ns": (index + 1) * SECOND // 10}
+        event["streams"] = [{"stream": "main", "operations": [flush, operation(50)]}]
         if watch.is_enough(event):
             return (index + 1) / 10
     return None
@@ -142,10 +116,7 @@ def test_a_run_ends_once_each_of_its_conditions_is_decided() -> None:
     assert decided_after([8.0] * 600, [FLUSH]) == 40
 
 
-def test_the_ramp_decides_nothing() -> None:
+def test_a_ramp_or_a_condition_that_intervals_cannot_decide_ends_no_run() -> None:
     assert decided_after([1.0] * 600, [FLUSH], phase="ramp") is None
-
-
-def test_a_run_with_a_condition_that_intervals_cannot_decide_lasts_as_long_as_planned() -> None:
     assert decided_after([1.0] * 600, [FLUSH, "flush.completion_latency_ns_max < 1s"]) is None
     assert decided_after([1.0] * 600, ["flush.completion_latency over 10ms < 1% in every 1h"]) is None

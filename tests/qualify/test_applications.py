@@ -40,20 +40,11 @@ def test_each_load_can_be_planned_on_a_directory_and_ends_when_its_requirements_
     plan = plan_of(study, open_target(str(tmp_path)), time_limit_ns=20 * 10**9)
     assert all(run.spec["workload"]["duration_ns"] == 20 * 10**9 for run in plan.runs)
     assert all(run.spec["workload"]["interval_ns"] == 10**8 for run in plan.runs)
-    judged = {part for part in (each.part for each in study.requirement)}
-    assert {case.part for case in plan.cases} >= judged
+    assert {case.part for case in plan.cases} >= {each.part for each in study.requirement}
     for run in plan.runs:
         part = next(case.part for case in plan.cases if case.case_id == run.case_id)
         conditions = [each.holds for each in study.requirement if each.part == part]
         assert (run.until or {}).get("conditions", []) == conditions
-
-
-def test_etcd_has_the_limit_and_the_load_of_its_documentation() -> None:
-    study = load_application("etcd")
-    assert study.requirement[0].holds == "flush.completion_latency_ns_p99 < 10ms"
-    assert study.measurement["block_size"] == 2300
-    assert study.measurement["durability"] == "flush:1"
-    assert study.measurement["io_mode"] == "buffered"
 
 
 def test_an_unknown_application_is_refused_and_a_file_with_requirements_is_one(tmp_path: Path) -> None:
@@ -94,21 +85,14 @@ def test_all_applications_are_measured_within_ten_minutes(decided_after_s: int |
     assert now_ns <= 600 * 10**9
     assert min(limits) > 10 * 10**9 and limits == sorted(limits), "what is not used is left to later loads"
     assert decided_after_s is None or limits[-1] == 60 * 10**9
-
-
-def test_a_time_limit_of_the_user_is_not_shared() -> None:
-    shared = SharedTime([load_application("sap-hana")], limit_ns=90 * 10**9)
-    assert shared.text == "1 application with 6 loads, at most about 9 min 18 s"
-    assert shared.limit_of(load_application("sap-hana")) == 90 * 10**9
+    of_user = SharedTime(studies, limit_ns=90 * 10**9)
+    assert of_user.limit_of(studies[0]) == 90 * 10**9, "it is not shared"
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_plan_of_an_application_without_limits_states_that_nothing_will_be_decided(name: str) -> None:
     study, target = load_application(name), open_target("null:1TiB")
-    plans = [
-        plan_of(study, target, time_limit_ns=20 * 10**9),
-        watch_plan(study, target, duration_ns=600 * 10**9, every_ns=60 * 10**9),
-    ]
-    for plan in plans:
+    watch = watch_plan(study, target, duration_ns=600 * 10**9, every_ns=60 * 10**9)
+    for plan in (plan_of(study, target, time_limit_ns=20 * 10**9), watch):
         assert any("the result will be undecided" in note for note in plan.notes) is not bool(study.requirement)
-    assert (", each judged" in plans[1].notes[-1]) is bool(study.requirement)
+    assert (", each judged" in watch.notes[-1]) is bool(study.requirement)

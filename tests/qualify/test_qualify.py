@@ -12,7 +12,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from command_line import Iosonde
+from command_line import Iosonde, in_this_process
 from engines import real_engine
 
 from iosonde.data import applications
@@ -28,53 +28,71 @@ FAST, SLOW, AT_THE_LIMIT = (
 """A flush has a 99th percentile of 4.605 means: 2.3, 18.4 and 10 ms."""
 
 
+Decided = tuple["subprocess.CompletedProcess[str]", Path]
+
+
 @pytest.fixture(autouse=True)
 def _engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("IOSONDE_ENGINE", str(real_engine()))
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("target", "code", "outcome"), [(FAST, 0, "pass"), (SLOW, 1, "fail"), (AT_THE_LIMIT, 2, "undecided")]
-)
+@pytest.fixture(scope="module")
+def decided(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Decided]:
+    """etcd on a device of each kind: what was printed, and the directory with `set` and `junit.xml`."""
+    found = {}
+    for outcome, target in {"pass": FAST, "fail": SLOW, "undecided": AT_THE_LIMIT}.items():
+        place = tmp_path_factory.mktemp(outcome)
+        output = ("--json", "--quiet", "--junit", place / "junit.xml", "-o", place / "set")
+        state = {name: str(place / name) for name in ("XDG_STATE_HOME", "XDG_CACHE_HOME")}
+        done = in_this_process(
+            *("qualify", "etcd", "--target", target, *output), IOSONDE_ENGINE=str(real_engine()), **state
+        )
+        found[outcome] = done, place
+    return found
+
+
+@pytest.mark.parametrize(("outcome", "code"), [("pass", 0), ("fail", 1), ("undecided", 2)])
 def test_the_exit_code_json_junit_and_line_agree(
-    iosonde: Iosonde, tmp_path: Path, target: str, code: int, outcome: str
+    iosonde: Iosonde, tmp_path: Path, decided: dict[str, Decided], outcome: str, code: int
 ) -> None:
-    done = iosonde("qualify", "etcd", "--target", target, "--json", "--junit", "junit.xml", "-o", "set", "--quiet")
+    done, place = decided[outcome]
     assert (done.returncode, done.stderr) == (code, "")
     [found] = json.loads(done.stdout)
     assert (found["application"], found["outcome"], Path(found["directory"]).name) == ("etcd", outcome, "set")
     p99 = next(each for each in found["results"] if each["requirement"]["name"] == "p99 of fdatasync")
     assert p99["outcome"] == outcome and p99["limit"] == 10e6
     assert (p99["margin"] > 0.5) if outcome == "pass" else (p99["margin"] < 0.1)
-    [suite] = ElementTree.parse(tmp_path / "junit.xml").getroot()
+    [suite] = ElementTree.parse(place / "junit.xml").getroot()
     cases = {case.get("name"): [child.tag for child in case] for case in suite}
     assert cases["p99 of fdatasync (required)"] == {"pass": [], "fail": ["failure"], "undecided": ["skipped"]}[outcome]
     assert (suite.get("name"), suite.get("tests")) == ("etcd", "3")
+    before = set((place / "set").iterdir())
+    again = iosonde("qualify", place / "set", "-q", "--junit", "again.xml")
+    assert set((place / "set").iterdir()) == before, "nothing is written"
+    assert again.returncode == code and again.stdout.startswith(f"etcd: {outcome}: ")
+    assert (tmp_path / "again.xml").read_bytes() == (place / "junit.xml").read_bytes()
 
 
 def test_a_clear_case_ends_after_ten_seconds_and_the_time_limit_ends_any_other(
-    iosonde: Iosonde, tmp_path: Path
+    iosonde: Iosonde, decided: dict[str, Decided]
 ) -> None:
-    done = iosonde("qualify", "etcd", "--target", FAST, "-o", "set")
-    assert done.returncode == 0, done.stderr
-    assert re.fullmatch(r"etcd: pass: p99 of fdatasync 2\.[0-9]+ ms \(< 10 ms\)", done.stdout.splitlines()[-1])
-    assert "Requirements" in done.stdout and (tmp_path / "set" / "report.html").is_file()
-    [record] = ResultSet.open(tmp_path / "set").records()
+    shown = iosonde("qualify", decided["pass"][1] / "set").stdout
+    assert "Requirements" in shown
+    assert re.fullmatch(r"etcd: pass: p99 of fdatasync 2\.[0-9]+ ms \(< 10 ms\)", shown.splitlines()[-1])
+    [record] = ResultSet.open(decided["pass"][1] / "set").records()
     assert (record.outcome, record.end_reason) == ("complete", "decided")
     assert record.result and 10e9 <= record.result["end_ns"] - record.result["begin_ns"] < 40e9
-    limited = iosonde("qualify", "etcd", "--target", AT_THE_LIMIT, "-o", "limited", "--time-limit", "15s", "--quiet")
-    assert limited.returncode == 2
-    assert "interval contains the limit" in limited.stdout
-    [record] = ResultSet.open(tmp_path / "limited").records()
+    assert "interval contains the limit" in decided["undecided"][0].stdout
+    [record] = ResultSet.open(decided["undecided"][1] / "set").records()
     assert record.end_reason == ""
 
 
-def test_an_application_without_limits_is_measured_and_not_judged(iosonde: Iosonde) -> None:
+def test_an_application_without_limits_is_measured_and_not_judged(iosonde: Iosonde, tmp_path: Path) -> None:
     done = iosonde("qualify", "postgresql", "--target", FAST, "--time-limit", "1s", "-o", "set")
     assert done.returncode == 2
     assert done.stdout.splitlines()[-1].startswith("postgresql: undecided: its documentation states no limit; ")
-    assert "per durable write" in done.stdout
+    assert "per durable write" in done.stdout and (tmp_path / "set" / "report.html").is_file()
 
 
 def test_all_applications_are_in_one_table_and_one_that_cannot_be_measured_does_not_stop_the_others(
@@ -102,8 +120,7 @@ def test_all_applications_are_in_one_table_and_one_that_cannot_be_measured_does_
 
 
 @pytest.mark.parametrize(
-    ("outcomes", "code"),
-    [(["pass", ""], 0), (["pass", "fail", "undecided"], 1), (["pass", "undecided"], 2), ([""], 2)],
+    ("outcomes", "code"), [(["pass", ""], 0), (["pass", "fail", "undecided"], 1), (["pass", "undecided"], 2), ([""], 2)]
 )
 def test_applications_without_limits_do_not_count(outcomes: list[str], code: int) -> None:
     """An empty outcome is that of an application without limits."""
@@ -111,13 +128,8 @@ def test_applications_without_limits_do_not_count(outcomes: list[str], code: int
     found = []
     for each in outcomes:
         outcome: Any = each or "undecided"
-        fields: dict[str, Any] = {
-            "case_id": "wal",
-            "outcome": outcome,
-            "metric": "iops",
-            "limit": 1.0,
-            "comparison": "≥",
-        }
+        fields: dict[str, Any] = {"case_id": "wal", "outcome": outcome, "metric": "iops", "limit": 1.0}
+        fields["comparison"] = "≥"
         results = [Result(requirement=requirement, **fields)] if each else []
         fields = {"application": "a", "title": "A", "target": "t", "directory": None}
         found.append(Qualification(outcome=outcome, results=results, **fields))
@@ -139,18 +151,11 @@ def test_without_a_name_the_applications_are_listed(iosonde: Iosonde) -> None:
         (["etcd"], "`--target` is required"),
         (["etcd", "--all", "--target", FAST], "omit the name"),
         (["etdc", "--target", FAST], "did you mean `etcd`?"),
-        (["etcd", "--target", FAST, "--log", "missing/log"], "cannot write the log file"),
         (["."], "is not a result set"),
         (["./", "--target", FAST], "omit `--target`"),
-        (["--target", FAST], "an application is required"),
         (["--all", "--target", "/proc"], "error: `/proc` is on `proc`, which stores no data"),
-        (["etcd", "--target", FAST, "--set", "spam=1"], "did you mean `span`?"),
-        (["etcd", "--target", FAST, "--set", "foo=1"], "hint: see docs/studies.md"),
         (["etcd", "--target", FAST, "--time-limit", "0s"], "must be greater than 0"),
-        (
-            ["etcd", "--target", FAST, "--time-limit", "1s", "-o", "set", "--junit", "."],
-            "cannot write `.`",
-        ),
+        (["etcd", "--target", FAST, "--time-limit", "1s", "-o", "set", "--junit", "."], "cannot write `.`"),
     ],
 )
 def test_errors_have_the_exit_code_of_undecided(iosonde: Iosonde, arguments: list[str], message: str) -> None:
@@ -160,14 +165,9 @@ def test_errors_have_the_exit_code_of_undecided(iosonde: Iosonde, arguments: lis
     assert message in done.stderr
 
 
-def without_last_run(directory: Path) -> None:
-    last = ResultSet.open(directory).records()[-1].run_id
-    shutil.rmtree(directory / "records" / last)
-
-
-def test_a_closed_pipe_is_no_decision(tmp_path: Path) -> None:
+def test_a_closed_pipe_is_no_decision(tmp_path: Path, decided: dict[str, Decided]) -> None:
     """Python's usual exit code for it is 1."""
-    command = [sys.executable, "-m", "iosonde", "qualify", "etcd", "--target", FAST, "--time-limit", "1s", "-o", "set"]
+    command = [sys.executable, "-m", "iosonde", "qualify", str(decided["fail"][1] / "set")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path) as started:
         assert started.stdout and started.stderr
         started.stdout.close()
@@ -178,40 +178,24 @@ def test_a_closed_pipe_is_no_decision(tmp_path: Path) -> None:
 def test_a_qualification_that_was_interrupted_is_resumed(iosonde: Iosonde, tmp_path: Path) -> None:
     done = iosonde("qualify", "openshift", "--target", FAST, "-o", "set", "-q")
     assert done.returncode == 0, done.stderr
-    without_last_run(tmp_path / "set")
+    shutil.rmtree(tmp_path / "set" / "records" / ResultSet.open(tmp_path / "set").records()[-1].run_id)
+    with ResultSet.open(tmp_path / "set").lock():
+        locked = iosonde("resume", "set", "-q")
+    assert locked.returncode == 2 and locked.stderr.startswith("error: "), "an error is no decision"
     resumed = iosonde("resume", "set")
     assert resumed.returncode == 0, resumed.stderr
     records = ResultSet.open(tmp_path / "set").records()
     assert len(records) == 2 and {each.end_reason for each in records} == {"decided"}
     assert "Requirements" in resumed.stdout and (tmp_path / "set" / "report.html").is_file()
     assert resumed.stdout.splitlines()[-1].startswith("openshift: pass: ")
-
-
-def test_resume_and_an_existing_result_set_give_the_decision_again(iosonde: Iosonde, tmp_path: Path) -> None:
-    first = iosonde("qualify", "etcd", "--target", SLOW, "-o", "set", "-q", "--junit", "first.xml")
-    before = set((tmp_path / "set").iterdir())
-    again = iosonde("qualify", "set", "-q", "--junit", "again.xml")
-    shown = iosonde("qualify", "set")
-    assert set((tmp_path / "set").iterdir()) == before, "nothing is written"
-    assert first.stdout == again.stdout == shown.stdout.splitlines(keepends=True)[-1]
-    assert (tmp_path / "first.xml").read_bytes() == (tmp_path / "again.xml").read_bytes()
-    without_last_run(tmp_path / "set")
-    with ResultSet.open(tmp_path / "set").lock():
-        locked = iosonde("resume", "set", "-q")
-    assert locked.returncode == 2 and locked.stderr.startswith("error: "), "an error is no decision"
-    resumed = iosonde("resume", "set", "--quiet")
     as_json = iosonde("resume", "set", "--quiet", "--json")
-    assert {each.returncode for each in (first, again, shown, resumed, as_json)} == {1}, resumed.stderr
-    assert [line.split(":")[:2] for line in resumed.stdout.splitlines()] == [first.stdout.split(":")[:2]]
     assert json.loads(as_json.stdout) == json.loads(iosonde("qualify", "set", "--json").stdout)
 
 
 def test_on_a_directory_the_outcome_follows_from_verdict_and_interval(iosonde: Iosonde, tmp_path: Path) -> None:
     """Other processes may use the device while this test runs: then the requirement passes clearly or is undecided."""
     (tmp_path / "place").mkdir()
-    done = iosonde(
-        "qualify", "etcd", "--target", tmp_path / "place", "--time-limit", "10s", "-o", "set", "--json", "-q"
-    )
+    done = iosonde("qualify", "etcd", "--target", tmp_path / "place", "--time-limit", "2s", "-o", "set", "--json", "-q")
     [found] = json.loads(done.stdout)
     [record] = ResultSet.open(tmp_path / "set").records()
     assert record.verdict

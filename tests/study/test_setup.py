@@ -11,7 +11,7 @@ import pytest
 from iosonde.errors import IosondeError, ServerError, StudyError, TargetError
 from iosonde.features.arrays.setup import ArraySetup
 from iosonde.plan import Plan, Setup
-from iosonde.planning import expand, load, study_size
+from iosonde.planning import expand, load
 from iosonde.planning.load import parse
 from iosonde.storage import open_target
 from iosonde.study.model import Study
@@ -68,34 +68,23 @@ def test_a_setup_belongs_to_the_case_with_everything_decided_and_not_to_the_work
 
 
 def test_a_setup_can_be_set_by_part_profile_compound_level_and_command_line() -> None:
-    factors = 'layout_of = [{ label = "stripes", set = { array = "raid0", devices = 2 } }, { label = "one", set = { array = "single" } }]'
+    stripes = '{ label = "stripes", set = { array = "raid0", devices = 2 } }'
+    factors = f'layout_of = [{stripes}, {{ label = "one", set = {{ array = "single" }} }}]'
     plan = planned(factors=factors, settings={"chunk": "16KiB"})
     by_label = {case.levels["layout_of"]: case.setup for case in plan.cases}
     assert by_label["stripes"] == array_of(2, level="raid0", chunk=16 << 10)
     assert by_label["one"] == Setup(devices=1)
-    assert {case.parameters["array"]: case.parameters["chunk"] for case in plan.cases} == dict.fromkeys(
-        ("raid0", "single"), 16 << 10
-    )
+    chunks = {case.parameters["array"]: case.parameters["chunk"] for case in plan.cases}
+    assert chunks == {"raid0": 16 << 10, "single": 16 << 10}
     again = planned(factors='array = ["raid0", "raid1"]', settings={"array": "raid10", "devices": "4"})
     assert [case.case_id for case in again.cases] == ["main/array=raid10"]
-
-
-def test_sizes_are_written_with_units_in_the_names_of_cases() -> None:
-    assert [case.case_id for case in planned(factors='chunk = ["16KiB", 65536]', array='"raid0"').cases] == [
-        "main/chunk=16KiB",
-        "main/chunk=64KiB",
-    ]
 
 
 @pytest.mark.parametrize(
     ("measurement", "expected"),
     [
         ({"array": '"raid7"'}, "it is one of `single`, `raid0`, `raid1`, `raid10`, `raid5`, `raid6`"),
-        ({"array": '"raid55"'}, "did you mean `raid5`?"),
         ({"chunk": '"48KiB"'}, "`chunk` cannot be `48KiB`: chunk size must be a power of two"),
-        ({"chunk": '"2KiB"'}, "a power of two and at least 4 KiB"),
-        ({"devices": "0"}, "`devices` cannot be `0`"),
-        ({"array_state": '"broken"'}, "`synced`"),
         ({"fresh": '"always"'}, "it is one of `study`, `case`, `run`"),
         ({"mount_options": '"noatime, discard"'}, "separated by commas, without spaces"),
         ({"mount_options": '"journal_path=/dev/sda"'}, "names a path or device"),
@@ -115,19 +104,9 @@ def test_a_wrong_value_is_reported_with_its_place_in_the_file(measurement: dict[
     [
         ({"array": '"raid5"', "devices": "2"}, "`raid5` requires at least 3 devices; `devices` is 2"),
         ({"array": '"raid10"', "devices": "3"}, "at least 4 devices and an even number"),
-        ({"array": '"raid6"', "devices": "3"}, "requires at least 4"),
-        ({"array": '"raid1"', "devices": "1"}, "requires at least 2"),
         ({"devices": "2"}, "requires one device; `devices` is 2"),
         ({"array": '"raid0"', "devices": "8"}, "the case requires 8 devices; the target has 4"),
-        ({"array": '"raid0"', "devices": "8"}, "`--set devices=1,2,4`"),
-        (
-            {"array": '"raid5"', "array_state": '"degraded"', "failed_members": "2"},
-            "`raid5` of 4 devices does not survive 2 failed members: at most 1",
-        ),
-        (
-            {"array": '"raid0"', "array_state": '"degraded"'},
-            "`raid0` of 4 devices does not survive 1 failed member: at most 0",
-        ),
+        ({"array": '"raid0"', "array_state": '"degraded"'}, "does not survive 1 failed member: at most 0"),
         ({"array": '"raid5"', "failed_members": "1"}, 'nothing fails with `array_state = "synced"`'),
         ({"array": '"raid5"', "array_state": '"rebuilding"', "failed_members": "0"}, "requires a failed member"),
         ({"array": '"raid1"', "array_kind": '"btrfs"', "file_system": '"ext4"'}, "an array inside a file system"),
@@ -213,7 +192,7 @@ def test_the_order_keeps_runs_of_one_setup_together_and_shuffles_within() -> Non
     assert depths != sorted(depths)
 
 
-def test_repeats_follow_each_other_with_one_setup_for_each_case_and_may_be_interleaved_with_one_for_every_run() -> None:
+def test_repeats_follow_each_other_with_one_setup_for_each_case_and_are_interleaved_with_one_for_every_run() -> None:
     plan = planned(factors="queue_depth = [1, 2, 4, 8]", repeats=3, array='"raid0"', fresh='"case"')
     order = [run.case_id for run in plan.runs]
     assert [len(list(runs)) for _, runs in itertools.groupby(order)] == [3, 3, 3, 3]
@@ -223,20 +202,16 @@ def test_repeats_follow_each_other_with_one_setup_for_each_case_and_may_be_inter
 
 
 def test_the_control_runs_between_setups() -> None:
-    plan = planned(
-        "[control]\nevery = 2\n", factors='array = ["raid0", "raid1", "raid5"]\nqueue_depth = [1, 2]', repeats=2
-    )
+    factors = 'array = ["raid0", "raid1", "raid5"]\nqueue_depth = [1, 2]'
+    plan = planned("[control]\nevery = 2\n", factors=factors, repeats=2)
     places = [index for index, run in enumerate(plan.runs) if run.case_id == "control"]
     assert places == [0, 5, 10, 15]
 
 
 def test_layout_is_counted_for_everything_that_is_created(tmp_path: Path) -> None:
-    def laid_out(fresh: str) -> int:
-        return planned(
-            factors="queue_depth = [1, 2]", repeats=3, target=str(tmp_path), array='"single"', fresh=f'"{fresh}"'
-        ).layout_bytes
-
-    assert [laid_out(fresh) >> 20 for fresh in ("study", "case", "run")] == [16, 32, 96]
+    for fresh, mebibytes in {"study": 16, "case": 32, "run": 96}.items():
+        parts = {"factors": "queue_depth = [1, 2]", "array": '"single"', "fresh": f'"{fresh}"'}
+        assert planned(target=str(tmp_path), repeats=3, **parts).layout_bytes == mebibytes << 20  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("name", "size"), [("oltp", {"warehouses": "1"}), ("jo2024-ceph", {"osd_size": "1GiB"})])
@@ -248,22 +223,10 @@ def test_a_device_on_which_nothing_is_created_has_the_name_that_the_user_gave(
         expand(load(name), open_target(str(tmp_path)), profile="quick", settings=settings)
 
 
-def test_rounds_cannot_use_a_setup_that_is_recreated() -> None:
-    text = "[parts.rounds]\nmax_rounds = 5"
-    assert '`fresh = "run"` would discard' in refusal(text=text, array='"raid0"', fresh='"run"')
-
-
-def test_the_outline_of_a_study_needs_no_target() -> None:
-    assert study_size(study(factors="devices = [1, 2, 8]", array='"raid0"'), profile="standard").runs == 6
-
-
-def test_the_place_of_a_log_on_a_second_device_is_a_directory() -> None:
+@pytest.mark.needs("root")
+def test_the_place_of_a_log_is_a_directory_that_is_reachable_by_the_user_of_the_server(reachable: Path) -> None:
     with pytest.raises(TargetError, match="is not a directory"):
         open_directory("null:1GiB")
-
-
-@pytest.mark.needs("root")
-def test_the_place_of_a_log_must_be_reachable_by_the_user_of_the_server(reachable: Path) -> None:
     data, private = reachable / "data", reachable / "private"
     data.mkdir(mode=0o755)
     private.mkdir(mode=0o700)

@@ -53,21 +53,10 @@ def test_the_tables_of_parameters_and_setups_are_those_of_the_code() -> None:
         for name, field in BLOCK.parameters.model_fields.items()
     ]
     assert "\n".join(["| parameter | default | meaning |", "|---|---|---|", *rows]) in GUIDE
-    decided = {
-        **dict.fromkeys(SETUP_FIELDS),
-        **Setup().model_dump(),
-        "array": "single",
-        "array_kind": "md",
-        "array_state": "synced",
-        "cache": "none",
-        "cache_state": "cold",
-        "devices": None,
-        "chunk": None,
-        "failed_members": None,
-        "mount_options": None,
-    }
+    decided = dict.fromkeys(SETUP_FIELDS) | Setup().model_dump() | {"devices": None, "mount_options": None}
+    decided |= {"array": "single", "array_kind": "md", "array_state": "synced", "cache": "none", "cache_state": "cold"}
     rows = [
-        f"| `{name}` | {_default(name, decided[name])} | {field.description} |" for name, field in SETUP_FIELDS.items()
+        f"| `{name}` | {_default(name, decided[name])} | {each.description} |" for name, each in SETUP_FIELDS.items()
     ]
     assert "\n".join(["| setup | default | meaning |", "|---|---|---|", *rows]) in GUIDE
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +16,9 @@ GIB = 1 << 30
 IOPS = 40_000
 COUNT = 10 * IOPS
 BLOCK = 4096
+READ = COUNT * BLOCK
+
+Change = Callable[[VerdictFacts], VerdictFacts]
 
 
 def sound(**changes: Any) -> VerdictFacts:
@@ -23,24 +27,24 @@ def sound(**changes: Any) -> VerdictFacts:
     spec["workload"]["backend"] = {"kind": "uring"}
     spec["workload"]["streams"][0]["span"]["bytes"] = 64 * GIB
     usage = {"wall_ns": 10 * SECOND, "user_ns": SECOND, "system_ns": 2 * SECOND, "involuntary_switches": 30}
-    usage |= {"voluntary_switches": COUNT, "fs_inputs": COUNT * BLOCK // 512, "fs_outputs": 0}
+    usage |= {"voluntary_switches": COUNT, "fs_inputs": READ // 512, "fs_outputs": 0}
     pacing = {"first_start_ns": 5_000, "exhausted_ns": None, "turnaround_ns": SECOND // 10, "cpu_wait_ns": SECOND // 20}
     whole = {"extents": 4, "missing_bytes": 0, "shared_bytes": 0, "encoded_bytes": 0, "addressed_bytes": 64 * GIB}
     result = {
         "outcome": "complete",
         "begin_ns": 0,
         "end_ns": 10 * SECOND,
-        "jobs": [{"stream": "main", "job": 0, "operations": COUNT, "bytes": COUNT * BLOCK, "usage": usage,
+        "jobs": [{"stream": "main", "job": 0, "operations": COUNT, "bytes": READ, "usage": usage,
                   "pacing": pacing, "schedule": None}],
-        "process": usage,
-        "devices": [{"device": "259:0", "read_bytes": COUNT * BLOCK, "write_bytes": 0}],
+        "process": dict(usage),
+        "devices": [{"device": "259:0", "read_bytes": READ, "write_bytes": 0}],
         "backend": {"kind": "uring", "features": ["single_issuer"], "fallbacks": []},
         "evidence": {
             "machine": {"cpus": 8, "user_ns": SECOND, "system_ns": 2 * SECOND, "idle_ns": 77 * SECOND, "io_wait_ns": 0, "steal_ns": 0},
             "pinned": [],
             "page_cache": {"addressed_bytes": 64 * GIB, "before_bytes": 0, "after_bytes": 0},
             "extents_before": whole,
-            "extents_after": whole,
+            "extents_after": dict(whole),
         },
     }  # fmt: skip
     device = {"device": "259:0", "name": "nvme0n1", "kind": "disk", "under": [], "nr_requests": 1023,
@@ -50,7 +54,7 @@ def sound(**changes: Any) -> VerdictFacts:
         spec=spec,
         result=result,
         engine={"clock": "tsc", "clock_read_ns": 20.0},
-        totals=[Total(stream="main", operation="read", count=COUNT, bytes=COUNT * BLOCK,
+        totals=[Total(stream="main", operation="read", count=COUNT, bytes=READ,
                       completion_latency_ns_sum=39 * SECOND)],
         target={"file_system": {"kind": "ext4", "options": ["rw"]}, "devices": [device]},
         environment={"memory": {"total_bytes": 16 * GIB}, "cpu": {"governor": "performance"}},
@@ -78,9 +82,45 @@ def device(facts: VerdictFacts) -> dict[str, Any]:
     return found
 
 
+PLACES: dict[str, Callable[[VerdictFacts], dict[str, Any]]] = {
+    "stream": stream,
+    "workload": lambda facts: facts.spec["workload"],
+    "job": job,
+    "usage": lambda facts: job(facts)["usage"],
+    "pacing": lambda facts: job(facts)["pacing"],
+    "process": lambda facts: facts.result["process"],
+    "backend": lambda facts: facts.result["backend"],
+    "moved": lambda facts: facts.result["devices"][0],
+    "evidence": lambda facts: facts.result["evidence"],
+    "machine": lambda facts: facts.result["evidence"]["machine"],
+    "page_cache": lambda facts: facts.result["evidence"]["page_cache"],
+    "extents": lambda facts: facts.result["evidence"]["extents_before"],
+    "device": device,
+    "file_system": lambda facts: facts.target["file_system"],
+}
+"""Parts of the facts in which a change replaces values, by name."""
+
+
+def having(total: dict[str, Any] | None = None, **changed: Any) -> Change:
+    """Values replaced in some places, in the total of operations and among the facts themselves."""
+
+    def change(facts: VerdictFacts) -> VerdictFacts:
+        own = copy.deepcopy(changed)
+        for name in PLACES.keys() & own:
+            PLACES[name](facts).update(own.pop(name))
+        return replace(facts, totals=[replace(each, **total or {}) for each in facts.totals], **own)
+
+    return change
+
+
+def latency(seconds: float) -> dict[str, Any]:
+    """The total of operations that were in flight for so long in all, each of them in turn."""
+    return {"completion_latency_ns_sum": round(seconds * SECOND)}
+
+
 def as_writes(facts: VerdictFacts) -> VerdictFacts:
     """The same as writes, all of which reach the device."""
-    facts.result["devices"][0].update(read_bytes=0, write_bytes=COUNT * BLOCK)
+    facts.result["devices"][0].update(read_bytes=0, write_bytes=READ)
     facts.result["process"]["fs_inputs"] = 0
     stream(facts)["mix"]["read_fraction"] = 0.0
     return replace(facts, totals=[replace(total, operation="write") for total in facts.totals])

@@ -3,26 +3,37 @@
 A row is one way to set up a run, the verdicts that are right for it, and the warnings that it must have. If the record shows
 that the machine took the CPU from the run or paused it, `undetermined` and `harness-limited` are right too, and what is
 derived from counters or from the share of time may be missing. Nothing makes a disturbed or cached run device-limited.
+`test_rules.py` tests each rule, with facts that no machine can be made to have (heat, a hypervisor that takes its CPUs).
 """
 
 from __future__ import annotations
 
 import os
-import signal
-import threading
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from engines import measuring_engine, wrapped_engine
-from mounted import LoopFileSystem
-from tiers import skip_paused
+from engines import real_engine, wrapped_engine
+from mounted import LoopFileSystem, overlay
+from needs import BTRFS, lacking
 
+from iosonde.execution import execute
+from iosonde.planning import expand
 from iosonde.results.schema import Record
+from iosonde.storage import open_target
+from iosonde.storage.safety.consent import Consent
+from iosonde.storage.targets.direct_io import writes_to_page_cache
+from iosonde.study.model import Study
+from iosonde.verdict import warning_kinds
+
+Measure = Callable[..., Record]
 
 pytestmark = [pytest.mark.alone, pytest.mark.system, pytest.mark.needs("root", "disk")]
 
@@ -30,7 +41,16 @@ NOT_DISTURBED = {"cpu_governor", "io_scheduler", "one_hardware_queue", "device_s
 """Properties of a machine or a device, as opposed to disturbances of a run."""
 PAUSES = {"engine_stalled", "cpu_contention", "steal_time", "late_counters"}
 """Effects of other load and of virtual machine pauses on any run. `test_rules.py` tests when each is given."""
-BURN = "print(flush=True)\nwhile True: pass"
+NOISE = {
+    # Effects of other work on the machine are no fault of the rules.
+    *("cpu_contention", "steal_time", "other_io", "core_saturated", "turnaround", "engine_stalled", "device_stalled"),
+    *("late_counters", "harness_cost", "foreign_interrupts"),
+    # This machine, from its record.
+    *("cpu_governor", "io_scheduler", "one_hardware_queue", "throttled_device", "hot_device"),
+}
+COUNTED = {"limit_operations": 400, "duration": "60s"}
+"""A load that ends with its count of I/Os: a thread that waits for a CPU does not make it smaller."""
+BURN = "print('started', flush=True)\nwhile True: pass"
 NEIGHBOUR = """
 import mmap, os, sys
 file = os.open(sys.argv[1], os.O_RDWR | os.O_DIRECT)
@@ -42,21 +62,52 @@ while True:
 """
 
 
+@pytest.fixture
+def measure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Measure:
+    """Measure one case on a directory: parameters as in a study, what differs from 4 KiB direct reads for 300 ms."""
+    if "IOSONDE_ENGINE" not in os.environ:
+        monkeypatch.setenv("IOSONDE_ENGINE", str(real_engine()))
+    numbers = iter(range(100))
+
+    def run(directory: Path | str, *, analysis: list[dict[str, Any]] | None = None, **measurement: Any) -> Record:
+        load = {"span": "16MiB", "ramp": "0s", "duration": "300ms", "interval": "100ms", **measurement}
+        facts = {"name": "one", "title": "One case", "question": "?", "repeats": 1, "measurement": load}
+        facts |= {"parts": [{"name": "main"}], "profiles": {"standard": {}}, "analysis": analysis or []}
+        study = Study.model_validate(facts)
+        plan = expand(study, open_target(str(directory)))
+        consent = Consent(destroy=(str(directory),)) if str(directory).startswith("/dev/") else Consent()
+        (record,) = execute(plan, tmp_path / f"set{next(numbers)}", consent=consent).records()
+        assert record.failure is None, record.failure
+        return record
+
+    return run
+
+
+def codes(record: Record) -> set[str]:
+    return {warning.code for warning in record.warnings}
+
+
 @dataclass(kw_only=True)
 class Bench:
     """Resources of a row."""
 
     directory: Path
     loops: Callable[..., LoopFileSystem]
-    company: Callable[..., None]
     monkeypatch: pytest.MonkeyPatch
     stack: ExitStack
     measurement: dict[str, Any] = field(default_factory=dict)
-    stopping: Stopping | None = None
 
     def loop(self) -> Path:
         """A file system on a loop device with direct I/O: all of its own."""
         return self.loops(size="192M", direct_io=True).directory
+
+    def company(self, program: str, *arguments: str | Path, cpu: int | None = None) -> None:
+        """Start a program in Python that runs until the test ends, on a CPU."""
+        pinned = [] if cpu is None else ["taskset", "-c", str(cpu)]
+        command = [*pinned, sys.executable, "-c", program, *map(str, arguments)]
+        process = self.stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE))
+        self.stack.callback(process.kill)
+        assert process.stdout and process.stdout.readline(), "it prints a line once it has started"
 
     def engine(self, command: str) -> None:
         """Start the engine through a shell command."""
@@ -85,10 +136,8 @@ def buffered_writes(bench: Bench) -> Path:
 
 
 def tmpfs(bench: Bench) -> Path:
-    import tempfile
-
     bench.measurement = {"io_mode": "buffered"}
-    return Path(bench.stack.enter_context(tempfile.TemporaryDirectory(dir="/dev/shm")))
+    return Path(bench.stack.enter_context(TemporaryDirectory(dir="/dev/shm")))
 
 
 def unwritten(bench: Bench) -> Path:
@@ -111,10 +160,7 @@ def throttled(bench: Bench) -> Path:
 
 
 def throttled_drive(bench: Bench) -> Path:
-    """A drive of the lab: 500 IOPS, by a daemon behind FUSE that the kernel's counters do not show.
-
-    Of blocks so large that a probe of the new device by another process (blkid, 1 MiB) is a small share of its bytes.
-    """
+    """500 IOPS, of blocks so large that a probe of the new device (blkid, 1 MiB) is a small share of its bytes."""
     from iosonde.lab import Limits, throttled_devices
 
     [drive] = bench.stack.enter_context(throttled_devices(Limits(iops=500), size_bytes=128 << 20))
@@ -135,11 +181,7 @@ def starved(bench: Bench) -> Path:
 
 
 def quota(bench: Bench) -> Path:
-    """Half of one CPU at queue depth 16: 50 ms of each 100 ms.
-
-    The quota is handed out for each CPU, so the heartbeat may continue on another CPU while jobs wait: the jobs' waiting
-    for a CPU is what always shows it.
-    """
+    """Half of one CPU. The heartbeat may continue on another while jobs wait, whose waiting always shows the quota."""
     group = Path("/sys/fs/cgroup/cpu/iosonde-test-quota")
     group.mkdir()
     bench.stack.callback(lambda: _remove(group))
@@ -159,66 +201,48 @@ def _remove(group: Path) -> None:
     group.rmdir()
 
 
-def stopped(bench: Bench, after_s: float = 0.4, for_s: float = 0.5) -> Path:
-    bench.stopping = bench.stack.enter_context(Stopping(bench.directory, after_s=after_s, for_s=for_s))
+def stopped(bench: Bench, every_s: float = 0.4, for_s: float = 0.5) -> Path:
+    """The engine is stopped again and again, by a shell that ends with it."""
+    stop = f"while sleep {every_s} && kill -STOP $$; do sleep {for_s}; kill -CONT $$; done"
+    bench.engine(f"({stop}) </dev/null >/dev/null 2>&1 & exec")
     bench.measurement = {"queue_depth": 16, "duration": "1500ms"}
     return bench.directory
 
 
 def half_stopped(bench: Bench) -> Path:
-    """Stopped for half of the time, for 40 ms at once: each stop alone is shorter than a stall that counts."""
-    return stopped(bench, after_s=0.04, for_s=0.04)
+    """For half of the time, for 40 ms at once: each stop alone is shorter than a stall that counts."""
+    return stopped(bench, every_s=0.04, for_s=0.04)
 
 
-class Stopping:
-    """Stops the engine that measures in a directory, again and again until it exits."""
+def overlay_in_memory(bench: Bench) -> Path:
+    memory = Path(bench.stack.enter_context(TemporaryDirectory(dir="/dev/shm")))
+    bench.measurement = {"io_mode": "buffered", "read_fraction": 0.5, **COUNTED}
+    return bench.stack.enter_context(overlay(bench.directory / "overlay", on=memory))
 
-    def __init__(self, directory: Path, *, after_s: float, for_s: float) -> None:
-        self.directory, self.after_s, self.for_s = directory, after_s, for_s
-        self.late_s = 0.0
-        """For how long this thread itself had no CPU: then the engine ran meanwhile."""
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._stop)
 
-    def __enter__(self) -> Stopping:
-        self._thread.start()
-        return self
+def cache_of_a_daemon(bench: Bench) -> Path:
+    """Direct I/O on NTFS, which a FUSE daemon serves."""
+    bench.measurement = {"block_size": "64KiB", **COUNTED}
+    return bench.loops("ntfs", size="64M", direct_io=True).directory
 
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
 
-    def _stop(self) -> None:
-        pid = None
-        while pid is None:
-            if self._ended.wait(0.01):
-                return
-            pid = measuring_engine(os.getpid(), self.directory)
-        try:
-            engine = os.pidfd_open(pid)
-        except ProcessLookupError:
-            return
-        try:
-            while not self._ended.is_set():
-                self._sleep(self.after_s)
-                signal.pidfd_send_signal(engine, signal.SIGSTOP)
-                time.sleep(self.for_s)
-                signal.pidfd_send_signal(engine, signal.SIGCONT)
-        except ProcessLookupError:  # It has exited.
-            return
-        finally:
-            os.close(engine)
+def compressed_reads(bench: Bench) -> Path:
+    bench.measurement = {"block_size": "64KiB", "payload": "zeros", **COUNTED}
+    return bench.loops("btrfs", size="256M", options="compress-force=zstd", direct_io=True).directory
 
-    def _sleep(self, seconds: float) -> None:
-        begin = time.monotonic()
-        time.sleep(seconds)
-        self.late_s += time.monotonic() - begin - seconds
+
+def compressed_writes(bench: Bench) -> Path:
+    """In blocks of 1 MiB, which are larger than the metadata of a synchronous write."""
+    place = compressed_reads(bench)
+    bench.measurement |= {"block_size": "1MiB", "span": "64MiB", "io_mode": "buffered", "durability": "dsync"}
+    bench.measurement |= {"read_fraction": 0.0}
+    return place
 
 
 def busy_neighbour(bench: Bench) -> Path:
     directory = bench.loop()
     (directory / "theirs").write_bytes(bytes(1 << 20))
-    bench.company(NEIGHBOUR, str(directory / "theirs"))
+    bench.company(NEIGHBOUR, directory / "theirs")
     return directory
 
 
@@ -241,11 +265,18 @@ MATRIX: list[tuple[Prepare, set[str], set[str]]] = [
     (stopped, {"undetermined"}, {"engine_stalled"}),
     (half_stopped, {"undetermined"}, {"engine_stalled"}),
     (busy_neighbour, DISTURBED, {"other_io"}),
+    (overlay_in_memory, {"cache-served"}, {"memory_file_system"}),
+    (cache_of_a_daemon, {"cache-served"}, {"reads_from_memory"}),
+    (compressed_reads, {"cache-served"}, {"reads_from_memory", "not_direct", "compressing_file_system"}),
+    (compressed_writes, {"cache-served"}, {"writes_to_memory", "compressible_data", "copying_file_system"}),
 ]
 NEEDS = {
     throttled: ("blkio throttle",),
     throttled_drive: ("qemu-storage-daemon", "FUSE", "loop devices"),
     quota: ("cpu quota",),
+    overlay_in_memory: ("overlay",),
+    cache_of_a_daemon: ("loop devices", "mkfs.ntfs", "ntfs-3g"),
+    **dict.fromkeys((compressed_reads, compressed_writes), BTRFS.args),
 }
 
 
@@ -258,29 +289,96 @@ def test_a_run_has_the_verdict_of_what_limited_it(
     verdicts: set[str],
     warnings: set[str],
     tmp_path: Path,
-    measure: Callable[..., Record],
+    measure: Measure,
     loop_file_system: Callable[..., LoopFileSystem],
-    company: Callable[..., None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     directory = tmp_path / "data"
     directory.mkdir()
     with ExitStack() as stack:
-        bench = Bench(
-            directory=directory, loops=loop_file_system, company=company, monkeypatch=monkeypatch, stack=stack
-        )
+        bench = Bench(directory=directory, loops=loop_file_system, monkeypatch=monkeypatch, stack=stack)
         target = prepare(bench)
         record = measure(target, **bench.measurement)
-    codes = {warning.code for warning in record.warnings}
+    found = codes(record)
     assert record.verdict, record.failure
     if prepare is throttled_drive:
         assert record.verdict.evidence["below_cache_share"] is None, "what is below the device is not visible"
-    if bench.stopping and bench.stopping.late_s > 0.5:
-        skip_paused(bench.stopping.late_s)
-    if codes & PAUSES - warnings:
-        assert record.verdict.kind in verdicts - {"device-limited"} | DISTURBED, (record.verdict, codes)
+    if found & PAUSES - warnings:
+        assert record.verdict.kind in verdicts - {"device-limited"} | DISTURBED, (record.verdict, found)
         return
-    assert warnings <= codes, (codes, record.verdict)
-    assert record.verdict.kind in verdicts, (record.verdict, codes)
+    assert warnings <= found, (found, record.verdict)
+    assert record.verdict.kind in verdicts, (record.verdict, found)
     if "device-limited" in verdicts:
-        assert codes <= NOT_DISTURBED, codes
+        assert found <= NOT_DISTURBED, found
+
+
+# Facts of the kernel in a record of the real engine
+
+
+def number(record: Record, name: str) -> float:
+    assert record.verdict
+    value = record.verdict.evidence[name]
+    assert value is not None, f"the record does not contain `{name}`"
+    return value
+
+
+def test_a_run_has_every_number(measure: Measure, loop_file_system: Any) -> None:
+    """Direct reads and writes of files that iosonde wrote before, on one CPU."""
+    mounted = loop_file_system(size="64M", direct_io=True)
+    cpu = min(os.sched_getaffinity(0))
+    record = measure(mounted.directory, block_size="64KiB", read_fraction=0.5, queue_depth=2, cpus=[cpu], **COUNTED)
+    assert record.verdict
+    assert number(record, "in_flight_share") > 0
+    assert number(record, "missing_share") == 0
+    assert number(record, "harness_ns_per_io") > 5
+    assert number(record, "turnaround_ns_per_io") > 0
+    assert number(record, "steal_share") >= 0
+    assert number(record, "interrupts_per_second") >= 0
+    assert record.engine["clock_read_ns"] > 0
+    assert record.harness
+    assert record.harness["streams"]["main"]["shape"].startswith("random uniform with_replacement, queue depth 1,")
+    if not lacking("CPU governor"):
+        governor = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").read_text().strip()
+        assert ("cpu_governor" in codes(record)) == (governor != "performance")
+    if not lacking("temperature sensor"):
+        record = measure(mounted.directory.parent, **COUNTED)
+        assert record.target_after["devices"] and number(record, "temperature_celsius") > 0
+
+
+def test_a_percentile_that_the_study_asks_for_needs_enough_ios(measure: Measure, tmp_path: Path) -> None:
+    tail = [{"kind": "peak", "over": "queue_depth", "metric": "completion_latency_ns_p99_9"}]
+    record = measure(
+        tmp_path, analysis=tail, io_mode="buffered", page_cache="warm", limit_operations=500, duration="60s"
+    )
+    assert "short_for_tail" in codes(record)
+    assert number(record, "cached_before_share") >= 0.99  # The kernel may reclaim a page at any time.
+
+
+@pytest.mark.needs("overlay", "FUSE", "bindfs")
+def test_directories_that_are_mounted_again_are_measured_on_the_disk_below(measure: Measure, tmp_path: Path) -> None:
+    (disk := tmp_path / "data").mkdir()
+    with overlay(tmp_path / "on-disk", on=disk) as merged:
+        record = measure(merged, read_fraction=0.5, **COUNTED)
+    assert codes(record) <= NOISE
+    assert record.target["file_system"]["below"]["kind"] != "overlay"
+    assert codes(record) & PAUSES or number(record, "read_from_memory_share") < warning_kinds.SOME
+    (mounted := tmp_path / "mounted").mkdir()
+    subprocess.run(["bindfs", disk, mounted], check=True)
+    try:
+        record = measure(mounted, **COUNTED)
+    finally:
+        subprocess.run(["umount", "--lazy", mounted], check=True)
+    assert not {"no_block_device", "network_file_system", "other_io"} & codes(record)
+    assert record.target["devices"]
+
+
+@BTRFS
+def test_direct_writes_of_files_with_checksums_are_not_direct(measure: Measure, loop_file_system: Any) -> None:
+    """The probe determines if this kernel writes them through the page cache; all bytes reach the device."""
+    mounted = loop_file_system("btrfs", size="256M", direct_io=True)
+    record = measure(mounted.directory, read_fraction=0.0, **COUNTED)
+    assert ("not_direct" in codes(record)) == writes_to_page_cache(mounted.directory)
+    assert "writes_to_memory" not in codes(record)
+    without = loop_file_system("btrfs", size="256M", options="nodatacow", direct_io=True)
+    record = measure(without.directory, read_fraction=0.0, **COUNTED)
+    assert not {"not_direct", "copying_file_system", "compressing_file_system"} & codes(record)

@@ -1,4 +1,4 @@
-"""Breakdown of a run's time, and the possible gain from a faster device."""
+"""Breakdown of a run's time, the possible gain from a faster device, and the limits of database servers."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from measured import IDLE
+from measured import record as server_record
 
 from iosonde.suite.summary import gain_limit
+from iosonde.verdict.server import evidence_of, judge_server
 from iosonde.verdict.time_use import TimeUse, mean_of, time_use
 
 pytestmark = pytest.mark.unit
@@ -48,30 +51,22 @@ def test_time_of_an_embedded_store_is_that_of_the_engine() -> None:
     assert found.most_gain == pytest.approx(4 / 3)
 
 
-def test_background_threads_of_a_store_are_counted() -> None:
-    found = time_use(record(busy_ns=0, background_ns=1_500_000_000))
-    assert found is not None
-    assert (found.application_cores, found.kernel_cores) == (pytest.approx(1.9), pytest.approx(0.2))
-
-
-def test_cpu_time_is_of_the_time_that_the_counters_of_the_process_cover() -> None:
-    run = record(busy_ns=0)
-    run.result["process"]["wall_ns"] = 2_000_000_000
+@pytest.mark.parametrize(
+    ("background_ns", "changes", "cores"),
+    [
+        (1_500_000_000, {}, 1.9),
+        # Counters that cover two seconds, and a command, whose time is that of its processes.
+        (0, {"process": {"wall_ns": 2_000_000_000, "user_ns": 400_000_000, "system_ns": 200_000_000}}, 0.2),
+        (100_000_000, {"jobs": []}, 0.5),
+    ],
+)
+def test_cpu_time_of_all_threads_is_of_the_time_that_their_counters_cover(
+    background_ns: int, changes: dict[str, Any], cores: float
+) -> None:
+    run = record(busy_ns=0, background_ns=background_ns)
+    run.result.update(changes)
     found = time_use(run)
-    assert found is not None and found.application_cores == pytest.approx(0.2)
-
-
-def test_a_command_has_the_time_of_its_processes() -> None:
-    run = record(busy_ns=0, background_ns=100_000_000)
-    run.result["jobs"] = []
-    found = time_use(run)
-    assert found is not None and found.application_cores == pytest.approx(0.5)
-
-
-def test_a_simulated_run_has_no_time_use() -> None:
-    run = record(busy_ns=0)
-    run.target["simulated"] = True
-    assert time_use(run) is None
+    assert found is not None and found.application_cores == pytest.approx(cores)
 
 
 def test_time_of_a_server_is_added_to_that_of_its_client() -> None:
@@ -96,7 +91,10 @@ def test_short_operations_that_the_kernel_does_not_count_as_busy_time_are_counte
     assert found is not None and found.device_busy == 1.0
 
 
-def test_a_run_without_devices_has_no_time_use() -> None:
+def test_a_run_without_devices_or_on_a_simulated_one_has_no_time_use() -> None:
+    run = record(busy_ns=0)
+    run.target["simulated"] = True
+    assert time_use(run) is None
     none = SimpleNamespace(result={"jobs": [{}], "devices": []}, server=None, verdict=None)
     assert time_use(none) is None  # type: ignore[arg-type]
     assert time_use(SimpleNamespace(result=None)) is None  # type: ignore[arg-type]
@@ -113,7 +111,6 @@ def test_the_mean_of_runs_leaves_out_what_was_not_reported() -> None:
     [
         (use(device_busy=0.95, application_cores=1.5), "95 % of the time, so a faster one gains at most 20.00×"),
         (use(device_busy=0.5, application_cores=0.2), "gains at most 2.00×; no other limit was found"),
-        (use(device_busy=0.15, application_cores=0.2), "gains at most 1.18×; no other limit was found"),
         (use(device_busy=0.15, lock_waits=0.2), "gains at most 1.18×; no other limit was found"),
         (use(device_busy=0.2, application_cores=1.5), "gains at most 1.25×; the application used 1.5 cores"),
         (use(device_busy=0.2, kernel_cores=0.9), "gains at most 1.25×; the kernel used 0.9 cores"),
@@ -140,3 +137,45 @@ def test_a_device_that_was_busy_takes_precedence_over_cores(given: TimeUse, larg
 def test_a_device_that_was_always_busy_bounds_no_gain() -> None:
     assert gain_limit(use(device_busy=1.0)) == ""
     assert gain_limit(use(device_busy=None)) == ""
+
+
+# Verdicts on runs on a database server: each limit alone, and none
+
+
+@pytest.mark.parametrize(
+    ("facts", "kind"),
+    [
+        ({"server_s": 18.0, "client_s": 1.0}, "server-CPU-limited"),
+        ({"server_s": 6.0, "client_s": 13.0}, "harness-limited"),
+        ({"client_s": 38.0, "server_s": 1.0}, "harness-limited"),
+        ({"client_s": 2.0, "waited_s": 33.0}, "harness-limited"),
+        ({"client_s": 2.0, "waited_s": 30.0}, "undetermined"),
+        ({"means": {**IDLE, "sessions_waiting_for_lock": 5.0}}, "lock-limited"),
+        ({"means": {"sessions_active": 4.0}, "statistics": {"lock_wait_ms": 20_000}}, "lock-limited"),
+        ({"means": {**IDLE, "sessions_waiting_for_log": 4.0}}, "device-limited"),
+        ({"means": {**IDLE, "sessions_waiting_for_io": 6.0, "sessions_waiting_for_lock": 3.0}}, "device-limited"),
+        ({"busy_s": 9.5}, "device-limited"),
+        ({}, "undetermined"),
+    ],
+)
+def test_the_limit_that_is_exceeded_most_decides(facts: dict[str, Any], kind: str) -> None:
+    assert judge_server(server_record(**facts), cpus=2).kind == kind
+
+
+def test_shares_are_computed_from_increases_over_the_measurement() -> None:
+    found = evidence_of(server_record(server_s=10.0, client_s=4.0, busy_s=2.5), cpus=2)
+    assert (found.server_cpu_share, found.client_cpu_share) == (0.5, 0.2)
+    assert (found.busiest_client_share, found.device_busy_share) == (0.1, 0.25)
+    assert found.client_ready_share == pytest.approx(0.11)
+    waiting = server_record(means={"sessions_active": 4.0}, statistics={"lock_wait_ms": 20_000})
+    assert evidence_of(waiting, cpus=2).lock_wait_share == 0.5
+
+
+def test_a_wait_for_cpus_that_the_kernel_does_not_count_is_unknown() -> None:
+    assert evidence_of(server_record(waited_s=None), cpus=2).client_ready_share is None
+
+
+def test_without_accounts_nothing_is_claimed() -> None:
+    bare = server_record().model_copy(update={"server": {}})
+    assert evidence_of(bare, cpus=2).server_cpu_share is None
+    assert judge_server(bare, cpus=2).kind == "undetermined"
