@@ -24,27 +24,11 @@ def _counter(value: int) -> bytes:
     return value.to_bytes(16, "little")
 
 
-def health(
-    *,
-    kelvin: int = 310,
-    spare: int = 100,
-    used: int = 1,
-    units_read: int = 0,
-    units_written: int = 0,
-    hours: int = 0,
-    media_errors: int = 0,
-) -> bytes:
-    """SMART / Health Information, 02h."""
-    return _page(
-        512,
-        (1, struct.pack("<H", kelvin)),
-        (3, bytes([spare])),
-        (5, bytes([used])),
-        (32, _counter(units_read)),
-        (48, _counter(units_written)),
-        (128, _counter(hours)),
-        (160, _counter(media_errors)),
-    )
+def health(*, kelvin: int = 310, spare: int = 100, used: int = 1, **counters: int) -> bytes:
+    """SMART / Health Information, 02h; counters are `units_read`, `units_written`, `hours` and `media_errors`."""
+    places = {"units_read": 32, "units_written": 48, "hours": 128, "media_errors": 160}
+    fields = [(places[name], _counter(value)) for name, value in counters.items()]
+    return _page(512, (1, struct.pack("<H", kelvin)), (3, bytes([spare])), (5, bytes([used])), *fields)
 
 
 def extended(*, written: int, read: int = 0, guid: bytes = OCP_GUID) -> bytes:

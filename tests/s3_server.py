@@ -6,10 +6,11 @@ import http.client
 import os
 import re
 import subprocess
-import threading
+import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, urlencode
 from xml.etree import ElementTree
@@ -39,10 +40,10 @@ USER = {
 class Server:
     """moto on a port that it chose."""
 
-    process: subprocess.Popen[str]
+    process: subprocess.Popen[bytes]
     port: int
-    messages: list[str] = field(default_factory=list)
-    """Its log: a line for each request."""
+    log: Path
+    """A line for each request."""
 
     @property
     def url(self) -> str:
@@ -53,13 +54,7 @@ class Server:
         """Names of objects in each bucket, as far as one list has them."""
         connection = self.connect()
         root = ElementTree.fromstring(connection.require("GET", "/", allowed=(200,)))
-        names = [
-            found.text or ""
-            for bucket in root.iter()
-            if bucket.tag.endswith("}Bucket")
-            for found in bucket
-            if found.tag.endswith("}Name")
-        ]
+        names = [found.text or "" for found in root.iterfind("{*}Buckets/{*}Bucket/{*}Name")]
         found = {name: set(connection.keys(name, prefix="")) for name in names}
         connection.close()
         return found
@@ -70,9 +65,8 @@ class Server:
     def put(self, bucket: str, key: str = "", body: bytes = b"x") -> None:
         """Create a bucket or an object, as another client."""
         connection = self.connect()
-        connection.require(
-            "PUT", f"/{bucket}/{key}" if key else f"/{bucket}", body=body if key else b"", allowed=(200,)
-        )
+        path = f"/{bucket}/{key}" if key else f"/{bucket}"
+        connection.require("PUT", path, body=body if key else b"", allowed=(200,))
         connection.close()
 
     def empty(self) -> None:
@@ -92,28 +86,19 @@ def moto(*, port: int = 0, users: bool = True) -> Iterator[Server]:
     environment = {**os.environ, "MOTO_S3_DEFAULT_MAX_KEYS": str(PAGE)}
     if users:
         environment["INITIAL_NO_AUTH_ACTION_COUNT"] = str(len(USER))
-    process = subprocess.Popen(
-        [program, "-m", "moto.server", "--port", str(port)], env=environment, stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    assert process.stderr is not None
-    messages: list[str] = []
-    reader = threading.Thread(target=lambda: messages.extend(process.stderr or []))
-    try:
-        for line in process.stderr:
-            messages.append(line)
-            if found := re.search(r"Running on http://127\.0\.0\.1:([0-9]+)", line):
-                reader.start()
-                yield Server(process, int(found[1]), messages)
-                break
-        else:
-            raise AssertionError(f"moto did not start: {''.join(messages)}")
-    finally:
-        process.kill()
-        process.wait()
-        if reader.ident:
-            reader.join()
-        process.stderr.close()
+    with tempfile.NamedTemporaryFile(prefix="iosonde-test-moto-") as log:
+        command = [program, "-m", "moto.server", "--port", str(port)]
+        process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=log)
+        server = Server(process, port, Path(log.name))
+        try:
+            while not (found := re.search(r"Running on http://127\.0\.0\.1:([0-9]+)", server.log.read_text())):
+                assert process.poll() is None, f"moto did not start: {server.log.read_text()}"
+                time.sleep(0.05)
+            server.port = int(found[1])
+            yield server
+        finally:
+            process.kill()
+            process.wait()
 
 
 def user_of(server: Server) -> dict[str, str]:

@@ -19,11 +19,7 @@ OF_REAL_DEVICES = re.compile(r"harness-limited|CPU-limited|device-limited|cache-
 def contradictions(chapter: Chapter) -> list[str]:
     """Every contradiction between two statements of a chapter; the findings are those of one result set."""
     found = [each for _, findings in chapter.findings for each in findings]
-    return [
-        *_of_device_state(chapter, found),
-        *_of_trust(chapter, found),
-        *_of_values(chapter),
-    ]
+    return [*_of_device_state(chapter, found), *_of_trust(chapter, found), *_of_values(chapter)]
 
 
 def _of_device_state(chapter: Chapter, found: list[Finding]) -> Iterator[str]:
@@ -45,13 +41,8 @@ def _of_device_state(chapter: Chapter, found: list[Finding]) -> Iterator[str]:
             for state in re.findall(r"Device state: ([^.]*)\.", caption):
                 if not set(state.split(", ")) <= states:
                     yield f"{states}: {caption}"
-            claims = "steady" in title.lower()
-            if (
-                claims
-                and "Device state" in caption
-                and "steady" not in states
-                and "not for steady state" not in caption
-            ):
+            claims = "steady" in title.lower() and "not for steady state" not in caption
+            if claims and "Device state" in caption and "steady" not in states:
                 yield f"{states}: {title}"
     for table in chapter.tables:
         if "Steady" in table.heads:

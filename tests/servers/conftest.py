@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import shutil
+import socket
 import tempfile
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -53,9 +56,8 @@ class _Templates(dict[str, Path]):
         self._base = base
 
     def __missing__(self, kind: str) -> Path:
-        monkey = pytest.MonkeyPatch()
-        monkey.setenv("XDG_STATE_HOME", str(self._base / "state"))
-        try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("XDG_STATE_HOME", str(self._base / "state"))
             instance = instance_in(self._base, kind, SMALL[kind])
             instance.provision()
             instance.start()
@@ -65,8 +67,6 @@ class _Templates(dict[str, Path]):
             assert instance.stop()
             instance.keep_as_template({})
             instance.remove()
-        finally:
-            monkey.undo()
         self[kind] = instance.template.directory
         return self[kind]
 
@@ -106,6 +106,21 @@ def _checked(base: Path) -> Iterator[Path]:
     assert left == []
     prefix = "iosonde-test-"  # Another place of the same test is checked at its own end.
     assert [each for each in journal.entries() if prefix not in each.path or str(base) in each.path] == []
+
+
+@contextmanager
+def answering(answer: Callable[[socket.socket], None]) -> Iterator[int]:
+    """A server of one client; yields its port."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            with listener.accept()[0] as client:
+                answer(client)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield listener.getsockname()[1]
+        thread.join()
 
 
 def alone(records: list[Record]) -> Record:

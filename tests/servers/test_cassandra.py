@@ -8,25 +8,25 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from servers.conftest import alone, reachable_directory
+from servers.conftest import alone, metrics_of, reachable_directory
 from strangers import Listening, as_stranger, listening
+from study_texts import study_text
 
 from iosonde.errors import ServerError
 from iosonde.execution import execute
-from iosonde.execution.engine import EngineRun, drive
+from iosonde.execution.engine import drive
 from iosonde.execution.stop import Stop
 from iosonde.features.key_value_stores.cassandra import cql
 from iosonde.features.key_value_stores.cassandra.server import HEAP, PORT, STORAGE_PORT, Cassandra, RunningCassandra
-from iosonde.metrics.metrics import interval_metrics, run_metrics
+from iosonde.metrics.metrics import interval_metrics
 from iosonde.plan import Plan
 from iosonde.planning import expand, parse
-from iosonde.protocol.event import Event
 from iosonde.results import ResultSet
 from iosonde.results.schema import SHARED_LOG_DEVICE, Record
 from iosonde.servers.directories import Directories
@@ -37,30 +37,16 @@ from iosonde.storage.safety.consent import Consent
 
 pytestmark = [pytest.mark.system, pytest.mark.needs("setpriv", "java", "cassandra", "engine")]
 
-STUDY = """
-name = "wide"
-title = "Wide"
-question = "?"
-workload = "kv"
-repeats = 1
-shuffle = false
-
-[measurement]
+COMMON = """
 store = "cassandra"
-records = {records}
 key_size = 24
 value_size = 500
 load_batch = 100
 jobs = 2
 interval = "200ms"
-{measurement}
-
-[[parts]]
-{factors}
-
-[profiles.standard]
 """
-MANAGED = """
+MANAGED = f"""{COMMON}
+records = 3000
 heap_size = "512MiB"
 ramp = "500ms"
 duration = "3s"
@@ -69,12 +55,13 @@ arrival = "poisson"
 rate = 400
 commitlog_sync = "group"
 compaction = "unified"
-cassandra = { concurrent_writes = 8 }
+cassandra = {{ concurrent_writes = 8 }}
 """
-FOREIGN = """
+FOREIGN = f"""{COMMON}
+records = 400
 ramp = "0"
 duration = "600s"
-limit_operations = {operations}
+limit_operations = 400
 operations = "read/1:update/1"
 cassandra = {{ consistency = "local_one", replication_factor = 1 }}
 """
@@ -91,9 +78,9 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         patch.setenv(cql.PASSWORD, "of-another-server")
         try:
-            text = STUDY.format(records=3000, measurement=MANAGED, factors="")
             settings = {"log": "apart", "log_target": str(log)}
-            execute(expand(parse(text), open_target(str(place)), settings=settings), found)
+            plan = expand(parse(study_text("kv", MANAGED)), open_target(str(place)), settings=settings)
+            execute(plan, found)
             assert [path for base in (place, log) for path in base.iterdir()] == []
             assert journal.entries() == []
             yield found
@@ -107,7 +94,7 @@ def measured(output: Path) -> Record:
     return alone(list(ResultSet.open(output).records()))
 
 
-def test_a_run_is_measured_with_verified_values_and_the_store_described(measured: Record) -> None:
+def test_a_run_is_measured_with_verified_values_and_store_and_server_described(measured: Record) -> None:
     assert measured.outcome == "complete", measured.failure
     assert measured.result and measured.verdict
     store = measured.result["store"]
@@ -119,8 +106,6 @@ def test_a_run_is_measured_with_verified_values_and_the_store_described(measured
     assert sum(check["values"] for check in store["checks"]) > 0
     assert measured.verdict.evidence["server_cpu_share"] > 0
 
-
-def test_the_server_is_described_with_its_settings_and_restored_from_one_load(measured: Record) -> None:
     server = measured.server
     assert server
     assert server["version"].startswith("Cassandra ")
@@ -138,9 +123,7 @@ def test_the_server_is_described_with_its_settings_and_restored_from_one_load(me
 
 def test_pauses_of_the_garbage_collector_are_a_time_series_with_latency(output: Path, measured: Record) -> None:
     server = measured.server
-    assert server
-    assert server["statistics_at_end"]["gc_pauses"] >= 1
-    assert server["statistics_at_end"]["gc_pause_ns"] > 0
+    assert server and server["statistics_at_end"]["gc_pause_ns"] > 0
     longest = server["longest_gc_pauses"]
     assert [each["end_unix_ns"] for each in longest] == sorted(each["end_unix_ns"] for each in longest)
     assert all(abs(each["end_unix_ns"] / 1e9 - time.time()) < 3600 for each in longest)
@@ -148,9 +131,7 @@ def test_pauses_of_the_garbage_collector_are_a_time_series_with_latency(output: 
     over_time = interval_metrics(ResultSet.open(output), metrics=metrics)
     known = set(over_time["metric"])
     assert {"gc_pause_percent", "gc_pauses_per_sec", "completion_latency_ns_mean"} <= known
-    found = run_metrics(ResultSet.open(output))
-    whole = found.filter((found["operation"] == "all") & (found["run_id"] == measured.run_id))
-    values = dict(whole.select("metric", "value").iter_rows())
+    values = metrics_of(output)
     assert values["server_cpu_ns_per_operation"] > 1000
     shares = over_time.filter(over_time["metric"].is_in(("gc_pause_percent", "safepoint_percent")))["value"].to_list()
     assert all(0 <= value <= 100 for value in (values["gc_pause_percent"], values["safepoint_percent"], *shares))
@@ -218,34 +199,27 @@ except PermissionError:
 REFUSED = ["authentication"] * 4 + ["closed"] * 2 + ["unreadable"]
 
 
-def command_lines() -> str:
-    """Command lines of all processes."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        with suppress(OSError):
-            found.append(path.read_text(errors="replace"))
-    return "\n".join(found)
+def text_of(path: Path) -> str:
+    with suppress(OSError):
+        return path.read_text(errors="replace")
+    return ""
 
 
-def test_a_node_listens_only_on_its_loopback_address_and_its_password_is_in_no_command_line(node: Instance) -> None:
-    """For clients and for other nodes, and neither for JMX nor on all addresses."""
+def test_a_node_listens_only_on_its_loopback_address_and_refuses_strangers(node: Instance) -> None:
+    """For clients and for other nodes, and neither for JMX nor on all addresses. No command line has its password."""
     address = node.address()
     assert listening([node.pid]) == {Listening("tcp", address.host, port) for port in (PORT, STORAGE_PORT)}
     assert address.password and len(address.password) >= 32
-    assert address.password not in command_lines()
+    assert [path for path in Path("/proc").glob("[0-9]*/cmdline") if address.password in text_of(path)] == []
+    if os.geteuid() == 0:
+        arguments = (address.host, str(PORT), str(STORAGE_PORT), str(node.place.data / "password"))
+        assert as_stranger(STRANGER_IMPORTS, STRANGER, *arguments).splitlines() == REFUSED
 
 
-@pytest.mark.needs("root")
-def test_strangers_are_refused_at_every_port(node: Instance) -> None:
-    arguments = (node.address().host, str(PORT), str(STORAGE_PORT), str(node.place.data / "password"))
-    assert as_stranger(STRANGER_IMPORTS, STRANGER, *arguments).splitlines() == REFUSED
-
-
-def planned(node: Instance, place: Path, *, operations: int = 400, factors: str = "") -> Plan:
+def planned(node: Instance, place: Path, *, factors: str = "") -> Plan:
     place.mkdir()
-    text = STUDY.format(records=400, measurement=FOREIGN.format(operations=operations), factors=factors)
     url = f"cql://bench@{node.address().host}:{PORT}"
-    return expand(parse(text), open_target(str(place)), settings={"server_url": url})
+    return expand(parse(study_text("kv", FOREIGN, factors)), open_target(str(place)), settings={"server_url": url})
 
 
 def database_of(plan: Plan) -> str:
@@ -256,21 +230,6 @@ def database_of(plan: Plan) -> str:
 def carried_out(plan: Plan, output: Path) -> list[Record]:
     records = execute(plan, output, consent=Consent(confirm=(database_of(plan),))).records()
     return sorted(records, key=lambda record: record.order)
-
-
-def driven(plan: Plan, act: Callable[[], None] = lambda: None) -> EngineRun:
-    """The engine by itself; acts at the first interval."""
-    pending = [act]
-
-    def at_interval(event: Event) -> None:
-        if event["event"] == "interval" and pending:
-            pending.pop()()
-
-    stop = Stop()
-    try:
-        return drive(plan.runs[0].spec, on_event=at_interval, stop=stop)
-    finally:
-        stop.close()
 
 
 def test_a_running_server_is_measured_in_a_keyspace_that_is_created_with_consent_and_dropped(
@@ -308,22 +267,21 @@ def test_a_keyspace_that_iosonde_did_not_create_is_not_changed(
         connection.rows(
             f"CREATE KEYSPACE {name} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}"
         )
-        done = driven(plan)
+        done = drive(plan.runs[0].spec, on_event=lambda _: None, stop=Stop())
         with pytest.raises(ServerError) as existing:
             RunningCassandra().create_database(connection, name)
         connection.rows(f"DROP KEYSPACE {name}")
     assert done.failure and done.failure.code == existing.value.code == "foreign_data"
 
 
-@pytest.mark.parametrize("password", ["wrong", ""])
 def test_a_wrong_password_fails_the_run_and_the_hint_names_the_variable(
-    node: Instance, password: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    node: Instance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(cql.PASSWORD, password)
+    monkeypatch.setenv(cql.PASSWORD, "wrong")
     plan = planned(node, tmp_path / "data")
     [record] = carried_out(plan, tmp_path / "r")
-    by_engine = driven(plan)
-    for failure in (record.failure, by_engine.failure):
+    done = drive(plan.runs[0].spec, on_event=lambda _: None, stop=Stop())
+    for failure in (record.failure, done.failure):
         assert failure and failure.code == "authentication", failure
         assert "CASSANDRA_PASSWORD" in failure.hint
 
@@ -345,14 +303,3 @@ def test_a_node_is_refused_while_others_are_logged_in_or_have_left_a_role(node: 
     with closing(node.connect()) as connection:
         assert sorted(connection.rows("SELECT role FROM system_auth.roles")) == [("cassandra",), ("iosonde",)]
         connection.rows(CREATE_ROLE)
-
-
-def test_z_a_server_that_is_killed_under_load_fails_the_run(
-    node: Instance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(cql.PASSWORD, SECRET)
-    plan = planned(node, tmp_path / "data", operations=10**7)
-    with closing(node.connect()) as connection:
-        RunningCassandra().create_database(connection, database_of(plan))
-    done = driven(plan, node.kill)
-    assert done.failure and done.failure.code == "server_vanished", done.failure

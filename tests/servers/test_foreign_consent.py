@@ -10,15 +10,15 @@ import os
 import signal
 import socket
 import struct
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from command_line import in_this_process
 from engines import FAKE
+from servers.conftest import answering
+from study_texts import study_text
 
 from iosonde import servers
 from iosonde.errors import ServerError
@@ -35,21 +35,12 @@ from iosonde.storage.safety import journal
 from iosonde.storage.safety.consent import Consent
 from iosonde.storage.safety.journal_entry import DATABASE_ON_SERVER, DATABASES
 
-STUDY = """
-name = "commits"
-title = "Commits"
-question = "?"
-workload = "commit"
-[measurement]
-duration = "1s"
-[[parts]]
-[profiles.standard]
-"""
 URL = "postgresql://me@127.0.0.1:1"
 
 
-def plan_of(url: str = URL) -> Plan:
-    return expand(parse(STUDY, name="s.toml"), open_target("null:1GiB"), settings={"server_url": url})
+def plan_of() -> Plan:
+    study = parse(study_text("commit", 'duration = "1s"'))
+    return expand(study, open_target("null:1GiB"), settings={"server_url": URL})
 
 
 def database_of(plan: Plan) -> str:
@@ -75,26 +66,20 @@ def test_resume_requires_consent_again(tmp_path: Path, monkeypatch: pytest.Monke
     "changes",
     [
         {"address": {"kind": "tcp", "host": "elsewhere", "port": 1}},
-        {"address": {"kind": "unix", "path": "/run/postgresql/.s.PGSQL.5432"}},
         {"user": "postgres"},
         {"kind": "mariadb"},
         {"database": "payroll"},
-        {"database": None},
     ],
 )
 def test_a_spec_on_another_server_or_database_than_its_case_is_refused(changes: dict[str, Any]) -> None:
     plan = plan_of()
+    foreign_database.require_consent(plan, [database_of(plan)])
+    with pytest.raises(ServerError, match="would be created"):
+        foreign_database.require_consent(plan, ["iosonde_00000000"])
     for run in plan.runs:
         run.spec["workload"]["server"].update(changes)
     with pytest.raises(ServerError, match="names a server or database that does not belong"):
         foreign_database.require_consent(plan, [database_of(plan), "payroll"])
-
-
-def test_consent_names_every_database() -> None:
-    plan = plan_of()
-    foreign_database.require_consent(plan, [database_of(plan)])
-    with pytest.raises(ServerError, match="would be created"):
-        foreign_database.require_consent(plan, ["iosonde_00000000"])
 
 
 @pytest.mark.parametrize(
@@ -102,12 +87,9 @@ def test_consent_names_every_database() -> None:
     [
         ("postgresql://me@db-1.example.org:5433", "postgresql://me@db-1.example.org:5433"),
         ("postgres://me@%2Frun%2Fpostgresql", "postgresql://me@%2Frun%2Fpostgresql:5432"),
-        ("postgresql://me@[::1]:5432", "postgresql://me@[::1]:5432"),
         ("mysql://me@10.0.0.1", "mariadb://me@10.0.0.1:3306"),
-        ("mariadb://me@%2Frun%2Fmysqld.sock", "mariadb://me@%2Frun%2Fmysqld.sock:3306"),
-        ("cql://me@db_1", "cql://me@db_1:9042"),
-        ("scylla://db1:19042", "cql://db1:19042"),
-        ("cassandra://me@[::1]:1", "cql://me@[::1]:1"),
+        ("scylla://db_1:19042", "cql://db_1:19042"),
+        ("cassandra://me@[::1]", "cql://me@[::1]:9042"),
         ("mongodb://[::1]", "mongodb://[::1]:27017"),
         ("http://db1:9000", "s3://db1:9000"),
     ],
@@ -121,12 +103,9 @@ def test_an_address_has_one_scheme_and_a_port_and_its_recorded_text_can_be_read_
     ("text", "message"),
     [
         ("postgresql://me:secret@db", "contains a password"),
-        ("cql://me:secret@db1", "contains a password"),
         ("s3://me:secret@db1", "contains a password"),
         ("ftp://db", "invalid server address"),
         ("postgresql://me@db/production", "must name a server only"),
-        ("cql://me@db1/keyspace", "must name a server only"),
-        ("s3://db1/bucket", "must name a server only"),
         ("postgresql://me@db:x", "no valid port"),
         ("https://db1:9000", "with encryption is not supported"),
         ("s3://me@db1:9000", "names a user"),
@@ -136,9 +115,7 @@ def test_an_address_has_one_scheme_and_a_port_and_its_recorded_text_can_be_read_
         ("mongodb://me@a%2Cb", "invalid host or user name"),
         ("postgresql://me@a,b", "invalid host or user name"),
         ("postgresql://me@host%20dbname%3Dpayroll", "invalid host or user name"),
-        ("postgresql://me@%00", "invalid host or user name"),
         ("postgresql://me@%2Frun%0A", "invalid host or user name"),
-        ("mariadb://m%0Ae@host", "invalid host or user name"),
         ("postgresql://me%40other@host", "invalid host or user name"),
         ("cql://-x@-host", "invalid host or user name"),
     ],
@@ -149,17 +126,25 @@ def test_an_address_with_a_secret_or_more_than_one_host_is_refused(text: str, me
     assert "secret" not in str(error.value)
 
 
+OWN = "iosonde-0badcafe"
+
+
+def left_by_a_killed_process() -> Path:
+    """A database in the journal."""
+    path = DATABASES / "iosonde_0badcafe"
+    child = os.fork()
+    if child == 0:
+        journal.created(path, DATABASE_ON_SERVER, facts={"url": URL, "database": path.name, "own": OWN})
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+    return path
+
+
 @pytest.mark.engine
 def test_a_database_on_a_server_that_no_longer_exists_is_forgotten_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing listens on the port. Other entries cannot be forgotten, and without the request the entry stays."""
     monkeypatch.setattr(foreign_database, "RESTART_S", 0.0)
-    path = DATABASES / "iosonde_0badcafe"
-    facts = {"url": URL, "database": path.name, "own": "iosonde-0badcafe"}
-    child = os.fork()
-    if child == 0:
-        journal.created(path, DATABASE_ON_SERVER, facts=facts)
-        os.kill(os.getpid(), signal.SIGKILL)
-    os.waitpid(child, 0)
+    path = left_by_a_killed_process()
     failed = in_this_process("cleanup")
     assert (failed.returncode, failed.stdout.partition(": ")[0]) == (1, str(path)), failed.stderr
     assert "could not be removed" in failed.stdout and URL in failed.stdout
@@ -178,20 +163,14 @@ def test_the_database_of_a_killed_session_is_dropped_before_it_is_created_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Otherwise it would be taken for one of the user, and the journal would lose it."""
-    path = DATABASES / "iosonde_0badcafe"
-    own = "iosonde-0badcafe"
+    path = left_by_a_killed_process()
     host = RecordingHost(existing={path.name})
     monkeypatch.setattr(kinds()[parse_url(URL).kind], "host", lambda options: host)
-    child = os.fork()
-    if child == 0:
-        journal.created(path, DATABASE_ON_SERVER, facts={"url": URL, "database": path.name, "own": own})
-        os.kill(os.getpid(), signal.SIGKILL)
-    os.waitpid(child, 0)
-    foreign_database.create(host, parse_url(URL), path.name, own=own)
+    foreign_database.create(host, parse_url(URL), path.name, own=OWN)
     assert host.done == [f"drop {path.name}", f"create {path.name}"]
     entry = journal.find(path)
     assert entry is not None and entry.is_mine
-    foreign_database.drop_all(own)
+    foreign_database.drop_all(OWN)
     assert (host.existing, journal.find(path)) == (set(), None)
 
 
@@ -234,30 +213,10 @@ def request_of_mariadb(client: socket.socket) -> None:
     flags = 0xFFFFF7FF  # Without encryption.
     greeting = b"\x0a10.11.6\0" + struct.pack("<I", 1) + b"x" * 8 + b"\0" + struct.pack("<H", flags & 0xFFFF)
     greeting += b"\x2d" + struct.pack("<HH", 2, flags >> 16) + b"\x15" + bytes(10) + b"x" * 12 + b"\0"
-    packet(client, 0, greeting + b"mysql_native_password\0")
-    client.recv(4096)
-    packet(client, 2, b"\xfemysql_clear_password\0")
-
-
-def packet(client: socket.socket, number: int, body: bytes) -> None:
-    client.sendall(struct.pack("<I", len(body))[:3] + bytes([number]) + body)
-
-
-@contextmanager
-def server(request: Callable[[socket.socket], None], received: list[bytes]) -> Iterator[int]:
-    """A server that answers one client; yields its port."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-
-        def answer() -> None:
-            client, _ = listening.accept()
-            with client:
-                request(client)
-                received.append(client.recv(4096))
-
-        answering = threading.Thread(target=answer)
-        answering.start()
-        yield listening.getsockname()[1]
-        answering.join()
+    for number, body in ((0, greeting + b"mysql_native_password\0"), (2, b"\xfemysql_clear_password\0")):
+        client.sendall(struct.pack("<I", len(body))[:3] + bytes([number]) + body)
+        if number == 0:
+            client.recv(4096)
 
 
 @pytest.mark.parametrize(
@@ -268,7 +227,12 @@ def test_a_password_in_clear_text_is_not_sent_over_a_network(
 ) -> None:
     monkeypatch.setenv("PGPASSWORD", PASSWORD)
     received: list[bytes] = []
-    with server(request_of, received) as port:
+
+    def answer(client: socket.socket) -> None:
+        request_of(client)
+        received.append(client.recv(4096))
+
+    with answering(answer) as port:
         address = Address(host="127.0.0.1", port=port, user="me", database="iosonde", password=PASSWORD)
         with pytest.raises(ServerError, match="in clear text, which is sent through a Unix socket only") as error:
             servers.named(kind).connect(address)  # type: ignore[arg-type, union-attr]

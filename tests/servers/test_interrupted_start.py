@@ -7,12 +7,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
-from servers.conftest import reachable_directory
+from study_texts import study_text
 
 from iosonde.cli.reference import EXIT_INTERRUPTED
 from iosonde.results import ResultSet
@@ -21,44 +20,13 @@ from iosonde.storage.safety import journal
 
 pytestmark = [pytest.mark.system, pytest.mark.needs("engine", "setpriv")]
 
-STUDY = """
-name = "interrupted"
-title = "Interrupted"
-question = "?"
-repeats = 1
-%s
-[[parts]]
-[profiles.standard]
-"""
-CASSANDRA = """
-workload = "kv"
-[measurement]
-store = "cassandra"
-heap_size = "512MiB"
-records = 1000
-"""
-CEPH = """
-workload = "objects"
-[measurement]
-osds = 2
-replication = 2
-osd_size = "1GiB"
-"""
+CASSANDRA = study_text("kv", 'store = "cassandra"\nheap_size = "512MiB"\nrecords = 1000')
+CEPH = study_text("objects", 'osds = 2\nreplication = 2\nosd_size = "1GiB"')
 OF_CASSANDRA = pytest.mark.needs("java", "cassandra")
 OF_CEPH = pytest.mark.needs(
     *("ceph-mon", "ceph-mgr", "ceph-osd", "ceph", "ceph-authtool", "monmaptool", "librados", "loop devices")
 )
 ON_LOOP_DEVICES = ("--set", "file_system=bluestore", "--set", "setup_size=1GiB")
-
-
-@pytest.fixture
-def target() -> Iterator[Path]:
-    """A directory with direct I/O that users of servers can enter; it is removed with what an interrupted study left."""
-    path = reachable_directory(on_disk=True)
-    yield path
-    journal.cleanup()
-    assert list(path.iterdir()) == []
-    path.rmdir()
 
 
 def servers(program: str) -> dict[int, Path]:
@@ -87,18 +55,29 @@ def control_groups(number: int) -> list[Path]:
     ],
 )
 def test_ctrl_c_during_a_start_leaves_nothing(
-    study: str, program: str, options: tuple[str, ...], target: Path, tmp_path: Path
+    study: str, program: str, options: tuple[str, ...], disk_place: Path, tmp_path: Path
 ) -> None:
     file, output = tmp_path / "study.toml", tmp_path / "results"
-    file.write_text(STUDY % study)
-    command = [sys.executable, "-m", "iosonde", "run", str(file), "--target", str(target), "-o", str(output), *options]
+    file.write_text(study)
+    command = [
+        sys.executable,
+        "-m",
+        "iosonde",
+        "run",
+        str(file),
+        "--target",
+        str(disk_place),
+        "-o",
+        str(output),
+        *options,
+    ]
     with subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as running:
         while not (started := servers(program)) and running.poll() is None:
             time.sleep(0.02)
         groups = [group for number in started for group in control_groups(number)]
-        loops = loop_status.attached_to(target)
+        loops = loop_status.attached_to(disk_place)
         if started:
             os.killpg(running.pid, signal.SIGINT)  # As a terminal does.
         _, messages = running.communicate(timeout=600)
@@ -106,13 +85,11 @@ def test_ctrl_c_during_a_start_leaves_nothing(
     assert bool(loops) == bool(options)
     assert bool(groups) == (os.geteuid() == 0)
     assert running.returncode == EXIT_INTERRUPTED, messages
-    assert f"Stopped. 0 of 1 runs completed and kept in {output}" in messages
     assert f"Continue with: iosonde resume {output}" in messages
     assert ResultSet.open(output).records() == []
     left = [" ".join(each.info["cmdline"] or []) for each in psutil.process_iter(["cmdline"])]
-    assert [each for each in left for path in (target, *started.values()) if str(path) in each] == []
+    assert [each for each in left for path in (disk_place, *started.values()) if str(path) in each] == []
     assert [data for data in started.values() if data.exists()] == []
     assert [group for group in groups if group.exists()] == []
-    assert loop_status.attached_to(target) == []
+    assert loop_status.attached_to(disk_place) == []
     assert journal.entries() == []
-    assert list(target.iterdir()) == []

@@ -29,19 +29,14 @@ from iosonde.servers.instance import Instance
 from iosonde.storage.safety import journal
 from iosonde.storage.setups import loop_devices
 
-pytestmark = [
-    pytest.mark.system,
-    pytest.mark.needs(
-        "setpriv", "engine", "root", "nbdkit", "qemu-storage-daemon", "FUSE", "loop devices", "mkfs.ext4"
-    ),
-]
+NEEDS = ("setpriv", "engine", "root", "nbdkit", "qemu-storage-daemon", "FUSE", "loop devices", "mkfs.ext4")
+pytestmark = [pytest.mark.system, pytest.mark.needs(*NEEDS)]
 
+POSTGRESQL, MARIADB = pytest.mark.needs("postgres"), pytest.mark.needs("mariadbd")
 CASES = [
-    pytest.param("postgresql", {"fsync": True, "synchronous_commit": "on"}, True, marks=pytest.mark.needs("postgres")),
-    pytest.param(
-        "postgresql", {"fsync": False, "synchronous_commit": "on"}, False, marks=pytest.mark.needs("postgres")
-    ),
-    pytest.param("mariadb", {"innodb_flush_log_at_trx_commit": 1}, True, marks=pytest.mark.needs("mariadbd")),
+    pytest.param("postgresql", {"fsync": True, "synchronous_commit": "on"}, True, marks=POSTGRESQL),
+    pytest.param("postgresql", {"fsync": False, "synchronous_commit": "on"}, False, marks=POSTGRESQL),
+    pytest.param("mariadb", {"innodb_flush_log_at_trx_commit": 1}, True, marks=MARIADB),
 ]
 """Settings, and whether all acknowledged commits survive. InnoDB with `innodb_flush_log_at_trx_commit = 2` is not among
 them: it flushes the device whenever it extends a table, so the power may fail before any commit that is not flushed."""
@@ -51,8 +46,6 @@ COMMITS = 200
 ENTRY_BYTES = 16
 """Of the log of acknowledged commits, and of its header."""
 SIZE_BYTES = 2 << 30
-
-
 FOLDER = "/mnt"
 FILE = f"{FOLDER}/device"
 CONNECTIONS = "/sys/fs/fuse/connections"
@@ -75,11 +68,7 @@ class VolatileDevice:
     image then has what was flushed, and the kernel's page cache cannot be written to it any more.
     """
 
-    def __init__(self, image: Path, size_bytes: int) -> None:
-        """Contents are those of the image, if it exists."""
-        self.image = image
-        with image.open("ab") as file:
-            file.truncate(size_bytes)
+    def __init__(self, image: Path) -> None:
         self._socket = name = image.with_suffix(".socket")
         self._nbdkit = subprocess.Popen(
             ["nbdkit", "--foreground", "--exit-with-parent", "--unix", name, "--filter=cache", "file", image,
@@ -124,16 +113,11 @@ def mounted(what: Path, directory: Path, *options: str) -> Iterator[None]:
     try:
         directory.chmod(0o711)
         yield
-    finally:
-        unmount(directory)
-
-
-def unmount(directory: Path) -> None:
-    """The kernel closes files of the io_uring of a killed process in the background: until then the mount is busy."""
-    deadline = time.monotonic() + 300
-    while (done := subprocess.run(["umount", directory], capture_output=True, text=True)).returncode:
-        assert "busy" in done.stderr and time.monotonic() < deadline, done.stderr
-        time.sleep(0.1)
+    finally:  # The kernel closes files of the io_uring of a killed process in the background: until then it is busy.
+        deadline = time.monotonic() + 300
+        while (done := subprocess.run(["umount", directory], capture_output=True, text=True)).returncode:
+            assert "busy" in done.stderr and time.monotonic() < deadline, done.stderr
+            time.sleep(0.1)
 
 
 def workload(instance: Instance, **changes: Any) -> dict[str, Any]:
@@ -141,16 +125,12 @@ def workload(instance: Instance, **changes: Any) -> dict[str, Any]:
     return {
         "kind": "commit",
         "server": {
-            "kind": instance.server.name,
-            "address": {"kind": "unix", "path": socket},
-            "user": instance.server.user,
-            "database": "iosonde",
-            "missing_database": "fail",
-            "connect_timeout_ns": 60 * 10**9,
+            "kind": instance.server.name, "address": {"kind": "unix", "path": socket}, "user": instance.server.user,
+            "database": "iosonde", "missing_database": "fail", "connect_timeout_ns": 60 * 10**9,
         },
         "operation": "insert",
         "payload_bytes": 100,
-    } | changes
+    } | changes  # fmt: skip
 
 
 def engine(workload: dict[str, Any]) -> subprocess.Popen[str]:
@@ -176,14 +156,9 @@ def commit_until_power_fails(instance: Instance, device: VolatileDevice, log: Pa
     The file system is synchronised after the first ones: until then MariaDB's new table may have no name in its directory.
     """
     measurement = {
-        "clients": 4,
-        "arrival": {"kind": "closed"},
-        "ramp_ns": 0,
-        "duration_ns": 600 * 10**9,
-        "interval_ns": 10**8,
-        "acknowledged": {"directory": str(log)},
-        "server_loss": "end",
-    }
+        "clients": 4, "arrival": {"kind": "closed"}, "ramp_ns": 0, "duration_ns": 600 * 10**9, "interval_ns": 10**8,
+        "acknowledged": {"directory": str(log)}, "server_loss": "end",
+    }  # fmt: skip
     client = engine(workload(instance, measurement=measurement))
     wait_for_commits(1, client, log)
     directory = os.open(instance.place.data, os.O_RDONLY)
@@ -219,7 +194,7 @@ def lost_commits(
     subprocess.run(["mkfs.ext4", "-q", image], check=True)
     with mounted(image, disk, "-o", "loop"):
         instance = restored(disk, kind, templates, settings=settings)
-    device = VolatileDevice(image, SIZE_BYTES)
+    device = VolatileDevice(image)
     try:
         with mounted(device.path, disk, "-o", NO_FLUSHES):
             instance.start()

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import datetime
 import os
-import time
+import re
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import quote
 
 import polars as pl
 import pytest
 from observers import AtFirstInterval
 from s3_server import MOTO, PAGE, Server, moto, user_of
+from study_texts import study_text
 
 from iosonde.errors import ServerError, StudyError, TargetError
 from iosonde.execution import execute
 from iosonde.execution.engine import drive
+from iosonde.execution.observer import Observer, Silent
 from iosonde.execution.stop import Stop
-from iosonde.features.object_stores.s3 import OWNER, S3, signed
+from iosonde.features.object_stores.s3 import OWNER, S3
 from iosonde.metrics.metrics import run_metrics
 from iosonde.plan import Plan
 from iosonde.planning import expand, parse
@@ -30,14 +30,9 @@ from iosonde.storage import open_target
 from iosonde.storage.safety import journal
 from iosonde.storage.safety.consent import Consent
 
-STUDY = """
-name = "objects"
-title = "Objects"
-question = "?"
-workload = "objects"
-repeats = 1
-shuffle = false
-[measurement]
+STUDY = study_text(
+    "objects",
+    """
 object_store = "s3"
 object_size = "2KiB"
 objects = 30
@@ -47,10 +42,11 @@ ramp = "0"
 duration = "2s"
 interval = "100ms"
 delete_after = true
-[[parts]]
-factors.operation = ["write", "sequential_read", "random_read"]
-[profiles.standard]
-"""
+""",
+    'factors.operation = ["write", "sequential_read", "random_read"]',
+)
+
+pytestmark = [pytest.mark.engine, MOTO]
 
 
 @pytest.fixture(scope="module")
@@ -78,24 +74,19 @@ def bucket_of(plan: Plan) -> str:
     return str(plan.runs[0].spec["workload"]["store"]["bucket"])
 
 
-def consent_to(plan: Plan) -> Consent:
-    return Consent(confirm=(bucket_of(plan),))
+def carried_out(plan: Plan, output: Path, observer: Observer | None = None) -> list[Record]:
+    consent = Consent(confirm=(bucket_of(plan),))
+    return list(execute(plan, output, consent=consent, observer=observer or Silent()).records())
 
 
-def records_of(directory: Path) -> list[Record]:
-    return sorted(ResultSet.open(directory).records(), key=lambda record: record.order)
-
-
-@MOTO
-@pytest.mark.engine
 def test_objects_are_written_read_and_compared_and_the_bucket_is_removed(server: Server, tmp_path: Path) -> None:
     """The operations are the requests that the server logs."""
     server.put("mine")
     server.put("mine", "photo")
-    plan, before = plan_of(server, tmp_path), len(server.messages)
-    execute(plan, tmp_path / "r", consent=consent_to(plan))
+    plan, before = plan_of(server, tmp_path), len(server.log.read_text())
+    found = carried_out(plan, tmp_path / "r")
     operations = {"PUT": 0, "GET": 0}
-    for record in records_of(tmp_path / "r"):
+    for record in found:
         assert record.outcome == "complete", record.failure
         facts, is_read = (record.result or {})["objects"], "read" in record.case_id
         assert (facts["loaded"], facts["wrong"]) == (30 if is_read else 0, 0)
@@ -107,17 +98,12 @@ def test_objects_are_written_read_and_compared_and_the_bucket_is_removed(server:
         operations["GET" if is_read else "PUT"] += completed
         operations["PUT"] += facts["loaded"]
     assert server.buckets == {"mine": {"photo"}}
-    while not any(f"DELETE /{bucket_of(plan)} " in line for line in server.messages[before:]):
-        time.sleep(0.01)  # The log is read by a thread.
+    log = server.log.read_text()[before:]
     for method, count in operations.items():
-        paths = f"{method} /{bucket_of(plan)}/iosonde-"
-        requests = sum(paths in line and '" 200' in line for line in server.messages[before:])
+        requests = len(re.findall(rf'{method} /{bucket_of(plan)}/iosonde-.*" 200', log))
         assert count <= requests <= count + 2 * 2 * 3, "those in flight at the end are not counted"
-    rows = (
-        run_metrics(ResultSet.open(tmp_path / "r"))
-        .filter(pl.col("operation") == "all")
-        .pivot("metric", index="run_id", values="value")
-    )
+    whole = run_metrics(ResultSet.open(tmp_path / "r")).filter(pl.col("operation") == "all")
+    rows = whole.pivot("metric", index="run_id", values="value")
     for values in rows.iter_rows(named=True):
         assert values["bandwidth"] == pytest.approx(2048 * values["ops_per_sec"])
         assert values["completion_latency_ns_mean"] > 10_000
@@ -126,22 +112,17 @@ def test_objects_are_written_read_and_compared_and_the_bucket_is_removed(server:
     assert os.environ["AWS_SECRET_ACCESS_KEY"] not in kept
 
 
-@MOTO
-@pytest.mark.engine
 def test_an_object_that_another_client_changes_is_wrong(server: Server, tmp_path: Path) -> None:
     plan = plan_of(server, tmp_path, operation="random_read", objects="3", duration="3s")
 
     def change() -> None:
         server.put(bucket_of(plan), "iosonde-000000000001", b"y" * 2048)
 
-    execute(plan, tmp_path / "r", consent=consent_to(plan), observer=AtFirstInterval(change))
-    [record] = records_of(tmp_path / "r")
+    [record] = carried_out(plan, tmp_path / "r", AtFirstInterval(change))
     assert (record.result or {})["objects"]["wrong"] > 0
     assert "wrong_objects" in [warning.code for warning in record.warnings]
 
 
-@MOTO
-@pytest.mark.engine
 def test_a_server_that_is_killed_fails_the_run_and_its_bucket_stays_in_the_journal(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,9 +131,9 @@ def test_a_server_that_is_killed_fails_the_run_and_its_bucket_stays_in_the_journ
     with moto(users=False) as killed:
         plan = plan_of(killed, tmp_path, operation="write", duration="60s")
         with pytest.raises(TargetError, match=f"cannot drop the bucket `{bucket_of(plan)}`") as error:
-            execute(plan, tmp_path / "r", consent=consent_to(plan), observer=AtFirstInterval(killed.process.kill))
+            carried_out(plan, tmp_path / "r", AtFirstInterval(killed.process.kill))
     assert "iosonde cleanup" in str(error.value.hint)
-    [record] = records_of(tmp_path / "r")
+    [record] = ResultSet.open(tmp_path / "r").records()
     assert record.failure and record.failure.code in ("server_vanished", "connection_refused"), record.failure
     [entry] = journal.entries()
     assert entry.facts["database"] == bucket_of(plan)
@@ -161,34 +142,25 @@ def test_a_server_that_is_killed_fails_the_run_and_its_bucket_stays_in_the_journ
     assert journal.entries() == []
 
 
-@MOTO
-@pytest.mark.engine
 def test_nothing_is_created_without_consent_or_credentials(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = plan_of(server, tmp_path)
     assert any(bucket_of(plan) in each.what for each in plan.destroys)
-    with pytest.raises(ServerError, match="would be created") as error:
+    with pytest.raises(ServerError, match="would be created"):
         execute(plan, tmp_path / "r")
-    assert f"--confirm {bucket_of(plan)}" in error.value.hint
     assert server.buckets == {}
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     done = drive(plan.runs[0].spec, on_event=lambda _: None, stop=Stop())
     assert done.failure and done.failure.code == "authentication"
     assert "AWS_SECRET_ACCESS_KEY" in done.failure.message
-    with pytest.raises(ServerError, match="is not set") as error:
-        server.connect()
-    assert error.value.code == "authentication"
 
 
-@MOTO
-@pytest.mark.engine
 def test_a_bucket_that_iosonde_did_not_create_is_not_changed(server: Server, tmp_path: Path) -> None:
     plan = plan_of(server, tmp_path, operation="write")
     server.put(bucket_of(plan))
     server.put(bucket_of(plan), "iosonde-000000000000", b"mine")
-    execute(plan, tmp_path / "r", consent=consent_to(plan))
-    [record] = records_of(tmp_path / "r")
+    [record] = carried_out(plan, tmp_path / "r")
     assert record.failure and record.failure.code == "foreign_data"
     done = drive(plan.runs[0].spec, on_event=lambda _: None, stop=Stop())
     assert done.failure and done.failure.code == "foreign_data", done.failure
@@ -196,18 +168,12 @@ def test_a_bucket_that_iosonde_did_not_create_is_not_changed(server: Server, tmp
     assert [entry for entry in journal.entries() if bucket_of(plan) in entry.path] == []
 
 
-@MOTO
-@pytest.mark.engine
-@pytest.mark.parametrize("wrong", ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"])
-def test_wrong_credentials_fail_the_run(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: str
-) -> None:
+def test_wrong_credentials_fail_the_run(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = plan_of(server, tmp_path, operation="write")
     with monkeypatch.context() as patch:
-        patch.setenv(wrong, "wrong")
-        execute(plan, tmp_path / "r", consent=consent_to(plan))
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+        [record] = carried_out(plan, tmp_path / "r")
         done = drive(plan.runs[0].spec, on_event=lambda _: None, stop=Stop())
-    [record] = records_of(tmp_path / "r")
     assert record.failure and record.failure.code == "authentication", record.failure
     assert done.failure and done.failure.code == "authentication", done.failure
     assert "denied access (403)" in done.failure.message
@@ -215,7 +181,6 @@ def test_wrong_credentials_fail_the_run(
     assert journal.entries() == []
 
 
-@pytest.mark.engine
 @pytest.mark.parametrize("change", [{"host": "elsewhere"}, {"bucket": "payroll"}, {"region": "eu"}, {"port": 1}])
 def test_a_spec_of_another_server_or_bucket_is_refused(change: dict[str, object], tmp_path: Path) -> None:
     settings = {"server_url": "s3://127.0.0.1:9000"}
@@ -228,12 +193,9 @@ def test_a_spec_of_another_server_or_bucket_is_refused(change: dict[str, object]
         foreign_database.require_consent(plan, [name, "payroll"])
 
 
-@MOTO
-@pytest.mark.engine
-@pytest.mark.parametrize("region", ["us-east-1", "eu-west-1"])
-def test_a_bucket_with_more_objects_than_a_list_has_is_removed(server: Server, region: str) -> None:
+def test_a_bucket_with_more_objects_than_a_list_has_is_removed(server: Server) -> None:
     """A server of another region than the default one accepts only buckets that name it."""
-    host = S3(region=region)
+    host = S3(region="eu-west-1")
     connection = host.connect(parse_url(server.url).address())
     host.create_database(connection, "iosonde-12ab34cd")
     assert server.buckets == {"iosonde-12ab34cd": {OWNER}}
@@ -245,8 +207,6 @@ def test_a_bucket_with_more_objects_than_a_list_has_is_removed(server: Server, r
     connection.close()
 
 
-@MOTO
-@pytest.mark.engine
 def test_a_bucket_with_objects_of_others_or_without_that_of_iosonde_is_kept_and_named(server: Server) -> None:
     host, connection = S3(), server.connect()
     host.create_database(connection, "iosonde-12ab34cd")
@@ -266,8 +226,6 @@ def test_a_bucket_with_objects_of_others_or_without_that_of_iosonde_is_kept_and_
     connection.close()
 
 
-@MOTO
-@pytest.mark.engine
 def test_an_object_that_is_still_being_written_does_not_keep_the_bucket(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -287,42 +245,12 @@ def test_an_object_that_is_still_being_written_does_not_keep_the_bucket(
     connection.close()
 
 
-def test_a_signature_is_that_of_another_implementation(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Credentials and date are those of AWS's examples; the signature was computed with botocore 1.44."""
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAIOSFODNN7EXAMPLE")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY")
-    monkeypatch.delenv("AWS_SESSION_TOKEN", raising=False)
-    found = signed(
-        "GET",
-        f"/bucket/{quote('iosonde-000000000001')}",
-        "",
-        host="127.0.0.1:9000",
-        region="us-east-1",
-        now=datetime.datetime(2013, 5, 24, tzinfo=datetime.UTC),
-    )
-    expected = "de5499f090579f9ad69df9ad71e1b0ddc05de1044b540acf467e6b0a2850fa4a"
-    assert found["authorization"].endswith(f"Signature={expected}")
-
-
-def test_a_server_that_is_not_there_refuses_connections(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "me")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "a-secret")
-    connection = S3().connect(parse_url("s3://127.0.0.1:1").address())
-    with pytest.raises(ServerError) as error:
-        connection.status("GET", "/bucket")
-    assert error.value.code == "connection_refused"
-
-
 @pytest.mark.parametrize(
     ("settings", "what"),
     [
         ({}, "none is named"),
         ({"server_url": "postgresql://me@db1"}, "not an address of an S3 server"),
-        (
-            {"server_url": "s3://db1", "stop_osd_after": "100ms", "osds": "2", "replication": "2"},
-            "no daemon of a running",
-        ),
-        ({"server_url": "s3://db1", "object_store": "ceph"}, "`server_url` is for"),
+        ({"server_url": "s3://db1", "stop_osd_after": "1s", "osds": "2", "replication": "2"}, "no daemon of a running"),
     ],
 )
 def test_parameters_that_contradict_each_other_are_refused(settings: dict[str, str], what: str, tmp_path: Path) -> None:

@@ -10,14 +10,15 @@ import shutil
 import signal
 import stat
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from leftovers import SharedMemory
+from mounted import LoopFileSystem
 from servers.conftest import KINDS, SMALL, instance_in, reachable_directory, restored
+from stores import small_file_system
 from strangers import listening, refuses_strangers
 
 from iosonde import servers
@@ -27,16 +28,18 @@ from iosonde.features.key_value_stores.memcached.server import Memcached
 from iosonde.features.object_stores import ceph
 from iosonde.servers import account as accounts
 from iosonde.servers import mariadb, programs
-from iosonde.servers.directories import Directories, create_directory
+from iosonde.servers import template as templates
+from iosonde.servers.account import account_for
+from iosonde.servers.directories import create_directory
 from iosonde.servers.instance import Instance
-from iosonde.servers.process import ServerProcess
 from iosonde.servers.server import Installation
+from iosonde.servers.template import DATA, Template
 from iosonde.storage.safety import journal
 from iosonde.storage.safety.journal_entry import owner_of
 
 pytestmark = [pytest.mark.system, pytest.mark.needs("setpriv")]
 
-POSTGRESQL = pytest.mark.needs("postgres")
+POSTGRESQL, MARIADB = pytest.mark.needs("postgres"), pytest.mark.needs("mariadbd")
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -63,7 +66,7 @@ def running(started: tuple[Instance, str], monkeypatch: pytest.MonkeyPatch) -> I
     return instance
 
 
-def test_a_server_runs_unprivileged_on_a_socket_and_describes_itself(running: Instance) -> None:
+def test_a_server_runs_unprivileged_on_a_socket_with_its_log_apart_and_describes_itself(running: Instance) -> None:
     status = Path(f"/proc/{running.pid}/status").read_text()
     uid = int(next(line.split()[1] for line in status.splitlines() if line.startswith("Uid:")))
     assert uid == running.account.uid
@@ -77,24 +80,16 @@ def test_a_server_runs_unprivileged_on_a_socket_and_describes_itself(running: In
     assert {each["kind"] for each in found["open_files"]} >= {"data"}
     if running.server.name == "mariadb":  # It opens its files with O_DIRECT.
         assert found["io_modes"]["data"] == "direct"
-
-
-def test_the_log_is_on_its_own_target(running: Instance) -> None:
-    """On another file system, where moving copies."""
-    assert running.directories.log is not None
+    assert running.directories.log is not None  # On another file system, where moving copies.
     logs = [each.name for each in (running.directories.log / "wal").iterdir()]
     assert any(name.startswith(("0000", "ib_logfile", "#innodb_redo")) for name in logs)
     assert not list(running.place.data.glob("ib_logfile*"))
 
 
 @pytest.mark.needs("root")
-def test_other_users_cannot_connect(running: Instance) -> None:
-    assert refuses_strangers(each.address for each in listening([running.pid]))
-
-
-@pytest.mark.needs("root")
-def test_the_user_of_a_server_cannot_replace_files_of_iosonde_in_its_directory(running: Instance) -> None:
+def test_other_users_cannot_connect_and_the_servers_user_cannot_replace_files_of_iosonde(running: Instance) -> None:
     """A link in the place of its messages made root append to any file when the server was started again."""
+    assert refuses_strangers(each.address for each in listening([running.pid]))
     directories = running.directories
     for each in (directories.run, directories.template):
         assert (each.stat().st_uid, each.stat().st_mode & 0o777) == (0, 0o711)
@@ -170,53 +165,9 @@ def test_a_link_in_place_of_our_directory_is_not_followed(place: Path) -> None:
 
 
 @POSTGRESQL
-def test_a_killed_iosonde_leaves_nothing_after_cleanup(place: Path, templates: dict[str, Path]) -> None:
-    """The kernel kills the server's first process with iosonde; cleanup kills the others and removes everything."""
-    templates["postgresql"]
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            instance = restored(place, "postgresql", templates)
-            instance.start()
-            os.write(writing, str(instance.pid).encode())
-            signal.pause()
-        finally:
-            os._exit(1)
-    os.close(writing)
-    leader = int(os.read(reading, 20))
-    os.close(reading)
-    identity = owner_of(leader)
-    assert identity
-    memory = SharedMemory(place)
-    memory.look()
-    assert memory.segments > 0
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    cleaned = journal.cleanup()
-    assert [each.reason for each in cleaned if each.failed] == []
-    assert owner_of(leader) != identity or Path(f"/proc/{leader}/stat").read_text().split()[2] == "Z"
-    assert [each for each in Path("/proc").iterdir() if each.name.isdigit() and works_in(each, place)] == []
-    assert memory.remaining() == []
-    assert list(place.iterdir()) == []
-    assert journal.entries() == []
-
-
-def works_in(process: Path, directory: Path) -> bool:
-    try:
-        return (process / "cwd").readlink().is_relative_to(directory)
-    except OSError:
-        return False
-
-
-@POSTGRESQL
 def test_a_damaged_template_is_refused_and_discarded(place: Path, templates: dict[str, Path]) -> None:
     instance = restored(place, "postgresql", templates)
-    files = (each for each in instance.template.data.rglob("*") if each.is_file())
-    victim = max(files, key=lambda each: each.stat().st_size)
-    with victim.open("r+b") as file:
-        file.seek(4096)
-        file.write(b"damaged")
+    (instance.template.data / "PG_VERSION").write_text("9\n")
     with pytest.raises(ServerError, match="the template of the database is damaged") as error:
         instance.restore()
     assert error.value.code == "template_damaged"
@@ -227,24 +178,10 @@ def test_a_damaged_template_is_refused_and_discarded(place: Path, templates: dic
 @pytest.mark.parametrize(
     ("kind", "settings", "message"),
     [
-        *[
-            pytest.param("postgresql", settings, message, marks=POSTGRESQL)
-            for settings, message in (
-                ({"sharedbuffers": "1GB"}, "unrecognized configuration"),
-                ({"wal_level": "much"}, "invalid value for parameter"),
-                ({"archive_command": "rm x"}, "chosen by iosonde"),
-                ({"stats_temp_directory": "/etc"}, "names a path"),
-            )
-        ],
-        *[
-            pytest.param("mariadb", settings, message, marks=pytest.mark.needs("mariadbd"))
-            for settings, message in (
-                ({"innodb_buffer_poolsize": "1G"}, "unknown variable"),
-                ({"innodb_flush_method": "much"}, "Error while setting value"),
-                ({"innodb_page_size": 1000}, "adjusted to 4096"),
-                ({"plugin-load-add": "x.so"}, "chosen by iosonde"),
-            )
-        ],
+        pytest.param("postgresql", {"wal_level": "much"}, "invalid value for parameter", marks=POSTGRESQL),
+        pytest.param("postgresql", {"stats_temp_directory": "/etc"}, "names a path", marks=POSTGRESQL),
+        pytest.param("mariadb", {"innodb_buffer_poolsize": "1G"}, "unknown variable", marks=MARIADB),
+        pytest.param("mariadb", {"innodb_page_size": 1000}, "adjusted to 4096", marks=MARIADB),
     ],
 )
 def test_settings_are_checked_before_anything_is_written(
@@ -255,24 +192,15 @@ def test_settings_are_checked_before_anything_is_written(
     assert list(place.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("kind", "name"),
-    [
-        ("postgresql", "archive-command"),
-        ("postgresql", "Archive_Command"),
-        ("postgresql", "archive_command=touch x;:"),
-        ("postgresql", "wal_level=replica\narchive_command"),
-        ("postgresql", "Session-Preload-Libraries"),
-        ("mariadb", "loose-plugin-load-add"),
-        ("mariadb", "LOOSE_maximum_init_connect"),
-        ("mariadb", "innodb_log_file_size=1G --datadir"),
-        ("mariadb", "log_tc=x"),
-        ("mariadb", "datadi"),
-        ("mariadb", "Loose-Plugin-Loa"),
-        ("mariadb", "disable-skip-networking"),
-        ("mariadb", "skip-networkin"),
-    ],
-)
+RESERVED = {
+    "postgresql": ["archive-command", "Archive_Command", "archive_command=touch x;:", "Session-Preload-Libraries",
+                   "wal_level=replica\narchive_command"],
+    "mariadb": ["loose-plugin-load-add", "LOOSE_maximum_init_connect", "innodb_log_file_size=1G --datadir", "log_tc=x",
+                "datadi", "Loose-Plugin-Loa", "disable-skip-networking", "skip-networkin"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, names in RESERVED.items() for name in names])
 def test_no_spelling_of_a_name_sets_what_iosonde_chooses(kind: str, name: str) -> None:
     """Servers take dashes for underscores, ignore case, accept prefixes and, as MariaDB and MySQL, the beginning of a
     name, and split what they get at `=` and commas. With
@@ -280,102 +208,52 @@ def test_no_spelling_of_a_name_sets_what_iosonde_chooses(kind: str, name: str) -
     installation = Installation(version="1", build="", programs={})
     with pytest.raises(StudyError, match=r"chosen by iosonde|not a name of a setting"):
         servers.named(kind).check_settings(installation, {name: True})  # type: ignore[arg-type]
+    for complete in ("slow_query_log", "innodb_log_file_size", "sync_binlog", "max_connections"):
+        programs.refuse_reserved({complete: 1}, mariadb.RESERVED, "MariaDB", complete=mariadb.COMPLETE)
 
 
-def test_a_complete_name_may_be_the_beginning_of_a_reserved_one() -> None:
-    for name in ("slow_query_log", "innodb_log_file_size", "sync_binlog", "max_connections"):
-        programs.refuse_reserved({name: 1}, mariadb.RESERVED, "MariaDB", complete=mariadb.COMPLETE)
-
-
-@pytest.mark.parametrize(
-    ("locate", "package"),
-    [
-        (servers.named("postgresql").locate, "`postgresql`"),
-        (servers.named("mariadb").locate, "`mariadb-server`"),
-        (Memcached().locate, "`memcached`"),
-        (ceph.locate, "ceph-osd"),
-    ],
-    ids=["postgresql", "mariadb", "memcached", "ceph"],
-)
-def test_a_missing_server_names_its_package(
-    locate: Callable[[], object], package: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_server_names_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.which", lambda *_, **__: None)
-    with pytest.raises(ServerError) as error:
-        locate()
-    assert error.value.code == "missing_server"
-    assert package in error.value.hint
+    packages = {
+        "postgresql": servers.named("postgresql").locate,
+        "memcached": Memcached().locate,
+        "ceph-osd": ceph.locate,
+    }
+    for package, locate in packages.items():
+        with pytest.raises(ServerError) as error:
+            locate()
+        assert error.value.code == "missing_server"
+        assert package in error.value.hint
 
 
-def test_an_old_server_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = tmp_path / "postgres"
-    program.write_text("#!/bin/sh\necho 'postgres (PostgreSQL) 9.6.24'\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    with pytest.raises(ServerError, match=r"PostgreSQL 9\.6 is too old") as error:
-        servers.named("postgresql").locate()
-    assert (error.value.code, "newer package" in error.value.hint) == ("wrong_version", True)
-
-
-@pytest.mark.parametrize(
-    "message",
-    [
+def test_messages_about_a_full_disk_are_recognised() -> None:
+    for message in (
         'PANIC:  could not write to file "pg_wal/xlogtemp.1": No space left on device',
-        "[ERROR] InnoDB: Error number 28 means 'No space left on device'",
         "[ERROR] mariadbd: Disk full (./x.MAI); waiting for someone to free some space... (errno: 28)",
         "Can't create/write to file './y' (Errcode: 28)",
-    ],
-)
-def test_messages_about_a_full_disk_are_recognised(message: str) -> None:
-    assert programs.report_full_disk(message)
+    ):
+        assert programs.report_full_disk(message)
     assert not programs.report_full_disk("[Note] Error number 280, 28 tables")
-
-
-@pytest.mark.needs("root")
-def test_a_directory_that_the_server_cannot_enter_is_named(tmp_path: Path) -> None:
-    tmp_path.chmod(0o700)
-    account = accounts.account_for(["nobody"])
-    with pytest.raises(ServerError, match="cannot enter") as error:
-        accounts.check_traversable(tmp_path / "iosonde-01234567", account)
-    assert "chmod o+x" in error.value.hint
 
 
 @POSTGRESQL
 def test_a_server_in_a_directory_with_a_long_path_has_its_socket_in_tmp_and_leaves_nothing(
     place: Path, templates: dict[str, Path]
 ) -> None:
-    short = Directories(own=Path("/data/iosonde-01234567"), name="mariadb-00000000", template_name="t")
-    assert short.socket == Path("/data/iosonde-01234567/mariadb-00000000/socket")
+
     deep = place / "iosonde-00000000"
     long = deep / ("x" * 70)
     long.mkdir(parents=True)
     long.chmod(0o711)
+    instance = restored(long, "postgresql", templates)
+    assert instance.directories.socket == Path("/tmp/iosonde-01234567/socket-01234567")
     try:
-        instance = restored(long, "postgresql", templates)
-        assert instance.directories.socket == Path("/tmp/iosonde-01234567/socket-01234567")
-        try:
-            instance.start()
-        finally:
-            instance.remove()
-        assert not Path("/tmp/iosonde-01234567").exists()
+        instance.start()
+    finally:
+        instance.remove()
         journal.remove(instance.directories.own)
-    finally:
         shutil.rmtree(deep)
-
-
-@pytest.mark.needs("root", "postgres")
-def test_a_server_without_room_fails_with_that_cause(place: Path, templates: dict[str, Path]) -> None:
-    small = place / "small"
-    small.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=60M,mode=711", "iosonde-test", small], check=True)
-    try:
-        with pytest.raises(ServerError) as error:
-            restored(small, "postgresql", templates)
-        assert error.value.code == "no_space"
-        journal.remove(small / "iosonde-01234567")
-    finally:
-        subprocess.run(["umount", small], check=True)
-        small.rmdir()
+    assert not Path("/tmp/iosonde-01234567").exists()
 
 
 # Stops ----------------------------------------------------------------------------------------------------------------
@@ -402,18 +280,89 @@ def test_a_stop_ends_the_wait_for_a_shutdown_after_a_load_and_a_slow_shutdown_en
         stop.close()
 
 
-class Interrupting:
-    """Control groups that a process is killed in, as by Ctrl-C before it has a session of its own."""
-
-    def add(self, pid: int) -> None:
-        os.kill(pid, signal.SIGINT)
-        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+# Templates whose files were replaced by the user of the server ---------------------------------------------------------
 
 
-def test_a_process_that_is_killed_before_it_is_the_server_is_an_error(tmp_path: Path) -> None:
-    group: Any = Interrupting()
-    with pytest.raises(ServerError, match="`true` was ended by another process before it started"):
-        ServerProcess.start(
-            ["/bin/true"], account=accounts.account_for([]), entry=tmp_path, messages=tmp_path / "messages", group=group
-        )
-    assert journal.find(tmp_path) is None
+@pytest.fixture
+def template(tmp_path: Path) -> Template:
+    made = Template(directory=tmp_path / "template")
+    (made.directory / DATA / "base").mkdir(parents=True)
+    (made.data / "base/1").write_bytes(b"a" * 100)
+    (made.data / "base/2").write_bytes(b"b" * 50)
+    made.seal({"warehouses": 1})
+    return made
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("kind", ["a fifo", "a link", "one byte"])
+def test_a_copy_opens_no_fifo_and_a_replaced_or_changed_file_is_damage_and_is_not_followed(
+    kind: str, template: Template, tmp_path: Path
+) -> None:
+    os.mkfifo(template.data / "base/3")
+    restored = template.restore(tmp_path / "first")
+    assert (restored.files, restored.bytes) == (2, 150)
+    assert (tmp_path / "first/base/1").read_bytes() == b"a" * 100
+    file = template.data / "base/1"
+    file.unlink()
+    if kind == "a fifo":
+        os.mkfifo(file)
+    elif kind == "a link":
+        (tmp_path / "same").write_bytes(b"a" * 100)
+        file.symlink_to(tmp_path / "same")
+    else:
+        file.write_bytes(b"a" * 99 + b"c")
+    with pytest.raises(ServerError, match="`base/1` is not what was loaded"):
+        template.restore(tmp_path / "copy")
+
+
+@pytest.fixture
+def other_file_system() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as place:
+        yield Path(place)
+
+
+@pytest.mark.needs("root")
+@pytest.mark.parametrize("elsewhere", [True, False])
+def test_a_log_is_moved_as_the_user_of_the_server(tmp_path: Path, other_file_system: Path, elsewhere: bool) -> None:
+    """Links in the data directory lead root nowhere: what they name keeps its owner and is not copied."""
+    account = account_for([])
+    data, parent = tmp_path / "data", other_file_system if elsewhere else tmp_path
+    victim = tmp_path / "victim"
+    victim.write_text("years of work")
+    victim.chmod(0o600)
+    (data / "wal/inner").mkdir(parents=True)
+    (data / "wal/1").write_bytes(b"a" * 5000)
+    (data / "wal/inner/link").symlink_to(victim)
+    for path in [data, *data.rglob("*")]:
+        account.own(path)
+    for path in [*tmp_path.parents, tmp_path, other_file_system]:
+        if path.stat().st_mode & 0o711 != 0o711:
+            path.chmod(0o711)
+    (parent / "place").mkdir()
+    account.own(parent / "place")
+    templates.move(data / "wal", parent / "place/log", account)
+    moved = parent / "place/log"
+    assert (moved / "1").read_bytes() == b"a" * 5000
+    assert (moved / "inner/link").is_symlink()
+    assert {each.lstat().st_uid for each in [moved, *moved.rglob("*")]} == {account.uid}
+    assert (victim.stat().st_uid, victim.read_text()) == (0, "years of work")
+    assert list(data.iterdir()) == []
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Path]:
+    with small_file_system(tmp_path / "small", 64) as directory:
+        yield directory
+
+
+@pytest.mark.needs("root")
+def test_files_that_cannot_be_written_back_are_no_template(
+    small: Path, loop_file_system: Callable[..., LoopFileSystem]
+) -> None:
+    """The device of the file system is full, which only syncfs(2) reports: the files are in the page cache."""
+    unwritten = Template(directory=loop_file_system(size="256M", image_on=small).directory / "template")
+    unwritten.data.mkdir(parents=True)
+    (unwritten.data / "1").write_bytes(os.urandom(96 << 20))
+    with pytest.raises(ServerError, match="cannot write the database back to its device: "):
+        unwritten.seal({"warehouses": 1})
+    assert not unwritten.is_complete

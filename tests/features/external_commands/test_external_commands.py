@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from command_line import CHECKOUT
+from study_texts import study_text
 
 from iosonde.data import adapters
 from iosonde.errors import StudyError
@@ -21,28 +22,21 @@ from iosonde.planning import expand, load, parse
 from iosonde.results.schema import Record
 from iosonde.storage import open_target
 from iosonde.storage.safety.consent import Consent
-from iosonde.supervisor.parse import at_path, by_lines, by_pattern, json_document, steps
+from iosonde.supervisor.parse import at_path, json_document, steps
 from iosonde.workload import workloads
 
-STUDY = """
-name = "echo"
-title = "Echo"
-question = "Which number is printed?"
-workload = "command"
-repeats = 2
-[measurement]
-command = ["sh", "-c", "echo value {number} {size:KiB}"]
+STUDY = study_text(
+    "command",
+    """command = ["sh", "-c", "echo value {number} {size:KiB}"]
 size = "64KiB"
 version = []
 [measurement.metrics.printed]
 pattern = 'value (\\d+)'
 unit = "1/s"
 better = "higher"
-[[parts]]
-factors.number = [1, 2]
-[profiles.quick]
-[profiles.standard]
-"""
+""",
+    "factors.number = [1, 2]",
+)
 
 
 def planned(tmp_path: Path, text: str = STUDY, **options: Any) -> Plan:
@@ -71,18 +65,13 @@ WRONG_COMMANDS = [
     ('command = "fio --x={number}"', "no shell splits a command"),
     ('command = ["sh", "{nothing} {number}"]', "no parameter or variable `nothing`"),
     ('command = ["sh", "{number} {size:parsec}"]\nsize = "1KiB"', "no unit `parsec`"),
-    ('command = ["sh", "{number} {size:MiB}"]\nsize = "much"', "`much` cannot be converted"),
     ('command = ["sh", "{number} {"]', "a single brace"),
     (f"{COMMAND}size = 1", "`size` is not a parameter, and no argument uses it"),
-    (f"{COMMAND}timout = '5s'", "`timout` is not a parameter, and no argument uses it"),
     ('command = ["sh", "{number} {server_socket}"]', "needs a server"),
-    ('command = ["sh\\u0000", "{number}"]', "`command` must not contain control characters, got `sh\\x00`"),
     ('command = ["no-such-program-here", "{number}"]', "`no-such-program-here` was not found"),
-    ('command = ["bin/sh", "{number}"]', "`bin/sh` was not found"),
     (COMMAND + 'environment = { "A=B" = "x" }', "`A=B` cannot be set"),
     (COMMAND + 'output = "../x"', "name of a file in the working directory"),
     (COMMAND + 'prepare = ["mkdir"]', "a list of commands"),
-    (COMMAND + 'background = [{ start = ["x"] }]', "a background command has `command`"),
     ("duration = '1s'", "there is no `command`"),
 ]
 
@@ -101,8 +90,6 @@ def test_mistakes_in_commands_are_explained(tmp_path: Path, measurement: str, me
         ('unit = "1/s"', "one of `json`, `pattern` and `lines`"),
         ("pattern = '('\nunit = \"\"", "not a regular expression"),
         ("pattern = '(a)(b)'\nunit = \"\"", "is called `value`"),
-        ("pattern = 'a'\nunit = \"miles\"", "unit"),
-        ("json = 'a..b'\nunit = \"\"", "is not a path"),
         ("pattern = 'a'\nunit = \"\"\nscale = 0", "scale"),
     ],
 )
@@ -122,12 +109,6 @@ def test_the_example_of_the_guide_runs(tmp_path: Path) -> None:
     assert [record.failure for record in result_set.records() if record.failure] == []
     values = result_set.sql("SELECT dd_seconds FROM runs")["dd_seconds"]
     assert len(values) == 2 and values.min() > 0  # type: ignore[operator]
-
-
-@pytest.mark.parametrize("name", ["iops", "run_id", "value"])
-def test_a_metric_cannot_take_the_name_of_another(name: str) -> None:
-    with pytest.raises(StudyError, match=f"`{name}` is reserved"):
-        parse(STUDY.replace("metrics.printed", f"metrics.{name}"))
 
 
 def test_the_hash_is_that_of_everything_that_is_started(tmp_path: Path) -> None:
@@ -151,11 +132,14 @@ def test_the_hash_is_that_of_everything_that_is_started(tmp_path: Path) -> None:
     assert not commands.is_allowed(plan, first[:15])
 
 
-def test_two_streams_and_simulated_targets_are_refused(tmp_path: Path) -> None:
+def test_two_streams_simulated_targets_and_the_name_of_another_metric_are_refused(tmp_path: Path) -> None:
     with pytest.raises(StudyError, match="a command has no streams"):
         planned(tmp_path, STUDY.replace("[[parts]]", '[[parts]]\nstreams = [{ name = "a" }, { name = "b" }]'))
     with pytest.raises(Exception, match="a command needs a directory"):
         expand(parse(STUDY), open_target("null:1GiB"))
+    for name in ("iops", "run_id"):
+        with pytest.raises(StudyError, match=f"`{name}` is reserved"):
+            parse(STUDY.replace("metrics.printed", f"metrics.{name}"))
 
 
 @pytest.mark.parametrize("name", adapters())
@@ -181,34 +165,6 @@ def test_json_is_found_after_other_lines_and_read_by_paths() -> None:
         json_document("nothing here")
 
 
-RADOS = """hints = 1
-  sec Cur ops   started  finished  avg MB/s  cur MB/s last lat(s)  avg lat(s)
-    0       0         0         0         0         0           -           0
-    1      16        61        45   179.986       180    0.216478    0.287953
-    2      16       112        96   191.982       204    0.277731    0.301512
-    3       5       160       155   206.639       236    0.225118    0.289904
-Total time run:         3.1415
-Bandwidth (MB/sec):     203.724
-Max bandwidth (MB/sec): 236
-Average Latency(s):     0.298874
-Stddev Latency(s):      0.0712
-"""
-"""In the layout of `rados bench` of Ceph 16; the numbers are made up."""
-
-
-def test_the_parsers_of_rados_bench_read_its_output() -> None:
-    named = workloads()["command"].read_value("metrics", load("command-rados-bench").measurement["metrics"])
-    assert by_pattern(RADOS, named["rados_bandwidth"]["pattern"]) == 203.724
-    assert by_pattern(RADOS, named["rados_latency"]["pattern"]) == 0.298874
-    lines = [(0, line) for line in RADOS.splitlines()]
-    assert [point["value"] for point in by_lines(lines, named["rados_bandwidth_over_time"]["lines"], 0)] == [
-        0,
-        180,
-        204,
-        236,
-    ]
-
-
 # Verdicts -------------------------------------------------------------------------------------------------------------
 
 
@@ -216,20 +172,14 @@ SECOND = 10**9
 
 
 def record(*, command_s: float, server_s: float | None = None, busy_s: float = 0.0) -> Record:
-    """A run of 10 s."""
-    statistics = {"server_cpu_ns": 5 * SECOND}
-    return Record.model_construct(
-        result={
-            **{"begin_ns": 0, "end_ns": 10 * SECOND, "devices": [{"busy_ns": int(busy_s * SECOND)}]},
-            "process": {"user_ns": int(command_s * SECOND), "system_ns": 0, "wall_ns": 10 * SECOND},
-        },
-        server=None
-        if server_s is None
-        else {
-            "statistics_at_start": statistics,
-            "statistics_at_end": {"server_cpu_ns": statistics["server_cpu_ns"] + int(server_s * SECOND)},
-        },
-    )
+    """A run of 10 s; the server has used 5 s of CPU time before."""
+    result = {
+        **{"begin_ns": 0, "end_ns": 10 * SECOND, "devices": [{"busy_ns": int(busy_s * SECOND)}]},
+        "process": {"user_ns": int(command_s * SECOND), "system_ns": 0, "wall_ns": 10 * SECOND},
+    }
+    edges = {"statistics_at_start": 5.0, "statistics_at_end": 5 + (server_s or 0)}
+    server = {edge: {"server_cpu_ns": int(seconds * SECOND)} for edge, seconds in edges.items()}
+    return Record.model_construct(result=result, server=None if server_s is None else server)
 
 
 @pytest.mark.parametrize(
@@ -244,8 +194,5 @@ def record(*, command_s: float, server_s: float | None = None, busy_s: float = 0
 )
 def test_the_limit_that_is_exceeded_most_decides(facts: dict[str, Any], kind: str) -> None:
     assert judge(record(**facts), [], 2).kind == kind
-
-
-def test_the_server_counts_with_its_increase_over_the_measurement() -> None:
     found = evidence_of(record(command_s=4.0, server_s=10.0), cpus=2)
     assert (found.command_cpu_share, found.server_cpu_share) == (0.2, 0.5)

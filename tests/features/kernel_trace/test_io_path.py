@@ -1,15 +1,38 @@
-"""Stages of I/Os from traces: recorded ones of blocking reads and of Linux AIO, and written ones of polled I/O."""
+"""The path of an I/O through the kernel: its stages from traces, findings on them, and the trace instances themselves."""
 
 from __future__ import annotations
 
+import base64
+import mmap
+import os
+import threading
+import zlib
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
+import polars as pl
 import pytest
+from hand_made import results
+from mounted import LoopFileSystem
+from study_texts import study_text
 
+from iosonde import planning
+from iosonde.execution import execute
+from iosonde.features.kernel_trace import instruments as kernel_trace
+from iosonde.features.kernel_trace import mount, ring_buffer
+from iosonde.features.kernel_trace import stages as io_path
+from iosonde.features.kernel_trace.formats import Format, parse
+from iosonde.features.kernel_trace.instance import JOURNALED, Point, TraceInstance
+from iosonde.features.kernel_trace.questions import LATENCY, PathStages, TracingCost, UntracedPath, find
 from iosonde.features.kernel_trace.ring_buffer import Event
-from iosonde.features.kernel_trace.stages import MOST, STAGES, Stages, relate
-
-pytestmark = pytest.mark.unit
+from iosonde.features.kernel_trace.stages import relate
+from iosonde.findings.finding import Finding
+from iosonde.findings.question import Question
+from iosonde.planning import load
+from iosonde.storage import cleanup, open_target
+from iosonde.storage.safety import journal
 
 TRACES = Path(__file__).parent / "traces"
 JOB, HELPER = 1000, 1001
@@ -17,15 +40,9 @@ ENTER, EXIT = "syscalls/sys_enter_io_uring_enter", "syscalls/sys_exit_io_uring_e
 
 
 def event(
-    time_ns: int,
-    name: str,
-    fields: dict[str, int] | None = None,
-    *,
-    pid: int = JOB,
-    cpu: int = 0,
-    irq: bool = False,
+    time_ns: int, name: str, fields: dict[str, int] | None = None, *, pid: int = JOB, cpu: int = 0, irq: bool = False,
     **values: int,
-) -> Event:
+) -> Event:  # fmt: skip
     return Event(time_ns=time_ns, cpu=cpu, pid=pid, in_interrupt=irq, name=name, values=fields or values)
 
 
@@ -58,18 +75,15 @@ def test_every_read_of_a_recorded_trace_is_related(name: str) -> None:
     assert all(0 < each["block_layer"] < 30_000 for each in found.ios)
 
 
-def test_the_first_read_of_the_recorded_trace_has_the_times_of_its_events() -> None:
-    first = relate(recorded("sync"), jobs=[JOB]).ios[0]
-    assert (first["submission"], first["block_layer"], first["device"]) == (15_698, 3_645, 61_703)
-    assert first["interrupt"] == 83_243 - 81_047
-
-
 def test_stages_add_up_to_the_time_between_the_system_calls() -> None:
     events = recorded("sync")
     begins = [each.time_ns for each in events if each.name.startswith("syscalls/sys_enter")]
     ends = [each.time_ns for each in events if each.name.startswith("syscalls/sys_exit")]
     totals = [sum(each.values()) for each in relate(events, jobs=[JOB]).ios]
     assert totals == [end - begin for begin, end in zip(begins, ends, strict=True)]
+    first = relate(events, jobs=[JOB]).ios[0]
+    assert (first["submission"], first["block_layer"], first["device"]) == (15_698, 3_645, 61_703)
+    assert first["interrupt"] == 83_243 - 81_047
 
 
 def test_io_of_other_threads_is_left_out() -> None:
@@ -122,21 +136,206 @@ def test_an_interrupt_on_another_cpu_that_passes_the_completion_on_counts() -> N
     assert io == {"submission": 5, "block_layer": 10, "device": 85, "interrupt": 17, "wake_up": 3, "return": 5}
 
 
-def test_two_requests_in_flight_are_not_related() -> None:
-    events = [event(0, ENTER), *block(5)[:2], *block(16, sector=16), event(200, EXIT)]
-    found = relate(events, jobs=[JOB])
-    assert found.incomplete == 1
-    assert len(found.ios) == 1
-
-
-def test_what_began_before_the_measurement_is_left_out() -> None:
+def test_two_requests_in_flight_are_not_related_and_what_began_before_the_measurement_is_left_out() -> None:
+    found = relate([event(0, ENTER), *block(5)[:2], *block(16, sector=16), event(200, EXIT)], jobs=[JOB])
+    assert (found.incomplete, len(found.ios)) == (1, 1)
     events = [event(50, ENTER), *block(55), event(200, EXIT)]
     assert len(relate(events, jobs=[JOB], since_ns=50).ios) == 1
     assert relate(events, jobs=[JOB], since_ns=51).ios == []
 
 
-def test_a_record_has_the_newest_ios_only() -> None:
-    ios = [dict.fromkeys(STAGES, number) for number in range(MOST + 5)]
-    facts = Stages(ios=ios).facts()
-    assert facts["related"] == MOST + 5
-    assert facts["stages"]["device"] == list(range(5, MOST + 5))
+# Findings --------------------------------------------------------------------------------------------------------------
+
+UNTRACED, TRACED = [10_000.0, 10_100.0, 9_900.0], [10_500.0, 10_605.0, 10_395.0]
+PATH = {
+    "path_submission_ns_mean": [500.0, 510.0, 490.0],
+    "path_block_layer_ns_mean": [500.0, 490.0, 510.0],
+    "path_device_ns_mean": [8_000.0, 8_080.0, 7_920.0],
+    "path_interrupt_ns_mean": [0.0, 0.0, 0.0],
+    "path_wake_up_ns_mean": [600.0, 606.0, 594.0],
+    "path_return_ns_mean": [400.0, 404.0, 396.0],
+    "path_total_ns_mean": [10_000.0, 10_090.0, 9_910.0],
+    "path_related": [2_000.0, 1_900.0, 2_100.0],
+}
+
+
+def findings(
+    path: Mapping[str, Sequence[float]], *, reason: str | None = None, unseen: str | None = None
+) -> list[Finding]:
+    """Of reads with `sync`: a case with tracing and one without."""
+    study = load("kernel-tax")
+    metrics: dict[str, Any] = {LATENCY: {(False,): UNTRACED, (True,): TRACED}}
+    metrics |= {name: {(True,): values} for name, values in path.items()}
+    same = {"interface": "sync", "operation": "read", "jobs": 1, "queue_depth": 1, "read_fraction": 1.0}
+    cases, runs = results(["kernel_trace"], metrics, backend="sync", block_size=4096, access="random", **same)
+    facts = {"path_reason": [None, reason], "path_unseen": [None, unseen]}
+    outcomes = pl.DataFrame({"case_id": cases["case_id"], **facts}, schema_overrides=dict.fromkeys(facts, pl.String))
+    return list(find(Question(study=study, analysis=study.analysis[0], cases=cases, runs=runs, outcomes=outcomes)))
+
+
+def test_stages_are_listed_with_their_times_the_longest_first_and_the_cost_of_tracing() -> None:
+    found = findings(PATH)
+    [stages] = [each for each in found if isinstance(each, PathStages)]
+    assert [(stage, time.value) for stage, time in stages.stages] == [
+        ("device", 8_000.0),
+        ("wake_up", 600.0),
+        ("submission", 500.0),
+        ("block_layer", 500.0),
+        ("return", 400.0),
+    ]
+    assert stages.total.value == 10_000.0
+    assert stages.total.low is not None and stages.total.high is not None
+    assert stages.software.value == pytest.approx(0.2, abs=0.002)
+    assert (stages.related, stages.repeats, stages.unseen) == (1_900, 3, ())
+    assert stages.sentence.startswith("4 KiB random reads, sync: of 10 µs (95 % CI ")
+    [cost] = [each for each in found if isinstance(each, TracingCost)]
+    assert (cost.ratio.value, cost.backend) == (pytest.approx(1.05), "sync")
+
+
+def test_a_backend_without_stages_has_the_reason() -> None:
+    reason = "no permission to read `/sys/kernel/tracing`: tracepoints need root"
+    found = findings({}, reason=reason)
+    assert not any(isinstance(each, PathStages) for each in found)
+    [untraced] = [each for each in found if isinstance(each, UntracedPath)]
+    assert (untraced.backend, untraced.reason) == ("sync", reason)
+    assert any(isinstance(each, TracingCost) for each in found)
+    reason = "the kernel has no tracepoint `irq:irq_handler_entry`"
+    [stages] = [each for each in findings(PATH, unseen=f"interrupt: {reason}") if isinstance(each, PathStages)]
+    assert stages.unseen == (("interrupt", reason),) and reason in stages.evidence
+
+
+# Trace instances of tracefs, and pages of their ring buffer ------------------------------------------------------------
+
+
+FIELDS = {
+    "block_bio_queue": ("block/block_bio_queue", ("sector",)),
+    "block_rq_issue": ("block/block_rq_issue", ("sector",)),
+    "block_rq_complete": ("block/block_rq_complete", ("sector",)),
+    "sched_switch": ("sched/sched_switch", ("next_pid", "next_comm")),
+}
+
+
+def formats() -> dict[int, Format]:
+    """As Linux 6.18 has them."""
+    texts = ("name: " + each for each in (TRACES / "formats.txt").read_text().split("name: ")[1:])
+    found = [parse(text, *FIELDS[text.split()[1]]) for text in texts]
+    return {each.id: each for each in found}
+
+
+def test_a_recorded_page_is_read_and_a_truncated_or_damaged_one_ends_early() -> None:
+    known = formats()
+    page = zlib.decompress(base64.b64decode((TRACES / "page.txt").read_text()))  # As read from `trace_pipe_raw`.
+    found = list(ring_buffer.events(page, known, cpu=0))
+    assert len(found) == 58
+    assert (found[0].time_ns, found[0].name) == (80_938_129_131_670, "block/block_bio_queue")
+    assert found[0].values == {"sector": 319_326_208}
+    assert (found[-1].time_ns, found[-1].name) == (80_938_157_676_914, "sched/sched_switch")
+    assert found[-1].values["next_pid"] == 13_646
+    times = [each.time_ns for each in found]
+    assert times == sorted(times)
+    for length in range(0, len(page), 37):
+        assert len(list(ring_buffer.events(page[:length], known, cpu=0))) <= 58
+    assert list(ring_buffer.events(b"\xff" * 4096, known, cpu=0)) == []
+
+
+@pytest.mark.system
+@pytest.mark.needs("root", "tracepoints")
+def test_an_instance_traces_direct_reads_and_is_removed(loop_file_system: Callable[..., LoopFileSystem]) -> None:
+    device = Path(loop_file_system().device)
+    thread = threading.get_native_id()
+    number = device.stat().st_rdev
+    dev = f"dev == {os.major(number) << 20 | os.minor(number)}"
+    own = f"common_pid == {thread}"
+    instance = TraceInstance.create()
+    try:
+        assert JOURNALED in [entry.what for entry in journal.entries()]
+        instance.enable(
+            [
+                Point(event="syscalls/sys_enter_preadv2", condition=own),
+                Point(event="syscalls/sys_exit_preadv2", condition=own),
+                *(
+                    Point(event=event, fields=("sector",), condition=dev)
+                    for event in (io_path.QUEUED, io_path.ISSUED, io_path.COMPLETED)
+                ),
+                Point(event=io_path.WAKING, fields=("pid",), condition=f"pid == {thread}"),
+                Point(event=io_path.SWITCH, fields=("next_pid",), condition=f"next_pid == {thread}"),
+            ]
+        )
+        instance.record()
+        read_directly(device, times=20)
+        instance.stop()
+        found = io_path.relate(instance.events(), jobs=[thread])
+    finally:
+        instance.remove()
+    assert len(found.ios) == 20
+    assert all(each["device"] > 0 for each in found.ios)
+    assert JOURNALED not in [entry.what for entry in journal.entries()]
+
+
+@pytest.mark.system
+@pytest.mark.needs("root", "tracepoints")
+def test_cleanup_removes_the_instance_of_a_killed_process() -> None:
+    process = os.fork()
+    if process == 0:
+        TraceInstance.create()
+        os._exit(0)
+    os.waitpid(process, 0)
+    [left] = [Path(entry.path) for entry in journal.entries() if entry.what == JOURNALED]
+    instance = mount.directory() / "instances" / left.name
+    assert instance.is_dir()
+    assert f"the {JOURNALED} was removed" in [each.reason for each in cleanup() if each.path == str(left)]
+    assert not instance.exists()
+
+
+def read_directly(device: Path, *, times: int) -> None:
+    """Read blocks of 4 KiB past the page cache."""
+    opened = os.open(device, os.O_RDONLY | os.O_DIRECT)
+    for block in range(times):
+        assert os.preadv(opened, [mmap.mmap(-1, 4096)], 4096 * block) == 4096
+    os.close(opened)
+
+
+@pytest.mark.parametrize(
+    ("backend", "depth", "reason"),
+    [("null", 1, "does no I/O through the kernel"), ("uring", 4, "at queue depth 1 only")],
+)
+def test_what_cannot_be_traced_has_the_reason(backend: str, depth: int, reason: str, tmp_path: Path) -> None:
+    target, done = {"path": str(tmp_path)}, cast("Any", SimpleNamespace(failure=None))
+    streams = [{"queue_depth": depth}]
+    workload = {"kind": "block", "target": target, "backend": {"kind": backend}, "streams": streams}
+    context: Any = SimpleNamespace(parameters={"kernel_trace": True}, run=SimpleNamespace(spec={"workload": workload}))
+    trace = kernel_trace.KernelTrace(context)
+    trace.start()
+    assert reason in trace.stop(done).parts[0].model_dump()["reason"]
+
+
+STUDY = study_text(
+    "block",
+    """
+access = "random"
+block_size = "4KiB"
+span = "4MiB"
+backend = "sync"
+kernel_trace = true
+ramp = "200ms"
+duration = "300ms"
+interval = "100ms"
+""",
+)
+
+
+@pytest.mark.system
+@pytest.mark.needs("root", "tracepoints")
+def test_a_traced_run_is_complete_and_leaves_no_instance(
+    loop_file_system: Callable[..., LoopFileSystem], tmp_path: Path
+) -> None:
+    """The number of related I/Os depends on scheduling; the test above relates all of a fixed number."""
+    plan = planning.expand(planning.parse(STUDY), open_target(str(loop_file_system().directory)))
+    [record] = execute(plan, tmp_path / "set").records()
+    assert record.outcome == "complete"
+    trace = record.parts["kernel_trace"]
+    assert trace is not None
+    assert trace["reason"] in ("", kernel_trace.NO_INTERVAL, kernel_trace.NO_IO)
+    assert trace["unseen"] == {}
+    assert len({len(times) for times in trace.get("stages", {"none": []}).values()}) == 1
+    assert JOURNALED not in [entry.what for entry in journal.entries()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -67,67 +68,36 @@ def test_gets_of_deleted_keys_are_counted_and_rows_numbered_across_blocks(tmp_pa
     assert f"row {len(rows) + 1}, column `time`" in raised.value.where
 
 
-@pytest.mark.parametrize(
-    ("rows", "note"),
-    [
-        ("0,get,a,,", "loads nothing before the replay: no get has a `value_size`; gets find only what the trace has set before"),
-        ("0,get,a,7,\n1,get,b,,", "loads about 1 key before the replay: those that a get has a `value_size` for"),
-    ],
-)  # fmt: skip
-def test_the_plan_states_what_is_loaded_before_a_replay(rows: str, note: str, tmp_path: Path) -> None:
-    found = KV.build({"phase": "trace", "store": "redb", "trace": written(tmp_path, HEADER + rows)})
-    assert note in KV.notes(KV.fit({"main": found}, open_target(str(tmp_path)), room_bytes=1 << 40))
-
-
-def test_a_parquet_file_becomes_the_same_rows(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["t[1].parquet", "t*.parquet", "t?.parquet"])
+def test_a_parquet_file_becomes_the_same_rows_also_if_its_name_is_a_pattern(name: str, tmp_path: Path) -> None:
+    """Readers of Parquet files take such a name for a pattern, and read others."""
     by_csv = rows_of(trace.converted(written(tmp_path, HEADER + ROWS)))
-    start = datetime.datetime(2026, 1, 1)
-    times = [start + datetime.timedelta(seconds=each) for each in (0, 0.5, 0.5, 2.25)]
+    seconds = (datetime.timedelta(seconds=each) for each in (0, 0.5, 0.5, 2.25))
     columns: dict[str, Any] = {
-        "time": times,
+        "time": [datetime.datetime(2026, 1, 1) + each for each in seconds],
         "operation": ["get", "set", "delete", "get"],
         "key": ["apple", "a-key-of-twenty-bytes", "apple", "banana"],
         "value_size": [100, 2000, None, None],
         "ttl": [None, 60, None, None],
     }
-    path = tmp_path / "trace.parquet"
-    pl.DataFrame(columns).write_parquet(path)
-    assert rows_of(trace.converted(str(path))).tobytes() == by_csv.tobytes()
-
-
-@pytest.mark.parametrize("name", ["t[1].parquet", "t*.parquet", "t?.parquet"])
-def test_a_name_with_a_pattern_is_one_file(name: str, tmp_path: Path) -> None:
-    """Readers of Parquet files take such a name for a pattern, and read others."""
-    row = {"time": [0.0], "operation": ["get"]}
     for other in ("t1.parquet", "tx.parquet", "t[1]x.parquet"):
-        pl.DataFrame({**row, "key": ["other"]}).vstack(pl.DataFrame({**row, "key": ["more"]})).write_parquet(
-            tmp_path / other
-        )
+        pl.DataFrame({"time": [0.0] * 2, "operation": ["get"] * 2, "key": ["a", "b"]}).write_parquet(tmp_path / other)
     with (tmp_path / name).open("wb") as file:
-        pl.DataFrame({**row, "key": ["own"]}).write_parquet(file)
-    assert trace.converted(str(tmp_path / name)).rows == 1
+        pl.DataFrame(columns).write_parquet(file)
+    assert rows_of(trace.converted(str(tmp_path / name))).tobytes() == by_csv.tobytes()
 
 
 @pytest.mark.parametrize(
     ("row", "place", "what"),
     [
         ("x,get,k,1,", "row 2, column `time`", "`x` is not a number"),
-        ("nan,get,k,1,", "row 2, column `time`", "is not a number"),
-        (",get,k,1,", "row 2, column `time`", "nothing is not a number"),
         ("9.9,get,k,1,", "row 2, column `time`", "before the time of the row above"),
-        ("1e12,get,k,1,", "row 2, column `time`", "more than ten years"),
         ("11,read,k,1,", "row 2, column `operation`", "`read` is not an operation"),
-        ("11,get,,1,", "row 2, column `key`", "nothing is not a key"),
         (f"11,get,{'k' * 251},1,", "row 2, column `key`", "1 to 250 bytes"),
         ("11,set,k,,", "row 2, column `value_size`", "a `set` needs the size"),
-        ("11,set,k,-1,", "row 2, column `value_size`", "`-1` is not a whole number"),
-        ("11,set,k,1.5,", "row 2, column `value_size`", "`1.5` is not a whole number"),
         ("11,set,k,99999999999,", "row 2, column `value_size`", "is not a whole number from 0 to 67108864"),
         ("11,set,k,1,2592001", "row 2, column `ttl`", "from 0 to 2592000"),
-        ("11,set,k,1", "row 2", "4 values for 5 columns"),
-        ("11,set,k,1,1,1", "row 2", "6 values for 5 columns"),
         ('11,set,"k,1,1', "row 2", "a quote without its end"),
-        ("", "row 2", "0 values for 5 columns"),
     ],
 )
 def test_a_wrong_value_is_reported_with_its_row_and_column(row: str, place: str, what: str, tmp_path: Path) -> None:
@@ -142,13 +112,9 @@ def test_a_wrong_value_is_reported_with_its_row_and_column(row: str, place: str,
 @pytest.mark.parametrize(
     ("content", "what"),
     [
-        (b"", "no column `time`"),
-        (b"time,key\n", "no column `operation`"),
         (b"time,operation,key,valuesize\n", "`valuesize` of the trace is unknown"),
-        (b"time,operation,key,key\n", "`key` of the trace is there twice"),
         (b"time,operation,key\n", "no rows"),
         (b"time,operation,key\n0,get,\xff\n", "not UTF-8"),
-        (b"time,operation,key\n0,get,\0\n", "null character"),
         (b"PAR1 and no Parquet", "the Parquet file cannot be read"),
         (b"time,operation,key\n" + b"0" * (17 << 20), "a row is longer than"),
     ],
@@ -200,6 +166,9 @@ def test_a_trace_becomes_a_stream_at_its_own_times_or_as_fast_as_possible(tmp_pa
     notes = KV.notes(fitted)
     assert "2 gets, 1 sets, 1 deletes of about 3 keys over 2.25 s" in notes[0]
     assert notes[1] == "loads about 1 key before the replay: those that a get has a `value_size` for"
+    nothing = KV.build({"phase": "trace", "store": "redb", "trace": written(tmp_path, f"{HEADER}0,get,a,,")})
+    notes_of_nothing = KV.notes(KV.fit({"main": nothing}, target, room_bytes=1 << 40))
+    assert any(each.startswith("loads nothing before the replay") for each in notes_of_nothing)
     assert "times to live of the trace have no effect" in notes[2]
 
 
@@ -208,8 +177,6 @@ def test_a_trace_becomes_a_stream_at_its_own_times_or_as_fast_as_possible(tmp_pa
     [
         ({"phase": "readrandom"}, 'are for `phase = "trace"`'),
         ({"operations": "read"}, "the trace decides operations"),
-        ({"choice": "uniform"}, "the trace decides operations"),
-        ({"rate": 100}, "replayed at its own times"),
         ({"arrival": "poisson", "rate": 100}, "replayed at its own times"),
         ({"store": "memcached", "batch": 8}, "one operation at a time"),
         ({"store": "memcached", "ttl": "1h"}, "the trace has the times to live"),
@@ -231,15 +198,13 @@ def test_a_damaged_trace_is_read_or_refused_and_nothing_else(tmp_path: Path, for
     path = tmp_path / "whole"
     whole.write_csv(path) if format_ == "csv" else whole.write_parquet(path, row_group_size=64)
     refused = 0
-    for _ in range(60):
+    for number in range(30):
         content = bytearray(path.read_bytes())
-        for _ in range(random.integers(1, 6)):
-            near_end = format_ == "parquet" and random.random() < 0.6
-            place = len(content) - 1 - random.integers(500) if near_end else random.integers(len(content))
-            piece = [b"\0", b'"', b"\r", b",", b"\xff", b"1e400", bytes([random.integers(256)])][random.integers(7)]
-            content[place : place + random.integers(2)] = piece
-        try:
+        first = len(content) - 500 if number % 2 else 0  # Parquet has its description at the end.
+        for place in random.integers(first, len(content), size=3):
+            content[place : place + 1] = [b"\0", b'"', b"\r", b",", b"\xff", b"1e400"][random.integers(6)]
+        with suppress(StudyError):
             trace.converted(written(tmp_path, bytes(content)))
-        except StudyError:
-            refused += 1
+            continue
+        refused += 1
     assert refused

@@ -5,15 +5,23 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from study_texts import study_text
 
 from iosonde.errors import TargetError, UnsupportedError
-from iosonde.features.nvme_driver import handover, undo
-from iosonde.features.nvme_driver.handover import JOURNALED, KERNEL_DRIVER, VFIO
+from iosonde.execution import execute
+from iosonde.execution.setups import ReadyTarget
+from iosonde.features.nvme_driver import handover, preparations, probes, undo
+from iosonde.features.nvme_driver.handover import JOURNALED, KERNEL_DRIVER, VFIO, Controller
+from iosonde.planning import expand, parse
+from iosonde.storage import open_target
 from iosonde.storage.safety import guard, journal
 from iosonde.storage.safety.claims import Claims
+from iosonde.storage.safety.consent import Consent
 from iosonde.storage.safety.journal_entry import Entry
+from iosonde.storage.targets.device_target import DeviceTarget
 
 ADDRESS, OTHER = "0000:01:00.0", "0000:01:00.1"
 OWN = "iosonde-00112233"
@@ -131,26 +139,18 @@ def test_every_namespace_in_use_is_a_reason_against_it(machine: Machine) -> None
     assert (machine.driver, journal.entries()) == (KERNEL_DRIVER, [])
 
 
-def test_without_an_iommu_it_is_refused(machine: Machine) -> None:
+def test_it_is_refused_with_another_device_in_its_group_without_an_iommu_or_driver(machine: Machine) -> None:
     found = controller(machine)
-    assert handover.refusals(found) == []
-    (machine.pci / "group" / "name").write_text("vfio-noiommu\n")
-    assert handover.refusals(found) == ["no IOMMU limits which memory the device may access"]
-    (machine.device / "iommu_group").unlink()
-    assert handover.refusals(found) == ["no IOMMU limits which memory the device may access"]
-
-
-def test_another_device_of_the_group_is_a_reason_and_a_bridge_is_not(machine: Machine) -> None:
-    found = controller(machine)
-    machine.add_to_group("0000:00:1c.0", "0x060400")
+    machine.add_to_group("0000:00:1c.0", "0x060400")  # A bridge.
     assert handover.refusals(found) == []
     machine.add_to_group(OTHER, "0x020000")
     assert handover.refusals(found) == [f"it shares its IOMMU group with `{OTHER}`"]
-
-
-def test_without_the_driver_it_is_refused(machine: Machine) -> None:
+    (machine.pci / "group" / "name").write_text("vfio-noiommu\n")
+    assert "no IOMMU limits which memory the device may access" in handover.refusals(found)
+    (machine.device / "iommu_group").unlink()
+    assert handover.refusals(found) == ["no IOMMU limits which memory the device may access"]
     (machine.pci / "drivers" / VFIO).rmdir()
-    assert handover.refusals(controller(machine)) == ["the driver `vfio-pci` is not loaded (`modprobe vfio-pci`)"]
+    assert "the driver `vfio-pci` is not loaded (`modprobe vfio-pci`)" in handover.refusals(found)
 
 
 def test_a_device_that_vfio_does_not_accept_goes_back_to_its_driver(machine: Machine) -> None:
@@ -188,24 +188,20 @@ def test_cleanup_after_a_kill_at_any_step_gives_it_back(machine: Machine) -> Non
         assert (machine.driver, handover.controllers()) == (KERNEL_DRIVER, [found]), step
 
 
-def test_another_controller_that_was_plugged_in_there_keeps_its_driver(machine: Machine) -> None:
-    """A virtual machine of the user may have it, by the same driver."""
+@pytest.mark.parametrize("driver", [VFIO, "uio_pci_generic"])
+def test_another_controller_or_one_that_the_user_gave_to_another_driver_keeps_it(machine: Machine, driver: str) -> None:
+    """A virtual machine of the user may have the controller that was plugged in there, by the same driver."""
     handover.hand_over(controller(machine), machine.claims, own=OWN)
     override = machine.device / "driver_override"
-    override.rename(machine.device / "that of the removed one")
-    override.write_text(VFIO)
+    if driver == VFIO:
+        override.rename(machine.device / "that of the removed one")
+        override.write_text(VFIO)
+    else:
+        machine.unbind()
+        (machine.pci / "drivers" / driver).mkdir()
+        machine.bind(driver)
     journal.undo(override)
-    assert machine.driver == VFIO and override.read_text() == VFIO
-    assert journal.entries() == []
-
-
-def test_a_controller_that_the_user_gave_to_another_driver_keeps_it(machine: Machine) -> None:
-    handover.hand_over(controller(machine), machine.claims, own=OWN)
-    machine.unbind()
-    (machine.pci / "drivers/uio_pci_generic").mkdir()
-    machine.bind("uio_pci_generic")
-    journal.undo(machine.device / "driver_override")
-    assert machine.driver == "uio_pci_generic"
+    assert machine.driver == driver
     assert journal.entries() == []
 
 
@@ -239,3 +235,73 @@ def test_a_device_that_is_no_namespace_of_a_controller_is_refused(
     assert handover.controller_of("259:0") == controller(machine)
     with pytest.raises(UnsupportedError, match="cannot use `sda`, which is not a namespace"):
         handover.controller_of("8:0")
+
+
+# Consent, by PCI address and serial number -----------------------------------------------------------------------------
+
+
+CONTROLLER = Controller(address="0000:03:00.0", serial="S1", namespaces={"nvme1n1": "259:0", "nvme1n2": "259:1"})
+LOAD = """
+access = "random"
+read_fraction = 1.0
+block_size = "4KiB"
+span = "64KiB"
+ramp = 0
+duration = "10min"
+limit_operations = 4
+"""
+
+
+@pytest.fixture
+def ready(monkeypatch: pytest.MonkeyPatch) -> ReadyTarget:
+    """A namespace of the controller, which could be handed over."""
+    monkeypatch.setattr(handover, "controller_of", lambda number: CONTROLLER)
+    monkeypatch.setattr(handover, "check", lambda controller, claimed: None)
+    target = DeviceTarget(devices=(Path("/dev/nvme1n1"),), numbers=("259:0",), incarnations=("1",), hardware=("",))
+    return ReadyTarget(target=target)
+
+
+@pytest.mark.parametrize(
+    ("given", "missing"),
+    [
+        (Consent(destroy=("/dev/nvme1n1",)), "--destroy 0000:03:00.0 --confirm S1"),
+        (Consent(destroy=("0000:03:00.0",)), "--confirm S1"),
+        (Consent(destroy=("0000:03:00.1",), confirm=("S1",)), "--destroy 0000:03:00.0"),
+        (Consent(destroy=("0000:03:00.0",), confirm=("S2",)), "--confirm S1"),
+    ],
+)
+def test_a_controller_needs_consent_by_address_and_serial_number(
+    given: Consent, missing: str, ready: ReadyTarget
+) -> None:
+    with pytest.raises(
+        UnsupportedError, match=r"takes the NVMe controller at 0000:03:00.0 .* `nvme1n1`, `nvme1n2`"
+    ) as found:
+        preparations.check(ready, given)
+    assert found.value.hint == f"to allow it, add {missing}"
+    preparations.check(ready, Consent(destroy=("0000:03:00.0",), confirm=("S1",)))
+
+
+def test_a_controller_in_use_is_refused_with_any_consent(ready: ReadyTarget, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(controller: Controller, claimed: str) -> None:
+        raise UnsupportedError("`nvme1n2` is mounted")
+
+    monkeypatch.setattr(handover, "check", refuse)
+    with pytest.raises(UnsupportedError, match="mounted"):
+        preparations.check(ready, Consent(destroy=("0000:03:00.0",), confirm=("S1",)))
+
+
+def plan_on(directory: Path, backends: str) -> Any:
+    study = parse(study_text("block", LOAD, f"factors.backend = {backends}"))
+    return expand(study, open_target(str(directory)))
+
+
+@pytest.mark.engine
+def test_on_a_file_runs_with_the_driver_are_unsupported_and_a_study_of_nothing_else_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TargetError, match="needs one NVMe namespace as the target"):
+        execute(plan_on(tmp_path, '["nvme_user"]'), tmp_path / "set")
+    assert not (tmp_path / "set").exists()
+    records = execute(plan_on(tmp_path, '["sync", "nvme_user"]'), tmp_path / "set").records()
+    ended = {record.parameters["backend"]: record for record in records}
+    assert ended["sync"].outcome == "complete"
+    assert ended["nvme_user"].is_unsupported
+    assert "not a namespace of an NVMe drive" in probes._probe(tmp_path).reason

@@ -3,31 +3,31 @@
 from __future__ import annotations
 
 import configparser
-import json
 import socket
-import struct
-import threading
-from collections import Counter
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hand_made import results
 
 from iosonde.errors import ServerError, StudyError, TargetError
-from iosonde.features.object_stores import ceph
-from iosonde.features.object_stores.ceph import perf
+from iosonde.execution.stop import Stop
+from iosonde.features.object_stores import ceph, osd_outage
+from iosonde.features.object_stores.ceph import ClusterLayout, perf
+from iosonde.features.object_stores.ceph.cluster import CephCluster
+from iosonde.features.object_stores.osd_outage import OsdOutage, not_recovered
 from iosonde.features.object_stores.questions import OsdCpu, find
 from iosonde.features.object_stores.servers import layout_of
-from iosonde.findings.findings import answer
 from iosonde.findings.question import Question
-from iosonde.findings.support import Support
 from iosonde.planning import load
+from iosonde.protocol.event import Event
+from iosonde.servers.account import account_for
+from iosonde.servers.directories import Directories
 from iosonde.servers.server import Installation
 from iosonde.storage import open_target
-from iosonde.study.model import Study
-from iosonde.verdict.verdict import Kind
 from iosonde.workload import named
 
 GIB = 1 << 30
@@ -44,16 +44,13 @@ def spec(directory: Path, **parameters: Any) -> Any:
     return OBJECTS.resolve(streams, open_target(str(directory)), seed=1, run_id="r")["workload"]
 
 
-def test_parameters_become_a_load_through_librados(reachable: Path) -> None:
+def test_parameters_become_a_load_on_the_directory_of_their_cluster(reachable: Path) -> None:
     found = spec(reachable, operation="random_read", object_size="64KiB", arrival="poisson", rate=100)
     assert found["store"]["kind"] == "rados"
     assert Path(found["store"]["config_path"]).is_relative_to(reachable)
     assert found["object_bytes"] == 65536
     [stream] = found["streams"]
     assert (stream["operation"], stream["arrival"]) == ("random_read", {"kind": "poisson", "rate": 100.0})
-
-
-def test_clusters_that_differ_have_directories_of_their_own(reachable: Path) -> None:
     one, same, other = (
         Path(spec(reachable, **each)["store"]["config_path"]).parents[1].name
         for each in ({}, {"object_size": "64KiB"}, {"osds": 2})
@@ -65,10 +62,8 @@ def test_clusters_that_differ_have_directories_of_their_own(reachable: Path) -> 
     ("parameters", "message"),
     [
         ({"replication": 2}, "`replication` is at most `osds`"),
-        ({"osd_size": "512MiB"}, "at least 1 GiB"),
         ({"object_size": "63"}, "64 B to 64 MiB"),
         ({"arrival": "poisson"}, "needs a `rate`"),
-        ({"rate": 10}, "set `arrival`"),
         ({"timeout": "10ms"}, "at least 1 s"),
         ({"stop_osd_after": "1s"}, "needs `replication` of 2 or more"),
         ({"stop_osd_after": "1h", "osds": 2, "replication": 2}, "beyond the end"),
@@ -128,30 +123,12 @@ def test_the_configuration_is_private_to_one_directory_and_to_loopback(tmp_path:
     assert (found["global"]["bluestore_block_create"], found["global"]["bluestore_block_size"]) == ("false", "0")
 
 
-REFUSED_NAMES = [
-    "mon_host",
-    "osd_data",
-    "bluestore_block_path",
-    "keyring",
-    "osd_pool_default_size",
-    "erasure_code_dir",
-    "osd_class_load_list",
-    "mgr_initial_modules",
-    "mon_cluster_log_file",
-    "log_to_syslog",
-    "log_graylog_host",
-    "crush_location_hook",
-    "heartbeat_file",
-    "bdev_nvme_something",
-    "ms_cluster_type",
-    "osd_erasure_code_plugins",
-    "admin-socket",
-    "public_addrv",
-    "keyfile",
-    "auth_supported",
-    "auth_client_required",
-    "cephx_require_version",
-]
+REFUSED_NAMES = """
+mon_host osd_data bluestore_block_path keyring osd_pool_default_size erasure_code_dir osd_class_load_list
+mgr_initial_modules mon_cluster_log_file log_to_syslog log_graylog_host crush_location_hook heartbeat_file
+bdev_nvme_something ms_cluster_type osd_erasure_code_plugins admin-socket public_addrv keyfile auth_supported
+auth_client_required cephx_require_version
+"""
 """They name files, programs, hosts or what iosonde chooses."""
 REFUSED_VALUES = ["a\\", "a # b", "a; b", "$pid", "a\rb", "a\nmon_host = x", "[client]", '"a"', "é", "x" * 501]
 """Ceph continues a line that ends with a backslash, so that the next section was part of a value."""
@@ -159,7 +136,7 @@ REFUSED_VALUES = ["a\\", "a # b", "a; b", "$pid", "a\rb", "a\nmon_host = x", "[c
 
 def test_a_study_may_change_defaults_and_not_what_iosonde_chooses() -> None:
     ceph.check_settings({"osd_memory_target": 1 << 31})
-    for name in REFUSED_NAMES:
+    for name in REFUSED_NAMES.split():
         with pytest.raises(StudyError, match="chosen by iosonde"):
             ceph.check_settings({name: "x"})
     for value in REFUSED_VALUES:
@@ -169,24 +146,19 @@ def test_a_study_may_change_defaults_and_not_what_iosonde_chooses() -> None:
         ceph.check_settings({"OSD_memory_target": 1})
     with pytest.raises(StudyError, match="names a path"):
         ceph.check_settings({"osd_op_queue": "/tmp"})
-
-
-@pytest.mark.parametrize("options", ["wal_dir=x", "compression=kNoCompression, db_log_dir=x", "env=x"])
-def test_options_of_its_rocksdb_name_no_places(options: str) -> None:
     ceph.check_settings({"bluestore_rocksdb_options": "compression=kNoCompression,max_write_buffer_number=4"})
-    with pytest.raises(StudyError, match="names a place"):
-        ceph.check_settings({"bluestore_rocksdb_options": options})
+    for options in ("wal_dir=x", "compression=kNoCompression, db_log_dir=x", "env=x"):
+        with pytest.raises(StudyError, match="names a place"):
+            ceph.check_settings({"bluestore_rocksdb_options": options})
 
 
-def test_a_port_that_is_in_use_is_not_chosen(tmp_path: Path) -> None:
+def test_a_port_that_is_in_use_or_of_another_cluster_is_not_chosen(tmp_path: Path) -> None:
+    """Each monitor binds its port after all were chosen."""
     first = ceph.free_port(tmp_path)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", first))
         assert ceph.free_port(tmp_path) != first
-    # Of clusters in different directories all are free: each monitor binds its port after all were chosen.
-    ports = {ceph.free_port(Path(f"/mnt/{name}/data")) for name in ("disk", "array", "cache")}
-    assert len(ports) == 3
-    assert all(ceph.FIRST_PORT <= port < ceph.LAST_PORT for port in ports)
+    assert len({ceph.free_port(Path(f"/mnt/{name}/data")) for name in ("disk", "array", "cache")}) == 3
 
 
 def test_counters_of_all_daemons_are_added() -> None:
@@ -203,39 +175,7 @@ def test_counters_of_all_daemons_are_added() -> None:
     assert perf.totals([]) == {}
 
 
-def test_a_daemon_is_asked_over_its_socket(tmp_path: Path) -> None:
-    path = tmp_path / "osd.0.asok"
-    asked = []
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
-        listening.bind(str(path))
-        listening.listen()
-
-        def answer() -> None:
-            opened, _ = listening.accept()
-            with opened:
-                while not (asked and asked[-1].endswith(b"\0")):
-                    asked.append(opened.recv(1000))
-                text = json.dumps({"osd": {"op_w": 1}}).encode()
-                opened.sendall(struct.pack(">I", len(text)) + text)
-
-        thread = threading.Thread(target=answer)
-        thread.start()
-        try:
-            assert perf.ask(path, "perf dump") == {"osd": {"op_w": 1}}
-        finally:
-            thread.join()
-    assert b"".join(asked) == b'{"prefix": "perf dump"}\0'
-    with pytest.raises(ServerError, match="does not answer"):
-        perf.ask(tmp_path / "none.asok", "perf dump")
-
-
 CLUSTER = {"osds": 2, "replication": 2, "placement_groups": 8, "osd_size": 1 << 30, "ceph": {"osd_memory_target": 1}}
-
-
-def test_the_cluster_of_a_case_is_that_of_its_parameters() -> None:
-    found = layout_of({**CLUSTER, "jobs": 3})
-    assert (found.osds, found.replication, found.osd_bytes) == (2, 2, 1 << 30)
-    assert found.settings == {"osd_memory_target": 1}
 
 
 @pytest.mark.parametrize(
@@ -247,10 +187,11 @@ def test_the_cluster_of_a_case_is_that_of_its_parameters() -> None:
 )  # fmt: skip
 def test_a_received_case_with_values_out_of_range_starts_no_cluster(changes: dict[str, object]) -> None:
     """Result sets are checked by type only, because other versions may have had other bounds."""
+    found = layout_of({**CLUSTER, "jobs": 3})
+    assert (found.osds, found.replication, found.osd_bytes) == (2, 2, 1 << 30)
+    assert found.settings == {"osd_memory_target": 1}
     with pytest.raises(ServerError, match="describe no cluster"):
         layout_of({**CLUSTER, **changes})
-    with pytest.raises(ServerError, match="describe no cluster"):
-        layout_of({"osds": 1})
 
 
 # CPU time of object daemons, from rates and CPU times that were made up -----------------------------------------------
@@ -284,11 +225,8 @@ def values(*, cpu: bool = True, depths: tuple[int, ...] = (1, 16)) -> dict[str, 
 def question(**changes: Any) -> Question:
     study = load("jo2024-ceph")
     cases, runs = results(FACTORS, values(**changes), part="small", **PARAMETERS)
-    return Question(study=study, analysis=_analysis(study), cases=cases, runs=runs)
-
-
-def _analysis(study: Study) -> Any:
-    return next(each for each in study.analysis if each.kind == "osd_cpu")
+    analysis = next(each for each in study.analysis if each.kind == "osd_cpu")
+    return Question(study=study, analysis=analysis, cases=cases, runs=runs)
 
 
 def test_each_operation_has_its_highest_rate_and_its_cpu_time() -> None:
@@ -300,37 +238,134 @@ def test_each_operation_has_its_highest_rate_and_its_cpu_time() -> None:
     assert write.unloaded_share == pytest.approx(0.2)
     assert read.unloaded_share == pytest.approx(0.4)
     assert write.sentence.startswith("4 KiB object writes on Ceph: 2,000 operations/s at queue depth 16 (95 % CI ")
-    assert "OSDs use 500 µs (95 % CI " in write.sentence
-    assert write.sentence.endswith("of CPU time per operation, 1.00 cores")
-    assert write.evidence.startswith(
-        "with one operation in flight: mean latency 2.5 ms, OSD CPU time 500 µs (20 % of it)"
-    )
+    single, _ = find(question(depths=(16,)))
+    assert isinstance(single, OsdCpu)
+    assert (single.value.value, single.unloaded_share) == (2000, None)
+    assert list(find(question(cpu=False))) == [], "a store without object daemons"
 
 
-@pytest.mark.parametrize(
-    ("verdicts", "limit", "end"),
-    [
-        ({"server-CPU-limited": 2, "undetermined": 1}, "server-CPU-limited", "; limited by CPU time"),
-        ({"device-limited": 1, "undetermined": 1, "server-CPU-limited": 1}, "undetermined", " cores"),
-    ],
-)
-def test_the_limit_is_that_of_most_runs(verdicts: dict[Kind, int], limit: Kind, end: str) -> None:
-    support = Support(verdicts={"main/operation=write/queue_depth=16": Counter(verdicts)})
-    write, _ = find(replace(question(), support=support))
-    assert isinstance(write, OsdCpu)
-    assert write.limit == limit
-    assert write.sentence.endswith(end)
+# The outage of an object daemon, without a cluster ---------------------------------------------------------------------
 
 
-def test_a_single_queue_depth_has_an_answer_and_a_store_without_object_daemons_none() -> None:
-    write, _ = find(question(depths=(16,)))
-    assert isinstance(write, OsdCpu)
-    assert (write.value.value, write.unloaded_share) == (2000, None)
-    assert list(find(question(cpu=False))) == []
+MS = 1_000_000
+OUTAGE = {"stop_osd_after": 100 * MS, "restart_osd_after": 200 * MS}
 
 
-def test_the_answer_of_the_study_has_it_first() -> None:
-    cases, runs = results(FACTORS, values(), part="small", **PARAMETERS)
-    found = answer(load("jo2024-ceph"), cases, runs)
-    assert [each.kind for each in found.summary[:2]] == ["OSD CPU time", "OSD CPU time"]
-    assert len(found.summary) == 3
+class FakeCluster(CephCluster):
+    """Clean some time after the restart of its daemon; the program `ceph` and daemons do not exist."""
+
+    clean_after_s = 0.1
+    restarted: float | None = None
+    start_error: TargetError | None = None
+
+    def stop_osd(self, name: str) -> None:
+        pass
+
+    def start_osd(self, name: str) -> None:
+        if self.start_error:
+            raise self.start_error
+        self.restarted = time.monotonic()
+
+    def _answers(self, name: str, command: str) -> dict[str, Any]:
+        return {"state": "active"}
+
+    def placement_group_states(self) -> dict[str, int]:
+        is_clean = self.restarted is not None and time.monotonic() - self.restarted >= self.clean_after_s
+        return {"active+clean": 4} if is_clean else {"active+undersized+degraded": 4}
+
+    def failure(self, what: str) -> ServerError:
+        return ServerError(what)
+
+
+@pytest.fixture
+def stop() -> Iterator[Stop]:
+    found = Stop()
+    yield found
+    found.close()
+
+
+Make = Callable[..., Any]
+
+
+@pytest.fixture
+def make(tmp_path: Path, stop: Stop, monkeypatch: pytest.MonkeyPatch) -> Make:
+    """Creates a cluster of two object daemons that do not run."""
+    monkeypatch.setattr(osd_outage, "POLL_S", 0.01)
+
+    def made() -> FakeCluster:
+        return FakeCluster(
+            installation=Installation(version="16", build=""),
+            directories=Directories(own=tmp_path / "iosonde-c0ffee00", name="ceph-c0ffee00"),
+            layout=ClusterLayout(osds=2, replication=2, placement_groups=4, osd_bytes=1 << 30, settings={}),
+            account=account_for([]),
+            check=stop.check,
+        )
+
+    return made
+
+
+def measured(outage: OsdOutage, intervals: int) -> None:
+    """Intervals of 100 ms end."""
+    for number in range(intervals):
+        begin, end = number * 100 * MS, (number + 1) * 100 * MS
+        event = {"event": "interval", "phase": "measure", "index": number, "begin_ns": begin, "end_ns": end}
+        outage.event(cast("Event", event))
+
+
+@pytest.mark.engine
+def test_a_recovery_during_the_measurement_ends_before_it(make: Make) -> None:
+    outage = OsdOutage(make(), OUTAGE)
+    measured(outage, 2)
+    assert outage._waiting
+    outage._waiting.join()
+    recovered = time.monotonic()
+    time.sleep(0.3)  # The rest of the measurement.
+    facts = outage.waited(engine_failed=False)
+    assert facts["daemon"] == "osd.1"
+    assert 0.1 <= facts["recovery_seconds"] <= recovered - outage._start - facts["restarted_seconds"] + 0.001
+    assert not_recovered(facts) == []
+
+
+@pytest.mark.engine
+def test_an_incomplete_recovery_is_a_warning(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(osd_outage, "RECOVERY_S", 0.05)
+    cluster = make()
+    cluster.clean_after_s = 60.0
+    outage = OsdOutage(cluster, OUTAGE)
+    measured(outage, 2)
+    facts = outage.waited(engine_failed=False)
+    assert "recovery_seconds" not in facts and "restarted_seconds" in facts
+    [warning] = not_recovered(facts)
+    assert warning.code == "osd_not_recovered"
+    assert "did not become healthy" in warning.message and "4 active+undersized+degraded" in warning.message
+
+
+@pytest.mark.engine
+def test_an_error_of_the_outage_is_kept_and_not_repeated(make: Make) -> None:
+    cluster = make()
+    cluster.start_error = TargetError("the device is in use", where="`/dev/sdb`")
+    outage = OsdOutage(cluster, OUTAGE)
+    measured(outage, 5)
+    facts = outage.waited(engine_failed=False)
+    assert (facts["error"], facts["where"]) == ("the device is in use", "`/dev/sdb`")
+    assert "the device is in use: `/dev/sdb`" in not_recovered(facts)[0].message
+
+
+@pytest.mark.engine
+def test_a_failure_or_a_stop_ends_the_wait_for_recovery_and_restarts_no_daemon(make: Make, stop: Stop) -> None:
+    failed, stopped, waiting = make(), make(), make()
+    outage = OsdOutage(failed, OUTAGE)
+    measured(outage, 1)
+    assert "restarted_seconds" not in outage.waited(engine_failed=True)
+    waiting.clean_after_s = 60.0
+    recovery = OsdOutage(waiting, OUTAGE)
+    measured(recovery, 2)
+    outage = OsdOutage(stopped, OUTAGE)
+    measured(outage, 1)
+    stop.set()
+    assert "restarted_seconds" not in outage.waited(engine_failed=False)
+    assert failed.restarted is None and stopped.restarted is None
+    assert "stopped" in recovery.waited(engine_failed=False)["error"]
+    with pytest.raises(ServerError) as raised:
+        waiting.wait_until_clean()
+    assert raised.value.code == "stopped"

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
+from engines import real_engine
 from measured import record
 
+from iosonde import protocol
 from iosonde.errors import StudyError, TargetError
 from iosonde.features.paging.fault_overhead import FaultOverhead, find
 from iosonde.features.paging.mapped_reads import MappedReads
@@ -22,6 +26,7 @@ from iosonde.metrics.statistics import difference
 from iosonde.planning import expand, load, parse
 from iosonde.storage import open_target
 from iosonde.storage.control_groups import control_group
+from iosonde.study import setup
 from iosonde.verdict.evidence import Total
 from iosonde.workload import named
 
@@ -73,11 +78,9 @@ def as_root(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("written", "kind", "shape"),
     [
-        ("uniform", "uniform", {}),
         ("sequential", "sequential", {}),
         ("zipfian", "zipfian", {"theta": 0.99}),
         ("zipfian:1.2", "zipfian", {"theta": 1.2}),
-        ("normal", "normal", {"deviation": 0.125}),
         ("normal:0.05", "normal", {"deviation": 0.05}),
     ],
 )
@@ -95,16 +98,6 @@ def test_overcommit_decides_the_memory_limit(tmp_path: Path) -> None:
     assert "overcommit" in raised.value.where
 
 
-def test_without_root_the_error_names_what_cannot_be_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused() -> control_group.Hierarchy:
-        raise TargetError("memory cannot be limited", hint="run as root")
-
-    monkeypatch.setattr(control_group, "hierarchy", refused)
-    with pytest.raises(TargetError, match="memory cannot be limited"):
-        spec(tmp_path, memory_limit="128MiB")
-    assert spec(tmp_path)["target"] == {"kind": "virtual", "size_bytes": 256 * MIB}
-
-
 def test_a_mapped_file_is_the_one_that_block_io_reads(tmp_path: Path) -> None:
     mapped = spec(tmp_path, mapping="file", size="16MiB", advice="random")
     assert mapped["target"]["kind"] == "file"
@@ -118,12 +111,9 @@ def test_a_mapped_file_is_the_one_that_block_io_reads(tmp_path: Path) -> None:
     ("parameters", "message"),
     [
         ({"mapping": "file", "read_fraction": 0.5}, "only read"),
-        ({"mapping": "file", "huge_pages": True}, "anonymous memory"),
         ({"page_cache": "warm"}, "page_cache"),
         ({"memory_limit": "1GiB", "overcommit": 2}, "set one of them"),
         ({"duration": "none"}, "never end"),
-        ({"limit_operations": 1, "jobs": 2}, "less than one"),
-        ({"pattern": "gauss"}, "pattern"),
         ({"pattern": "zipfian:0"}, "pattern"),
         ({"pattern": "normal:x"}, "pattern"),
     ],
@@ -151,11 +141,6 @@ def test_parts_with_another_workload_have_parameters_of_their_own(tmp_path: Path
     assert {each["duration_ns"] for each in workloads.values()} == {3 * 10**9}
 
 
-def test_a_parameter_of_the_studys_workload_is_unknown_in_a_part_with_another() -> None:
-    with pytest.raises(StudyError, match="no parameter `pattern`"):
-        parse(STUDY.replace('span = "8MiB"', 'span = "8MiB", pattern = "uniform"'))
-
-
 def test_the_plan_names_the_swap_file_and_refuses_one_without_room(tmp_path: Path) -> None:
     plan = expand(parse(STUDY), open_target(str(tmp_path)), profile="quick")
     assert any("creates a swap file of 128 MiB" in each.what for each in plan.destroys)
@@ -164,25 +149,10 @@ def test_the_plan_names_the_swap_file_and_refuses_one_without_room(tmp_path: Pat
     assert "swap_size" in raised.value.where
 
 
-def test_swap_needs_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()
-    monkeypatch.setattr("os.geteuid", lambda: 1000)
-    with pytest.raises(TargetError, match="only root can") as raised:
-        expand(parse(STUDY), open_target(str(tmp_path)), profile="quick", settings={"page_cluster": "0"})
-    assert "faults" in raised.value.where
-
-
-@pytest.mark.parametrize(
-    ("name", "value"), [("swap", "tape"), ("swap_size", "4KiB"), ("page_cluster", 99), ("zswap", "maybe")]
-)
-def test_wrong_values_of_swap_are_refused(name: str, value: Any) -> None:
-    from iosonde.study import setup
-
-    with pytest.raises(StudyError, match=name):
-        setup.read_value(name, value)
-
-
-def test_a_question_about_faults_names_the_part_with_the_devices_reads() -> None:
+def test_wrong_values_of_swap_and_a_question_without_the_part_with_reads_are_refused() -> None:
+    for name, value in (("swap", "tape"), ("swap_size", "4KiB"), ("page_cluster", 99), ("zswap", "maybe")):
+        with pytest.raises(StudyError, match=name):
+            setup.read_value(name, value)
     question = '\n[[analysis]]\nkind = "fault_overhead"\npart = "faults"\nover = "page_cluster"\n'
     parse(STUDY + question + 'device_part = "reads"\n')
     with pytest.raises(StudyError, match="no part"):
@@ -220,6 +190,17 @@ def test_the_threads_time_decides(totals: list[Total], client_s: float, kind: st
 # A major fault compared with a read of the device, from latencies with a known difference -----------------------------
 
 
+def rows_of(case: str, part: str, metric: str, values: list[float], operation: str = "all") -> list[dict[str, Any]]:
+    same = {"case_id": case, "part": part, "control": False, "stream": "main", "operation": operation, "metric": metric}
+    return [{**same, "run_id": f"{case}{i}", "repeat": i, "value": value} for i, value in enumerate(values)]
+
+
+def question(kind: str, cases: pl.DataFrame, rows: list[dict[str, Any]]) -> Question:
+    study = load("paging")
+    analysis = next(each for each in study.analysis if each.kind == kind)
+    return Question(study=study, analysis=analysis, cases=cases, runs=pl.DataFrame(rows), support=Support())
+
+
 def findings(faults: list[float], reads: list[float], **metrics: float) -> list[Finding]:
     cases = pl.DataFrame(
         {
@@ -227,46 +208,26 @@ def findings(faults: list[float], reads: list[float], **metrics: float) -> list[
             "pattern": ["uniform", None], "overcommit": [2.0, None],
         }
     )  # fmt: skip
-    values = {("f", "patterns", "major_fault"): faults, ("f", "patterns", "hit"): [90.0] * len(faults)}
-    values |= {("f", "patterns", "all"): [100.0] * len(faults), ("d", "device", "read"): reads}
-    values |= {("d", "device", "all"): reads}
-    rows = [
-        {"case_id": case, "part": part, "control": False, "run_id": f"{case}{i}", "repeat": i, "stream": "main",
-         "operation": operation, "metric": "completion_latency_ns_p50", "value": value}
-        for (case, part, operation), each in values.items() for i, value in enumerate(each)
-    ]  # fmt: skip
-    whole = {"case_id": "f", "part": "patterns", "control": False, "stream": "all", "operation": "all"}
-    rows += [{**whole, "run_id": "f0", "repeat": 0, "metric": name, "value": value} for name, value in metrics.items()]
-    study = load("paging")
-    return list(
-        find(Question(study=study, analysis=study.analysis[0], cases=cases, runs=pl.DataFrame(rows), support=Support()))
-    )
+    by_operation = {"major_fault": faults, "hit": [90.0] * len(faults), "all": [100.0] * len(faults)}
+    median = "completion_latency_ns_p50"
+    rows = [row for name, each in by_operation.items() for row in rows_of("f", "patterns", median, each, name)]
+    rows += [row for name in ("read", "all") for row in rows_of("d", "device", median, reads, name)]
+    rows += [row for name, value in metrics.items() for row in rows_of("f", "patterns", name, [value])]
+    return list(find(question("fault_overhead", cases, rows)))
 
 
-def test_the_difference_has_an_interval_and_the_answer_names_both_latencies() -> None:
+def test_the_difference_has_an_interval_and_names_read_ahead_and_writes_that_the_kernel_counted() -> None:
     [found] = findings([91_000.0, 91_500.0, 90_500.0, 91_200.0], [80_000.0, 80_300.0, 79_700.0, 80_000.0])
     assert isinstance(found, FaultOverhead)
-    assert found.added.low is not None
-    assert found.added.high is not None
+    assert found.added.low is not None and found.added.high is not None
     assert found.added.low < 11_000 < found.added.high
     assert found.added.high - found.added.low < 2_000
     assert found.sentence.startswith("A major fault takes 11")
-    assert "longer than a direct 4 KiB read" in found.sentence
-    assert found.included == ()
-    assert "uniform" in found.sentence
-    assert "4 runs each" in found.evidence
-
-
-def test_the_evidence_has_the_read_ahead_and_writes_that_the_kernel_counted() -> None:
     faults, reads = [91.0, 92.0, 93.0], [80.0, 81.0, 82.0]
     [found] = findings(faults, reads, swap_in_pages_per_fault=7.6, swap_out_bandwidth=1e6)
-    assert isinstance(found, FaultOverhead)
-    assert len(found.included) == 2
-    assert "read 7.6 pages from swap per fault" in found.evidence
-    assert "write of another page" in found.evidence
+    assert isinstance(found, FaultOverhead) and len(found.included) == 2
     [found] = findings(faults, reads, swap_in_pages_per_fault=1.01, swap_out_bandwidth=0)
-    assert isinstance(found, FaultOverhead)
-    assert found.included == ()
+    assert isinstance(found, FaultOverhead) and found.included == ()
 
 
 def test_latencies_within_the_noise_are_no_overhead() -> None:
@@ -281,8 +242,7 @@ def test_the_interval_of_a_difference_is_that_of_welch() -> None:
     # Computed with scipy.stats.ttest_ind(equal_var=False).confidence_interval().
     found = difference([10.0, 12.0, 14.0], [1.0, 2.0, 6.0])
     assert found.value == 10
-    assert found.low == pytest.approx(3.5239, abs=1e-3)
-    assert found.high == pytest.approx(14.4761, abs=1e-3)
+    assert (found.low, found.high) == pytest.approx((3.5239, 14.4761), abs=1e-3)
 
 
 # Accesses to a mapped file compared with reads, from rates with known ratios ------------------------------------------
@@ -298,15 +258,10 @@ def mapped_findings(rates: dict[str, list[float]], reads: dict[str, list[float]]
     )  # fmt: skip
     values = [("mapped", "ops_per_sec", rates), ("reads", "iops", reads)]
     rows = [
-        {"case_id": case, "part": part, "control": False, "run_id": f"{case}{i}", "repeat": i, "stream": "main",
-         "operation": "all", "metric": metric, "value": value}
-        for part, metric, each in values for case, found in each.items() for i, value in enumerate(found)
+        row for part, metric, each in values for case, found in each.items()
+        for row in rows_of(case, part, metric, found)
     ]  # fmt: skip
-    study = load("paging")
-    (analysis,) = (each for each in study.analysis if each.kind == "mapped_reads")
-    return list(
-        find_mapped(Question(study=study, analysis=analysis, cases=cases, runs=pl.DataFrame(rows), support=Support()))
-    )
+    return list(find_mapped(question("mapped_reads", cases, rows)))
 
 
 RATES = {"normal": [300.0, 303.0, 297.0], "random": [90.0, 91.0, 89.0]}
@@ -322,11 +277,70 @@ def test_each_io_mode_has_the_ratio_of_every_advice() -> None:
     ]
     assert dict(buffered.ratios)["advice random"].value == pytest.approx(0.45)
     assert direct.sentence.startswith("Accesses to a mapped file have 3.00 times")
-    assert "the rate of direct reads of the same blocks with advice normal and 0.90 times" in direct.sentence
-    assert "direct reads do not" in direct.evidence
-    assert "both find pages" in buffered.evidence
-
-
-def test_without_reads_or_accesses_there_is_no_finding() -> None:
     assert mapped_findings(RATES, {}) == []
     assert mapped_findings({}, {"direct": [100.0, 101.0, 99.0]}) == []
+
+
+# A mapped file, by the engine itself -----------------------------------------------------------------------------------
+
+
+def mapped(path: Path, *, limit_operations: int | None = 1000) -> dict[str, Any]:
+    stream = {
+        "name": "main", "jobs": 1, "pattern": {"kind": "uniform"}, "read_fraction": 1.0,
+        "limit_operations": limit_operations, "cpus": [],
+    }  # fmt: skip
+    workload = {
+        "kind": "paging", "target": {"kind": "file", "path": str(path), "size_bytes": 8 * MIB}, "advice": "random",
+        "huge_pages": False, "compressible_fraction": 0.0, "content_seed": 1, "page_cache": "drop", "streams": [stream],
+        "ramp": {"duration_ns": 0, "bytes": None}, "duration_ns": 60_000_000_000, "interval_ns": 100_000_000,
+        "verify_after": True,
+    }  # fmt: skip
+    return {
+        "protocol": protocol.VERSION, "run_id": "r", "seed": 1, "workload": workload, "observe": {"block_devices": []},
+    }  # fmt: skip
+
+
+def events(output: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in output.splitlines()]
+
+
+@pytest.mark.engine
+def test_a_mapped_file_is_laid_out_read_and_verified_and_other_contents_are_reported(tmp_path: Path) -> None:
+    asked = json.dumps(mapped(tmp_path / "data"))
+
+    def run() -> list[dict[str, Any]]:
+        return events(subprocess.run([real_engine()], input=asked, capture_output=True, text=True, check=True).stdout)
+
+    for written in (8 * MIB, 0):
+        result = run()[-1]
+        assert result["event"] == "result"
+        assert result["layout"] == {"written_bytes": written, "kept_bytes": 8 * MIB - written}
+        facts = result["paging"]
+        assert facts["verified_pages"] == facts["pages"] == 8 * MIB // facts["page_bytes"]
+        assert (facts["corrupted"], facts["wrong_pages"]) == (0, 0)
+        assert facts["minor_faults"] + facts["major_faults"] > 0
+    with (tmp_path / "data").open("r+b") as file:
+        file.seek(5 * 4096)
+        file.write(b"x" * 4096)
+    found = run()
+    facts = found[-1]["paging"]
+    assert (facts["wrong_pages"], facts["first_wrong_page"]) == (1, 5)
+    assert "wrong_pages" in [each["code"] for each in found if each["event"] == "warning"]
+
+
+@pytest.mark.engine
+def test_a_file_that_is_truncated_under_the_mapping_ends_the_run_with_an_error(tmp_path: Path) -> None:
+    engine = subprocess.Popen([real_engine()], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert engine.stdin is not None and engine.stdout is not None
+    engine.stdin.write(json.dumps(mapped(tmp_path / "data", limit_operations=None)) + "\n")
+    engine.stdin.flush()
+    for line in engine.stdout:
+        if json.loads(line)["event"] == "interval":
+            break
+    with (tmp_path / "data").open("r+b") as file:
+        file.truncate(0)
+    rest = events(engine.stdout.read())
+    assert engine.wait() == 1
+    assert (rest[-1]["event"], rest[-1]["code"]) == ("error", "io_error")
+    assert "SIGBUS" in rest[-1]["message"]
+    engine.stdin.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -60,12 +59,9 @@ def test_the_priority_is_above_that_of_all_other_areas(tmp_path: Path) -> None:
     lines = "Filename Type Size Used Priority\n/dev/sda2 partition 1024 0 -2\n/a\\040b file 2048 4 7\n"
     (tmp_path / "swaps").write_text(lines)
     areas = swap.active(tmp_path)
-    assert [(each.path, each.size_bytes, each.priority) for each in areas] == [
-        ("/dev/sda2", 1 << 20, -2),
-        ("/a b", 2 << 20, 7),
-    ]
+    found = [(each.path, each.size_bytes, each.priority) for each in areas]
+    assert found == [("/dev/sda2", 1 << 20, -2), ("/a b", 2 << 20, 7)]
     assert swap._priority_above([each.priority for each in areas]) == 8
-    assert swap._priority_above([]) == 0
     with pytest.raises(OSError, match="highest priority"):
         swap._priority_above([swap.HIGHEST_PRIORITY])
 
@@ -132,24 +128,16 @@ def test_swap_of_somebody_else_on_the_device_with_that_number_stays(disk: Path) 
 
 
 @alone
-@pytest.mark.needs("setpriv")
-@pytest.mark.parametrize(
-    ("script", "message"),
-    [
-        ('exec setpriv --bounding-set=-sys_admin SWAPOFF "$@"', "Not superuser"),
-        ("kill -KILL $$", "killed by SIGKILL.*; the swapped-out pages need more memory"),
-    ],
-)
 def test_swap_that_cannot_be_turned_off_is_reported_and_stays_in_the_journal(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, message: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     area = swap.on_file(tmp_path, OWN, BYTES)
     powerless = tmp_path / "swapoff"
-    powerless.write_text(f"#!/bin/sh\n{script.replace('SWAPOFF', str(shutil.which('swapoff')))}\n")
+    powerless.write_text("#!/bin/sh\nkill -KILL $$\n")
     powerless.chmod(0o700)
     try:
         monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-        with pytest.raises(TargetError, match=f"cannot turn off the swap area .*{message}") as raised:
+        with pytest.raises(TargetError, match=r"killed by SIGKILL.*; the swapped-out pages need") as raised:
             area.remove()
         assert "iosonde cleanup" in raised.value.hint
         assert str(area.path) in paths(), "it stays in use, and the machine with it"
@@ -163,7 +151,7 @@ def test_swap_that_cannot_be_turned_off_is_reported_and_stays_in_the_journal(
 
 
 @alone
-def test_cleanup_turns_off_the_swap_of_a_killed_process(tmp_path: Path) -> None:
+def test_cleanup_turns_off_the_swap_of_a_killed_process_also_if_its_directory_was_renamed(tmp_path: Path) -> None:
     left_by_a_killed_process(tmp_path)
     file = str(tmp_path / f"{OWN}-setup" / "swap")
     assert file in paths()
@@ -171,10 +159,6 @@ def test_cleanup_turns_off_the_swap_of_a_killed_process(tmp_path: Path) -> None:
     assert reasons == ["the swap area was removed", "removed"]
     assert file not in paths()
     assert list(tmp_path.iterdir()) == []
-
-
-@alone
-def test_cleanup_finds_the_swap_file_whose_directory_was_renamed_and_keeps_another_in_its_place(tmp_path: Path) -> None:
     left_by_a_killed_process(tmp_path)
     place, moved = tmp_path / f"{OWN}-setup", tmp_path / "moved"
     place.rename(moved)

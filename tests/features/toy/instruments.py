@@ -14,13 +14,11 @@ class ToyMark(Instrument):
     _mark: int | None = None
 
     def engine_started(self, pid: int) -> None:
-        """Read it."""
         building = self.context.ready.building
         layer = building.layer(ToyLayer) if building else None
         self._mark = int(layer.file.read_text()) if layer else None
 
     def stop(self, done: EngineRun) -> Reading:
-        """Record it."""
         return Reading(parts=[ToyReading(mark=self._mark)] if self._mark is not None else [])
 
 

@@ -14,13 +14,10 @@ from toy.setup import ToySetup
 
 @dataclass(frozen=True, kw_only=True)
 class ToyLayer(BuiltLayer):
-    """A mark that was written."""
-
     file: Path
 
 
 def build(devices: Sequence[Path], further: Sequence[Path], toy: ToySetup, name: str) -> ToyLayer:
-    """Write the mark."""
     [device] = devices
     file = MOUNTS / name / "toy"
     journal.created(file, "toy mark", facts={"mark": str(toy.mark)})

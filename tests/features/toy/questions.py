@@ -9,8 +9,6 @@ from iosonde.findings.question import Question, QuestionKind
 
 
 class LargestMark(Finding, kind="toy_mark", topic="scaling"):
-    """The largest square of a mark."""
-
     largest: float
 
     def _sentence(self) -> str:
@@ -21,7 +19,6 @@ class LargestMark(Finding, kind="toy_mark", topic="scaling"):
 
 
 def find(question: Question) -> Iterator[Finding]:
-    """Yield the largest value of the metric."""
     values = [value for repeats in question.cells()["values"] for value in repeats]
     yield LargestMark(largest=max(values), strength="strong", part=question.part.name)
 
