@@ -35,7 +35,6 @@ def commands() -> Iterator[tuple[str, list[str]]]:
 
 
 def own_options(words: list[str]) -> list[str]:
-    """The options of iosonde itself: those before `--`, values left out."""
     before = words[: words.index("--")] if "--" in words else words
     return [word.partition("=")[0] for word in before if re.fullmatch(r"--?[a-z][a-z-]*(=.*)?", word)]
 

@@ -78,16 +78,5 @@ def test_the_page_is_that_of_the_code() -> None:
     assert PAGE.read_text() == page(), "run `python tests/docs/test_python_reference.py`"
 
 
-def test_every_member_in_the_list_exists() -> None:
-    assert set(PUBLIC) <= set(vars(iosonde.ResultSet))
-
-
-def test_help_shows_every_public_name() -> None:
-    import pydoc
-
-    shown = pydoc.plain(pydoc.render_doc(iosonde))
-    assert all(re.search(rf"\b{name}\b", shown) for name in iosonde.__all__)
-
-
 if __name__ == "__main__":
     PAGE.write_text(page())

@@ -46,14 +46,8 @@ def found_in(texts: Iterable[tuple[Path, int, str]]) -> list[str]:
 
 def test_messages() -> None:
     assert found_in((path, *each) for path in MODULES for each in messages(path.read_text())) == []
-
-
-def test_messages_of_the_engine() -> None:
-    paths = sorted((ROOT / "crates").glob("*/src/**/*.rs"))
-    assert found_in((path, *each) for path in paths for each in rust_messages(path.read_text())) == []
-
-
-def test_pages_suites_adapters_and_models() -> None:
+    crates = sorted((ROOT / "crates").glob("*/src/**/*.rs"))
+    assert found_in((path, *each) for path in crates for each in rust_messages(path.read_text())) == []
     assert found_in((path, 1, path.read_text().replace("Promise", "")) for path in page_sources()) == []
 
 
@@ -66,17 +60,10 @@ def test_comments_and_names() -> None:
     assert found == []
 
 
-def test_a_banned_name_is_found_and_a_literal_is_not() -> None:
+def test_banned_words_are_found_and_literals_and_quoted_ones_are_not() -> None:
     code = 'begun = 1  # as it stood\nkind = "begun"\nknown_untold_things = 0'
     assert len(list(uses(without_literals(code), "", BANNED_IN_CODE))) == 3
-
-
-def test_a_banned_word_is_found_and_a_quoted_one_is_not() -> None:
     assert [use.instead for use in uses("The drive tells nothing", "")] == ["report, return, show"]
     assert list(uses("The option `tell` is not prose", "")) == []
-
-
-def test_each_pattern_requires_one_of_its_stems() -> None:
-    """`go on` would not be found by `goes`."""
-    for text in ("go on", "owes", "has it that", "speaks", "nobody", "at_begin"):
+    for text in ("go on", "owes", "has it that", "speaks", "nobody", "at_begin"):  # Each pattern requires a stem.
         assert list(uses(text, "")) or list(uses(text, "", BANNED_IN_CODE)), text

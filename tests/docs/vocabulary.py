@@ -53,6 +53,7 @@ BANNED = {
 }
 """Pattern -> what to write instead."""
 
+SHARED = (r"\bfor good\b", r"\bgives? back\b|\bgiven back\b", r"\bholds? something\b")
 BANNED_IN_CODE = {
     r"(?<![a-z])(?:told|tells|untold)(?![a-z])": "report, return, show",
     r"(?<![a-z])(?:begun|begin_of)(?![a-z])|\b(?:the|its|their) begin\b": "started, start",
@@ -64,14 +65,12 @@ BANNED_IN_CODE = {
     r"(?<![a-z])(?:furnish|unmade)\w*": "create, remove",
     r"\bspeaks? of\b|\bspoken of\b": "describe",
     r"\b(?:as it|may|what) (?:stands?|stood)\b|\bstands? (?:behind|beside|still|at the)\b": "is, is based on",
-    r"\bgoes on\b|\bgoing on\b|\bwent on\b": "continue",
     r"\bheld back\b": "stalled, throttled",
     r"\bkeeps? (?:its|their) promise\b": "expected value",
+    r"\bgoes on\b|\bgoing on\b|\bwent on\b": "continue",
     r"\bwhat is left\b|\bleft over\b|\bleft behind\b": "remaining",
-    r"\bfor good\b": "permanently",
+    **{pattern: instead for pattern, instead in BANNED.items() if pattern in SHARED},
     r"\bwhose it is\b": "owner, source",
-    r"\bgives? back\b|\bgiven back\b": "return, recover",
-    r"\bholds? something\b": "contains data",
     r"(?<![a-z])said(?![a-z])": "reported, stated",
     r"(?<![a-z])(?:whoever|anybody)(?![a-z])": "every process, the reader",
 }
@@ -80,8 +79,6 @@ BANNED_IN_CODE = {
 
 @dataclass(frozen=True)
 class Use:
-    """One banned word where it is used."""
-
     place: str
     text: str
     instead: str
@@ -118,7 +115,6 @@ def without_code(text: str) -> str:
 
 
 def pages() -> Iterator[Path]:
-    """Every page for users and contributors."""
     yield from sorted(ROOT.glob("*.md"))
     yield from sorted((ROOT / "docs").glob("*.md"))
 
@@ -170,8 +166,6 @@ STUDY_TEXTS = ("title", "question", "description", "caption", "rule", "also_chec
 
 
 def study_texts(path: Path) -> Iterator[str]:
-    """Titles, questions, descriptions and captions of a study."""
-
     def texts(value: object) -> Iterator[str]:
         if isinstance(value, dict):
             for name, each in value.items():

@@ -32,11 +32,8 @@ MIB = 1 << 20
 BLOCK = 4096
 SIZE = 32 * MIB
 URING = {
-    "kind": "uring",
-    "registered_files": True,
-    "registered_buffers": True,
-    "submission_polling": False,
-    "completion_polling": False,
+    **{"kind": "uring", "registered_files": True, "registered_buffers": True},
+    **{"submission_polling": False, "completion_polling": False},
 }
 ONCE_EACH = {"kind": "random", "coverage": "each_once", "distribution": {"kind": "uniform"}}
 TOLERANCE = 0.05
@@ -86,7 +83,6 @@ def fio(path: Path, *options: str) -> dict[str, Any]:
 
 
 def holds(path: Path, pattern: str, *, offset: int = 0, size: int = SIZE) -> None:
-    """Have fio look at every block of a range."""
     verify = ("--verify=pattern", f"--verify_pattern={pattern}", "--verify_fatal=1")
     fio(path, "--rw=read", f"--bs={BLOCK}", f"--offset={offset}", f"--size={size}", *verify)
 
@@ -104,15 +100,14 @@ def test_fio_would_notice_a_wrong_block(file: Path) -> None:
 
 
 @pytest.mark.parametrize("backend", [URING, {"kind": "sync"}], ids=["uring", "sync"])
-def test_fio_finds_every_block_of_the_span_written_and_none_outside(file: Path, backend: dict[str, Any]) -> None:
+def test_fio_finds_every_block_of_the_span_written_none_outside_and_trimmed_ones_empty(
+    file: Path, backend: dict[str, Any]
+) -> None:
     span = {"offset_bytes": 8 * MIB, "bytes": 16 * MIB, "sharing": "split"}
     engine(file, backend=backend, jobs=4, mix=writes(), span=span, limit_operations=16 * MIB // BLOCK)
     holds(file, "0xff", size=8 * MIB)
     holds(file, "0x00", offset=8 * MIB, size=16 * MIB)
     holds(file, "0xff", offset=24 * MIB, size=8 * MIB)
-
-
-def test_fio_finds_trimmed_blocks_empty(file: Path) -> None:
     engine(file, mix={"read_fraction": 0.0, "trim_fraction": 1.0}, limit_operations=SIZE // BLOCK)
     holds(file, "0x00")
 

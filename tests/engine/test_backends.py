@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +16,10 @@ from iosonde.execution.checks.backend_probe import ProbedBackend, name_of, probe
 Probed = dict[str, ProbedBackend]
 
 URING = {
-    "kind": "uring",
-    "registered_files": True,
-    "registered_buffers": True,
-    "submission_polling": False,
-    "completion_polling": False,
-    "required": True,
+    **{"kind": "uring", "registered_files": True, "registered_buffers": True, "required": True},
+    **{"submission_polling": False, "completion_polling": False},
 }
+FLUSHES = {"kind": "flush", "every": 8}
 BACKENDS: dict[str, dict[str, Any]] = {
     "sync": {"kind": "sync"},
     "preadv2": {"kind": "preadv2"},
@@ -42,7 +38,6 @@ def directory() -> Path:
 
 @pytest.fixture(scope="module")
 def probed(directory: Path) -> Probed:
-    """Every backend, tried in the directory."""
     return {each.name: each for each in probe_backends(real_engine(), directory)}
 
 
@@ -77,7 +72,6 @@ def spec(path: Path, backend: dict[str, Any], *, block_bytes: int, reads: bool, 
 
 
 def carry_out(spec: dict[str, Any]) -> dict[str, Any]:
-    """The last event of the engine."""
     done = subprocess.run([real_engine()], input=json.dumps(spec), capture_output=True, text=True, check=False)
     last: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return last
@@ -102,27 +96,15 @@ def test_what_one_backend_writes_every_other_reads(writer: str, probed: Probed, 
         assert probed[writer].reason in refused["message"]
         return
     for number, (reader, backend) in enumerate(usable.items()):
-        block_bytes = 4096 << number % 3
-        written = carry_out(spec(file, usable[writer], block_bytes=block_bytes, reads=False))
-        read = carry_out(spec(file, backend, block_bytes=8192, reads=True))
+        sizes = [4096, 16 << 10, 1 << 20]
+        flushed = spec(file, usable[writer], block_bytes=sizes[number % 3], reads=False, durability=FLUSHES)
+        written, read = carry_out(flushed), carry_out(spec(file, backend, block_bytes=sizes[-number % 3], reads=True))
         for done, kind in ((written, usable[writer]["kind"]), (read, backend["kind"])):
             assert done["event"] == "result", done
             assert done["backend"]["kind"] == kind
         assert read["verification"]["checked_bytes"] == MIB, reader
         assert read["verification"]["unknown_bytes"] == 0, reader
         assert not any(read["verification"]["faults"].values()), reader
-
-
-@pytest.mark.parametrize("name", ["sync", "preadv2", "libaio", "uring"])
-def test_every_size_is_written_and_read(name: str, probed: Probed, file: Path) -> None:
-    if not probed[name].is_available:
-        assert probed[name].reason
-        return
-    for block_bytes in (16 << 10, 128 << 10, 1 << 20):
-        flushed = spec(file, BACKENDS[name], block_bytes=block_bytes, reads=False, durability=FLUSHES)
-        for run in (flushed, spec(file, BACKENDS[name], block_bytes=block_bytes, reads=True)):
-            done = carry_out(run)
-            assert done["event"] == "result", (block_bytes, done)
 
 
 def test_submission_polling_has_room_for_ios_that_complete_before_the_ring_is_freed(probed: Probed, file: Path) -> None:
@@ -143,7 +125,6 @@ def test_submission_polling_has_room_for_ios_that_complete_before_the_ring_is_fr
         assert done["event"] == "result", done
 
 
-FLUSHES = {"kind": "flush", "every": 8}
 NVME_COMMANDS = {"kind": "uring_nvme", "registered_buffers": True, "completion_polling": False}
 NVME_USER = {"kind": "nvme_user", "data_pointers": "prp", "interrupts": False, "timeout_ns": 30_000_000_000}
 NOWHERE = {**NVME_USER, "device": {"address": "ffff:00:00.0", "serial": "S1", "namespace": 1}}
@@ -156,7 +137,6 @@ DEVICE = {"target": {"kind": "device", "path": "/dev/nvme0n1", "size_bytes": MIB
         (BACKENDS["preadv2"], {"queue_depth": 2}, {}, "invalid_spec", "queue_depth"),
         (BACKENDS["preadv2"], {"io_mode": "buffered"}, {}, "invalid_spec", "io_mode"),
         (BACKENDS["libaio"], {"io_mode": "buffered"}, {}, "invalid_spec", "io_mode"),
-        (BACKENDS["libaio"], {"mix": {"read_fraction": 0.5, "trim_fraction": 0.5}}, {}, "invalid_spec", "mix"),
         (BACKENDS["libaio"], {"block_sizes": [{"bytes": 1000, "weight": 1.0}]}, {}, "invalid_spec", "block_sizes"),
         (NVME_COMMANDS, {}, {}, "unsupported", "NVMe commands need a block device"),
         (NVME_USER, {}, {}, "invalid_spec", "on a target that is not a device"),
@@ -175,31 +155,3 @@ def test_what_a_backend_cannot_do_is_refused(
     assert (found["event"], found["code"]) == ("error", code)
     assert reason in f"{found['context']} {found['message']}"
     assert code == "unsupported" or not file.exists()
-
-
-def test_the_thread_of_submission_polling_is_one_of_the_process(probed: Probed, file: Path) -> None:
-    """So `getrusage(2)` of the process has its CPU time."""
-    name = "uring with submission polling"
-    if not probed[name].is_available:
-        assert probed[name].reason
-        return
-    polled = spec(file, BACKENDS[name], block_bytes=4096, reads=True, limit_bytes=None)
-    del polled["workload"]["verify"]
-    polled["workload"]["duration_ns"] = 60_000_000_000
-    engine = subprocess.Popen([real_engine()], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
-    assert engine.stdin is not None
-    with engine, engine.stdin as commands:
-        commands.write(json.dumps(polled).encode() + b"\n")
-        commands.flush()
-        while not (is_there := has_poller(engine.pid)) and engine.poll() is None:
-            time.sleep(0.01)
-        engine.kill()
-    assert is_there
-
-
-def has_poller(process: int) -> bool:
-    """Return True if the kernel's polling thread is a thread of the process."""
-    try:
-        return any(each.read_text().startswith("iou-sqp-") for each in Path(f"/proc/{process}/task").glob("*/comm"))
-    except OSError:  # A thread has ended meanwhile.
-        return False

@@ -7,6 +7,7 @@ import os
 import stat
 import subprocess
 from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -24,30 +25,19 @@ pytestmark = pytest.mark.needs("loop devices", "engine")
 
 @pytest.fixture
 def devices(tmp_path: Path) -> Iterator[list[LoopDevice]]:
-    """Two devices full of zeros."""
-    attached = []
-    try:
+    with ExitStack() as attached:
         for name in ("named", "victim"):
-            image = tmp_path / name
-            image.write_bytes(bytes(BYTES))
-            attached.append(LoopDevice(image))
-        yield attached
-    finally:
-        for device in attached:
-            device.close()
+            (tmp_path / name).write_bytes(bytes(BYTES))
+        yield [attached.enter_context(closing(LoopDevice(tmp_path / name))) for name in ("named", "victim")]
 
 
 def block_run(path: Path) -> dict[str, Any]:
-    """Writes the whole device."""
     target = {"kind": "device", "path": str(path), "size_bytes": BYTES}
     spec = null_spec("test", target=target, backend={"kind": "sync"}, layout="always", duration_ns=None)
     spec["workload"]["streams"][0] |= {
-        "queue_depth": 1,
-        "access": {"kind": "sequential"},
-        "mix": {"read_fraction": 0.0, "trim_fraction": 0.0},
-        "block_sizes": [{"bytes": 65536, "weight": 1.0}],
+        **{"queue_depth": 1, "access": {"kind": "sequential"}, "mix": {"read_fraction": 0.0, "trim_fraction": 0.0}},
+        **{"block_sizes": [{"bytes": 65536, "weight": 1.0}], "limit_bytes": BYTES},
         "span": {"offset_bytes": 0, "bytes": BYTES, "sharing": "shared"},
-        "limit_bytes": BYTES,
     }
     return spec
 
@@ -61,7 +51,6 @@ RUNS = pytest.mark.parametrize("run", [block_run, store_run])
 
 
 def carry_out(spec: dict[str, Any], *identities: str) -> dict[str, Any]:
-    """The last event."""
     arguments = [argument for identity in identities for argument in ("--identity", identity)]
     done = subprocess.run(
         [real_engine(), *arguments], input=json.dumps(spec), capture_output=True, text=True, timeout=300, check=False

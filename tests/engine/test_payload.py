@@ -20,7 +20,7 @@ from iosonde.execution.stop import Stop
 from iosonde.storage import open_target
 from iosonde.workload.block import BLOCK
 
-FILE_BYTES = 16 * MIB
+FILE_BYTES = 8 * MIB
 
 
 def written(path: Path, *, block_size: int = 4096, **payload: Any) -> bytes:
@@ -63,7 +63,6 @@ def parts(data: bytes, size: int) -> Iterator[bytes]:
 
 
 def duplicates(data: bytes) -> float:
-    """Share of the 4 KiB blocks that are copies of others."""
     return 1 - len(set(parts(data, 4096))) / (len(data) / 4096)
 
 
@@ -71,7 +70,6 @@ def duplicates(data: bytes) -> float:
     ("asked", "settings"),
     [
         (1.5, {}),
-        (4, {}),
         (32, {}),
         (2, {"verify": "after"}),
         (16, {"verify": "after"}),  # From about ratio 12 on, seals are most of the incompressible bytes.

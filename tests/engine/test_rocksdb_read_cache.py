@@ -49,7 +49,6 @@ measurement = { phase = "readrandom" }
 
 @pytest.fixture
 def descriptor() -> Iterator[int]:
-    """The shim; compiled once for all tests."""
     with shim.opened(shim.ROCKSDB, None) as opened:
         yield opened
 
@@ -129,19 +128,6 @@ def test_a_read_cache_that_cannot_be_is_refused_in_the_plan(tmp_path: Path) -> N
     study = STUDY.replace('"rocksdb"', '"redb"', 1).replace("{measurement}", 'read_cache = "100MiB"')
     with pytest.raises(StudyError, match="redb has no persistent read cache"):
         expand(parse(study), open_target(str(tmp_path)))
-
-
-@pytest.mark.usefixtures("forget_compilers")
-def test_a_missing_compiler_and_missing_headers_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(StudyError, match="compiler `g\\+\\+` was not found") as refused:
-        plan(tmp_path, 'read_cache = "100MiB"')
-    assert "apt-get install g++" in refused.value.hint and "command-db-bench-read-cache" in refused.value.hint
-    without_headers = tmp_path / "g++"
-    without_headers.write_text("#!/bin/sh\nexit 1\n")
-    without_headers.chmod(0o755)
-    with pytest.raises(StudyError, match="headers of RocksDB"):
-        plan(tmp_path, 'read_cache = "100MiB"')
 
 
 def test_a_shim_that_other_users_can_write_is_refused(

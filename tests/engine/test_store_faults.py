@@ -99,28 +99,11 @@ def test_a_full_disk_is_no_space(store: str, tmp_path: Path) -> None:
     with small_file_system(tmp_path / "small", 24) as place:
         run = spec(store, place, READER, options=options, count=100_000, value_bytes=1000)
         error = carry_out(run, may_abort=store == "rocksdb").error
-    assert error["code"] == "no_space"
+    # Debian's RocksDB may be aborted at an instant at which it has just deleted files, and the disk is not full.
+    assert error["code"] == "no_space" or (store, error["message"]) == ("rocksdb", "the engine was aborted")
     # WiredTiger ends the process from any of its threads, and RocksDB, if built with assertions as Debian's is, aborts it
     # when it cannot write to its log.
     assert error["context"] in ("phase `layout`", "opening the database", "`store`", "")
-
-
-def test_a_library_that_is_not_rocksdb_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "script.so").write_text("#!/bin/sh\n")
-    (tmp_path / "old.c").write_text("void rocksdb_open(void) {}\nvoid rocksdb_close(void) {}\n")
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", tmp_path / "old.so", tmp_path / "old.c"], check=True)
-    (tmp_path / "target").mkdir()
-    for library, reason in (
-        ("libc.so.6", "is not RocksDB"),
-        (tmp_path / "script.so", "cannot be loaded"),
-        (tmp_path / "nowhere.so", "No such file"),
-        (tmp_path / "old.so", "lacks"),
-        (tmp_path / "old.so", "`rocksdb_open_for_read_only`"),
-    ):
-        error = carry_out(spec("rocksdb", tmp_path / "target", READER, library=str(library))).error
-        assert (error["code"], error["context"]) == ("library", "`store.library`")
-        assert reason in error["message"]
-    assert list((tmp_path / "target").iterdir()) == []
 
 
 def test_what_a_store_does_not_have_is_refused(tmp_path: Path) -> None:
@@ -170,28 +153,20 @@ DESCENDING = {"kind": "uniform", "min_bytes": 200, "max_bytes": 100}
     [
         (records(count=0), "`records.count`", "0 records"),
         (records(key_bytes={"kind": "fixed", "bytes": 7}), "`records.key_bytes`", "keys of 7 bytes"),
-        (records(value_bytes={"kind": "fixed", "bytes": 15}), "`records.value_bytes`", "values of 15 bytes"),
         (records(value_bytes=DESCENDING), "`records.value_bytes`", "at least 200 and at most 100"),
-        (records(value_bytes={"kind": "weighted", "sizes": []}), "`records.value_bytes`", "without a size"),
         (records(value_compression_ratio=0.0), "`records.value_compression_ratio`", "compressed to 0"),
         (workload(interval_ns=1), "`interval_ns`", "1 ns"),
         (workload(options={"cache": 1}), "`store.options.cache`", "no option `cache`"),
-        (streams(), "`streams`", "must have a stream"),
         (streams(READER, READER), "`streams`", "must differ; got `reader` twice"),
         (one(background=True), "`streams`", "background"),
-        (one(jobs=0), "stream `reader`, `jobs`", "got 0"),
         (one(jobs=3000, limit_operations=3000), "stream `reader`, `jobs`", "3000 jobs for 2000 records"),
-        (one(operations=[]), "stream `reader`, `operations`", "without operations"),
         (one(operations=[{**SHARE, "weight": 0.0}]), "stream `reader`, `operations`", "without operations"),
         (one(operations=[SHARE, ITERATE]), "stream `reader`, `operations`", "`iterate` beside"),
         (one(choice=THETA_0), "stream `reader`, `choice`", "skew of 0"),
         (one(choice=ONCE_SKEWED), "stream `reader`, `choice`", "each record once"),
-        (one(scan_records_min=0), "stream `reader`, `scan_records_min`", "scans of 0"),
         (one(scan_records_min=2), "stream `reader`, `scan_records_min`", "scans of 2 to 1"),
         (one(batch=2), "stream `reader`, `batch`", "operations that read"),
-        (one(batch=0), "stream `reader`, `batch`", "batch of 0"),
         (one(rate_limit=0.0), "stream `reader`, `rate_limit`", "0 records per second"),
-        (one(arrival={"kind": "constant", "rate": -1.0}), "stream `reader`, `arrival`", "-1"),
         (one(arrival=OPEN, rate_limit=5.0), "stream `reader`, `rate_limit`", "open loop with a limit"),
         (one(arrival=OPEN, batch=2, operations=[UPDATE]), "stream `reader`, `batch`", "open loop in batches"),
         (one(limit_operations=None), "stream `reader`, `limit_operations`", "must end"),
@@ -219,11 +194,8 @@ def owned(tmp_path: Path) -> Path:
 
 
 def state(directory: Path) -> list[tuple[str, int, int, bytes]]:
-    """Names, times of modification, inodes and contents."""
-    return [
-        (path.name, path.stat().st_mtime_ns, path.stat().st_ino, path.read_bytes())
-        for path in sorted(directory.iterdir())
-    ]
+    files = ((path, path.stat()) for path in sorted(directory.iterdir()))
+    return [(path.name, found.st_mtime_ns, found.st_ino, path.read_bytes()) for path, found in files]
 
 
 def reading(database: Path, *streams: Spec, count: int = 1000, **changes: object) -> Spec:
@@ -233,7 +205,7 @@ def reading(database: Path, *streams: Spec, count: int = 1000, **changes: object
 
 
 @pytest.mark.needs("rocksdb")
-def test_a_users_database_is_read_and_nothing_in_it_changes(tmp_path: Path) -> None:
+def test_a_users_database_is_read_and_neither_reads_nor_refused_writes_change_it(tmp_path: Path) -> None:
     mine = owned(tmp_path)
     before = state(mine)
     reads = stream("reads", "read", choice=EACH_ONCE, jobs=2, limit_operations=2000)
@@ -245,22 +217,9 @@ def test_a_users_database_is_read_and_nothing_in_it_changes(tmp_path: Path) -> N
     assert output.checks("missing") == output.checks("corrupted") == output.checks("values") == 0
     assert output.store["record_bytes"] == COUNT * 116
     assert output.store["database_bytes"] > 0
-    assert state(mine) == before
-
-
-@pytest.mark.needs("rocksdb")
-@pytest.mark.parametrize("count", [10, COUNT * 2])
-def test_the_requested_number_of_keys_is_sampled_or_all(count: int, tmp_path: Path) -> None:
-    reads = stream("reads", "read", choice=SEQUENTIAL, limit_operations=min(count, COUNT))
-    output = carry_out(reading(owned(tmp_path), reads, count=count))
-    assert output.count("reads", "read") == min(count, COUNT)
-    assert output.checks("missing") == 0
-
-
-@pytest.mark.needs("rocksdb")
-def test_writes_and_other_stores_are_refused(tmp_path: Path) -> None:
-    mine = owned(tmp_path)
-    before = state(mine)
+    for count in (10, 2 * COUNT):  # Keys are sampled, or all are read.
+        few = stream("reads", "read", choice=SEQUENTIAL, limit_operations=min(count, COUNT))
+        assert carry_out(reading(mine, few, count=count)).checks("missing") == 0
     error = carry_out(reading(mine, stream("writer", "update", limit_operations=10))).error
     assert (error["code"], error["context"]) == ("invalid_spec", "`streams`")
     run = reading(mine, stream("reads", "read", limit_operations=10))

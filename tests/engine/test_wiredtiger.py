@@ -131,10 +131,8 @@ def test_options_are_refused_before_anything_is_written(tmp_path: Path) -> None:
         ({"cache_size": "lots"}, "reports: "),
         ({"extensions": "[/tmp/x.so]"}, "the nearest name is"),
         ({"cache_size": "1GB,extensions=[/tmp/x.so]"}, "one value, or a list"),
-        ({"block_compressor": "brotli"}, "libwiredtiger_NAME.so"),
         ({"log.path": "/tmp"}, "`target.log_path`"),
     ):
         error = carry_out(spec("wiredtiger", tmp_path, READER, options=options)).error
-        assert error["code"] == "invalid_spec"
-        assert reason in error["hint"]
+        assert error["code"] == "invalid_spec" and reason in error["hint"]
     assert list(tmp_path.iterdir()) == []

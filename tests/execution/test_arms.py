@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from command_line import Iosonde
+from command_line import Iosonde, in_this_process
 
 from iosonde.errors import ResultsError
 from iosonde.execution import Interrupted, execute, resume
@@ -40,49 +40,38 @@ read_fraction = [0.0, 1.0]
 """
 
 
-def planned(first: str, second: str | None = None, *, repeats: int = 3, **settings: str) -> Plan:
+def planned(first: str, second: str | None = None, *, repeats: int = 2, **settings: str) -> Plan:
     against = Against(target=open_target(second) if second else None, settings=settings)
     return expand(parse(STUDY), open_target(first), against=against, repeats=repeats)
 
 
-def verdicts(results: ResultSet) -> set[str]:
-    [material] = gather([results])
-    return set(comparison.pairs(material, metrics=("bandwidth",))["verdict"])
-
-
-def test_equal_simulated_drives_are_the_same(tmp_path: Path) -> None:
-    """A/A: two drives of one model, each with its own state."""
-    results = execute(planned("sim:p900*1", "sim:p900"), tmp_path / "results")
-    assert verdicts(results) == {"same"}
-    assert {record.arm for record in results.records()} == {"a", "b"}
-    assert results.problems == []
-    assert not (tmp_path / "results" / "against").exists()
-
-
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> ResultSet:
-    """Two models of drives, compared."""
-    return execute(planned("sim:sp900", "sim:p900"), tmp_path_factory.mktemp("arms") / "results")
+    """Two models of drives, compared by the command line."""
+    directory = tmp_path_factory.mktemp("arms")
+    (directory / "arms.toml").write_text(STUDY)
+    words = ("--target", "sim:sp900", "--against", "sim:p900", "--output", directory / "results", "--no-report")
+    done = in_this_process("run", directory / "arms.toml", *words)
+    assert done.returncode == 0, done.stderr
+    assert "arm a: sim:sp900" in done.stderr and "arm b: sim:p900" in done.stderr
+    return ResultSet.open(directory / "results")
 
 
 def test_different_simulated_drives_are_distinguished_and_one_is_recommended(
     whole: ResultSet, iosonde: Iosonde
 ) -> None:
-    assert verdicts(whole) == {"better"}
+    [material] = gather([whole])
+    assert set(comparison.pairs(material, metrics=("bandwidth",))["verdict"]) == {"better"}
     text = " ".join(as_text(whole).split())
     assert "choose b: sim:p900" in text
     assert "Measured alternately in one session, pairs per case: 3." in text
-    compared = iosonde("compare", whole.directory, "--json")
-    assert compared.returncode == 0, compared.stderr
-    assert '"paired": true' in compared.stdout
+    assert '"paired": true' in iosonde("compare", whole.directory, "--json").stdout
     refused = iosonde("compare", whole.directory, whole.directory)
     assert refused.returncode != 0 and "cannot be compared with another result set" in refused.stderr
 
 
 def test_a_stopped_comparison_continues_at_the_same_pair(whole: ResultSet, tmp_path: Path) -> None:
     class StopsAfterFive(Silent):
-        """As Ctrl-C does."""
-
         left = 5
 
         def run_ended(self, run: Run, record: Record) -> None:
@@ -135,12 +124,3 @@ def test_nothing_is_written_through_what_replaces_the_drive_state_of_arm_b(kind:
         resume(tmp_path / "results")
     assert list(victim.iterdir()) == []
     assert place.is_symlink() or place.read_text() == "a file"
-
-
-def test_the_command_line_runs_both_arms(iosonde: Iosonde, tmp_path: Path) -> None:
-    study = tmp_path / "arms.toml"
-    study.write_text(STUDY.replace("repeats = 3", "repeats = 1"))
-    words = ("--target", "sim:sp900", "--against", "sim:p900", "--output", tmp_path / "results", "--no-report")
-    done = iosonde("run", study, *words)
-    assert done.returncode == 0, done.stderr
-    assert "arm a: sim:sp900" in done.stderr and "arm b: sim:p900" in done.stderr

@@ -8,10 +8,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import subprocess
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ import pytest
 from command_line import Iosonde
 from fills import fills
 from leftovers import killed_once
-from loop_stacks import MIB
+from loop_stacks import MIB, run
 from needs import BTRFS, XFS
 
 from iosonde.errors import TargetError
@@ -31,7 +30,7 @@ from iosonde.plan import Plan
 from iosonde.planning import Against, expand, load, parse
 from iosonde.procedure.observations import conclusions
 from iosonde.results import ResultSet
-from iosonde.storage import cleanup, open_target, tools
+from iosonde.storage import cleanup, open_target
 from iosonde.storage.block_layer.block_nodes import number_of
 from iosonde.storage.block_layer.signatures import EDGE_BYTES, MARK
 from iosonde.storage.safety import journal
@@ -90,20 +89,11 @@ def disks(tmp_path: Path) -> Iterator[Disks]:
     assert journal.entries() == []
 
 
-def run(*command: str | Path) -> str:
-    words = list(map(str, command))
-    words[0] = str(tools.find(words[0]))
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"{' '.join(words)} failed: {done.stderr.strip()}"
-    return done.stdout.strip()
-
-
 def planned(*disks: Disk, **settings: str) -> Plan:
     return expand(parse(STUDY), open_target(",".join(disk.path for disk in disks)), settings=settings)
 
 
 def consent(*disks: Disk) -> Consent:
-    """Consent to everything."""
     sizes = tuple(str(disk.image.stat().st_size) for disk in disks)
     return Consent(destroy=tuple(disk.path for disk in disks), confirm=sizes)
 
@@ -116,17 +106,6 @@ def refusal(directory: Path, *disks: Disk, given: Consent | None = None, **setti
     assert [disk.digest() for disk in disks] == before
     assert not (directory / "refused").exists()
     return str(caught.value)
-
-
-@contextmanager
-def mounted(disk: Disk, point: Path, *, kind: str = "ext4") -> Iterator[None]:
-    run(f"mkfs.{kind}", "-q", disk.path)
-    point.mkdir()
-    run("mount", "-o", "ro", disk.path, point)  # The kernel writes to a file system mounted for writing at any time.
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", point], check=True)
 
 
 def test_the_missing_options_of_several_devices_are_named_at_once(disks: Disks, tmp_path: Path) -> None:
@@ -188,20 +167,12 @@ def test_data_of_no_known_kind_is_data(disks: Disks, tmp_path: Path) -> None:
     for each in (disk, other):
         assert "unrecognized data" in refusal(tmp_path, each, given=Consent(destroy=(each.path,)))
     execute(planned(disk, layout="always"), tmp_path / "set", consent=consent(disk))
+    content = disk.image.read_bytes()
+    assert content.startswith(MARK) and any(content[EDGE_BYTES : 8 * MIB])
+    assert not any(content[len(MARK) : EDGE_BYTES]) and not any(content[-EDGE_BYTES:])
     assert open_target(disk.path).asks() == [f"--destroy {disk.path}"]
     disk.write(bytes(len(MARK)), 0)
     assert "unrecognized data" in refusal(tmp_path, disk, given=Consent(destroy=(disk.path,)))
-
-
-def test_nothing_is_left_that_looks_like_something(disks: Disks, tmp_path: Path) -> None:
-    disk = disks()
-    execute(planned(disk, layout="always"), tmp_path / "set", consent=consent(disk))
-    content = disk.image.read_bytes()
-    assert content.startswith(MARK)
-    assert not any(content[len(MARK) : EDGE_BYTES]) and not any(content[-EDGE_BYTES:])
-    assert any(content[EDGE_BYTES : 8 * MIB])
-    again = execute(planned(disk), tmp_path / "again", consent=Consent(destroy=(disk.path,))).records()
-    assert {record.outcome for record in again} == {"complete"}
 
 
 def test_a_plan_lists_every_byte_that_will_be_lost(disks: Disks, iosonde: Iosonde, tmp_path: Path) -> None:
@@ -244,13 +215,18 @@ def test_an_alias_makes_no_difference_and_a_mount_after_the_plan_is_refused(disk
     plan = planned(disk)
     alias = tmp_path / "by-id"
     alias.symlink_to(disk.path)
-    with mounted(disk, tmp_path / "point"):
+    run("mkfs.ext4", "-q", disk.path)
+    (tmp_path / "point").mkdir()
+    run("mount", "-o", "ro", disk.path, tmp_path / "point")  # One mounted for writing may be written at any time.
+    try:
         before = disk.digest()
         with pytest.raises(TargetError, match="is mounted at"):
             execute(plan, tmp_path / "set", consent=consent(disk))
         with pytest.raises(TargetError, match="is mounted at"):
             open_target(str(alias))
         assert disk.digest() == before
+    finally:
+        run("umount", tmp_path / "point")
     with pytest.raises(TargetError, match="are the same device"):
         open_target(f"{disk.path},{alias}")
     run("wipefs", "--all", disk.path)
@@ -261,8 +237,6 @@ def test_an_alias_makes_no_difference_and_a_mount_after_the_plan_is_refused(disk
 
 
 class Tries(Silent):
-    """Somebody else who tries to claim the device while the study runs."""
-
     def __init__(self, *disks: Disk) -> None:
         self.disks = disks
         self.claimed: list[str] = []
@@ -278,41 +252,34 @@ class Tries(Silent):
     event = run_ended = run_started
 
 
-@pytest.mark.parametrize("settings", [{}, {"devices": "1"}, {"file_system": "ext4"}], ids=["raw", "setup", "ext4"])
-def test_no_other_process_can_claim_it_while_a_study_runs(
-    disks: Disks, tmp_path: Path, settings: dict[str, str]
-) -> None:
-    disk = disks()
-    tries = Tries(disk)
-    execute(planned(disk, **settings), tmp_path / "set", observer=tries, consent=consent(disk))
-    assert tries.tries > 5 and tries.claimed == []
-    os.close(os.open(disk.path, os.O_RDONLY | os.O_EXCL))
-
-
 @pytest.mark.parametrize(
     ("settings", "size_bytes"),
     [
+        ({}, 32 * MIB),
+        ({"devices": "1"}, 32 * MIB),
         ({"file_system": "ext4", "journal": "external"}, 64 * MIB),
         pytest.param({"file_system": "xfs"}, 320 * MIB, marks=XFS),
         pytest.param({"file_system": "btrfs"}, 256 * MIB, marks=BTRFS),
         pytest.param({"array": "raid1", "array_kind": "btrfs"}, 256 * MIB, marks=BTRFS),
     ],
-    ids=["ext4 with its journal apart", "xfs", "btrfs", "btrfs over two devices"],
+    ids=["raw", "setup", "ext4 with its journal apart", "xfs", "btrfs", "btrfs over two devices"],
 )
-def test_a_file_system_is_created_on_claimed_devices_and_wiped(
+def test_devices_are_claimed_while_a_study_runs_with_or_without_file_systems_and_wiped(
     disks: Disks, tmp_path: Path, settings: dict[str, str], size_bytes: int
 ) -> None:
     used = [disks(size_bytes) for _ in range(1 + bool({"journal", "array"} & settings.keys()))]
     tries = Tries(*used)
     records = execute(planned(*used, **settings), tmp_path / "set", observer=tries, consent=consent(*used)).records()
     assert [(record.outcome, record.failure) for record in records] == [("complete", None)] * 2
-    assert {record.target["file_system"]["kind"] for record in records} == {settings.get("file_system", "btrfs")}
+    if kind := settings.get("file_system", settings.get("array_kind")):
+        assert {record.target["file_system"]["kind"] for record in records} == {kind}
     assert tries.tries > 5 and tries.claimed == []
     if "array" in settings:
         names = {device["name"] for record in records for device in record.target["devices"]}
         assert {Path(disk.path).name for disk in used} <= names
     for disk in used:
         assert planned(disk).required_options == [f"--destroy {disk.path}"]
+        os.close(os.open(disk.path, os.O_RDONLY | os.O_EXCL))
 
 
 def test_after_a_kill_cleanup_wipes_what_was_created_and_nothing_else(disks: Disks, tmp_path: Path) -> None:
@@ -383,7 +350,6 @@ SHARED = {"span": "8MiB", "read_fraction": "0", "procedure.probe": "1s", "proced
 
 
 def together(devices: list[Disk]) -> Plan:
-    """A shipped study that measures devices side by side."""
     target = open_target(",".join(each.path for each in devices))
     return expand(load("shared-limits"), target, profile="quick", settings=SHARED)
 

@@ -60,7 +60,7 @@ def test_an_adapter_reads_every_metric_of_the_real_program(name: str, reachable:
 
 
 def test_every_adapter_is_tested_with_its_program_but_those_that_need_a_cluster_or_a_drive() -> None:
-    assert set(adapters()) - set(SHORT) == {"command-rados-bench", *IMITATED}
+    assert set(adapters()) - set(SHORT) == {"command-rados-bench", "command-fio-xnvme", *IMITATED}
 
 
 IMITATED = {
@@ -89,38 +89,13 @@ for fraction, microseconds in ((0.5, 9.728), (0.99, 114208.123), (0.9999999, 123
         {"address": "0000:03:00.0", "queue_depth": "4", "duration": "1s"},
         {"spdk_iops": 4e7, "spdk_latency": 9_870, "spdk_p99": 114_208_123},
     ),
-    "command-fio-xnvme": (
-        "fio",
-        """#!/bin/sh
-test "$1" = --version && exec /usr/bin/fio --version
-truncate -s 1M data
-for each do
-    shift
-    case $each in
-    --xnvme_*) ;;
-    --ioengine=xnvme) set -- "$@" --ioengine=libaio ;;
-    --filename=*) set -- "$@" --filename=data ;;
-    *) set -- "$@" "$each" ;;
-    esac
-done
-exec /usr/bin/fio "$@"
-""",
-        {"queue_depth": "4", "duration": "1s"},
-        {},
-    ),
 }
-"""Programs in the place of those that no package has, with settings and expected values. The first prints with the formats of
-`print_performance` and `check_cutoff` in SPDK's `app/spdk_nvme_perf/perf.c`, and numbers as wide as they get. The second is fio
-without its options of xNVMe, with the I/O engine `libaio` on a file: an I/O engine changes nothing in the output."""
+"""A program in the place of one that no package has, with settings and expected values. It prints with the formats of
+`print_performance` and `check_cutoff` in SPDK's `app/spdk_nvme_perf/perf.c`, and numbers as wide as they get."""
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["command-spdk-perf", pytest.param("command-fio-xnvme", marks=[pytest.mark.system, pytest.mark.needs("fio")])],
-)
-def test_an_adapter_reads_every_metric_of_an_imitated_program(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_adapter_reads_every_metric_of_an_imitated_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    [name] = IMITATED
     program, script, settings, expected = IMITATED[name]
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / program).write_text(script)
@@ -144,10 +119,12 @@ def test_options_of_fio_in_adapters_are_those_of_fio() -> None:
     for name in ("command-fio", "command-fio-xnvme"):
         given = load(name).measurement["command"][1:]
         assert {each.removeprefix("--").partition("=")[0] for each in given} <= known
-
-
-def test_the_asynchronous_interfaces_of_xnvme_are_those_that_do_io() -> None:
-    """xNVMe's `nil` completes every I/O without carrying it out; SPDK's driver is its interface `nvme`."""
+    read, of_xnvme = (
+        [each["json"] for each in load(name).measurement["metrics"].values()]
+        for name in ("command-fio", "command-fio-xnvme")
+    )
+    assert read == of_xnvme, "fio with another I/O engine prints the same"
+    # xNVMe's `nil` completes every I/O without carrying it out; SPDK's driver is its interface `nvme`.
     study = load("command-fio-xnvme")
     advised = re.findall(r"interface=(\w+)", study.description)
     assert [study.measurement["interface"], *advised] == ["io_uring_cmd", "nvme"]

@@ -12,6 +12,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from command_line import CHECKOUT, Iosonde
+from test_supervisor import assert_ends
 
 from iosonde.comparison.cases import compare
 from iosonde.errors import ResultsError, TargetError
@@ -72,18 +73,8 @@ def planned(directory: Path, text: str = STUDY, **settings: str) -> Plan:
     return expand(parse(text), open_target(str(directory)), settings=settings)
 
 
-def one_run(directory: Path, command: str, **settings: str) -> ResultSet:
-    """A study of one run of a shell command."""
-    text = STUDY[: STUDY.index("[[parts]]")] + "[[parts]]\n[profiles.standard]\n"
-    text = text.replace(text[text.index("command =") : text.index("version =")], f"command = {command}\n")
-    text = text.replace("repeats = 3", "repeats = 1").replace("number = 1\n", "")
-    plan = planned(directory / "target", text, **settings)
-    return execute(plan, directory / "set", consent=allowed(plan))
-
-
 @pytest.fixture(scope="module")
 def echoed(tmp_path_factory: pytest.TempPathFactory) -> ResultSet:
-    """A complete result set, shared by the tests of what becomes of its values."""
     directory = tmp_path_factory.mktemp("echo")
     plan = planned(directory / "target")
     done = execute(plan, directory / "set", consent=allowed(plan))
@@ -118,28 +109,21 @@ def test_every_run_is_recorded_and_its_named_values_are_metrics_in_tables_and_qu
     assert over_time.filter(pl.col("end_ns") < pl.col("begin_ns")).is_empty()
 
 
-def test_findings_state_extremes_and_effects(echoed: ResultSet) -> None:
-    found = findings(Study.model_validate(echoed.plan.study), echoed.cases, run_metrics(echoed), runs=echoed.runs)
+def test_findings_comparison_and_check_use_named_metrics(echoed: ResultSet) -> None:
+    runs = run_metrics(echoed).with_columns(result_set=pl.lit("a"))
+    found = findings(Study.model_validate(echoed.plan.study), echoed.cases, runs, runs=echoed.runs)
     extremes = {each.metric: each for each in found if isinstance(each, Extremes)}
     best = extremes["echoed"]
     assert best.best_value.value == 2 and best.worst_value and best.worst_value.value == 1
-    assert best.best.startswith("number 2") and best.worst.startswith("number 1")
     assert extremes["points"].best_value.value == 3, "lower is better"
     effects = {each.factor: each for each in found if isinstance(each, Effect) and each.metric == "echoed"}
     assert effects["number"].ratio.value == pytest.approx(2) and effects["number"].is_clear
     assert effects["mode"].ratio.value == pytest.approx(1) and not effects["mode"].is_clear
-
-
-def test_comparison_and_check_use_named_metrics(echoed: ResultSet) -> None:
-    runs = run_metrics(echoed).with_columns(result_set=pl.lit("a"))
-    better = runs.with_columns(
-        value=pl.when(pl.col("metric") == "points").then(pl.col("value") / 2).otherwise("value"), result_set=pl.lit("b")
-    )
-    compared = compare(
-        runs, better, baseline_cases=echoed.cases, contender_cases=echoed.cases, metrics=("echoed", "points")
-    )
-    ratios = {metric: ratio for metric, ratio in compared.select("metric", "ratio").rows()}
-    assert ratios == {"echoed": pytest.approx(1), "points": pytest.approx(0.5)}
+    half = pl.when(pl.col("metric") == "points").then(pl.col("value") / 2).otherwise("value")
+    better = runs.with_columns(value=half, result_set=pl.lit("b"))
+    cases = {"baseline_cases": echoed.cases, "contender_cases": echoed.cases}
+    compared = compare(runs, better, **cases, metrics=("echoed", "points")).select("metric", "ratio").rows()
+    assert dict(compared) == {"echoed": pytest.approx(1), "points": pytest.approx(0.5)}
     assert {metric for _, metric in session_of(echoed, "now").values} == {"echoed", "points"}
 
 
@@ -192,21 +176,13 @@ def test_resume_requires_the_hash_of_the_plan_as_it_is(tmp_path: Path) -> None:
 
 @pytest.mark.needs("root", "memory limits")
 def test_a_command_beyond_its_memory_limit_is_out_of_memory(tmp_path: Path) -> None:
-    command = '["sh", "-c", "head -c 300000000 /dev/zero | tail -c 200000000 | wc -c; echo value 1"]'
-    [record] = one_run(tmp_path, command, memory_limit="64MiB").records()
+    text = STUDY.replace("i=0;", "head -c 300000000 /dev/zero | tail -c 200000000 | wc -c; exit 1; i=0;")
+    plan = planned(
+        tmp_path / "target", text.replace("repeats = 3", "repeats = 1"), memory_limit="64MiB", number="1", mode="x"
+    )
+    record = execute(plan, tmp_path / "set", consent=allowed(plan)).records()[0]
     assert record.failure and record.failure.code == "out_of_memory"
     assert "the kernel killed the command" in record.failure.message
-
-
-@pytest.mark.needs("root")
-def test_a_daemon_is_killed_even_if_the_command_kills_the_supervisor(tmp_path: Path) -> None:
-    file = tmp_path / "pid"
-    daemon = (
-        f"(setsid sh -c 'echo $$ > {file}; exec sleep 1000 >/dev/null 2>&1' &); while [ ! -s {file} ]; do :; done; "
-    )
-    [record] = one_run(tmp_path, f'["sh", "-c", "{daemon} kill -KILL $PPID; sleep 1000"]').records()
-    assert record.failure and record.failure.code == "killed"
-    assert_ends(int(file.read_text()))
 
 
 SESSION = """
@@ -235,10 +211,3 @@ def test_after_sigkill_of_iosonde_nothing_runs_and_cleanup_removes_the_rest(tmp_
     assert done.returncode == 0, done.stderr
     assert not list((tmp_path / "target").iterdir())
     assert iosonde("cleanup").stdout.strip() == "nothing to remove"
-
-
-def assert_ends(process: int) -> None:
-    deadline = time.monotonic() + 300
-    while Path(f"/proc/{process}/exe").exists() and "Z" not in Path(f"/proc/{process}/stat").read_text().split()[2]:
-        assert time.monotonic() < deadline, f"process {process} still runs"
-        time.sleep(0.01)

@@ -83,18 +83,14 @@ def test_a_state_that_is_carried_over_names_the_run_that_left_it(tmp_path: Path)
     assert warning.code == "carried_over_state" and "`first` left" in warning.message
 
 
-def test_a_run_that_loads_an_empty_database_leaves_it_loaded(tmp_path: Path) -> None:
-    databases, path = Databases(), tmp_path / "db"
-    restores(databases, a_run("load", path, "update", kind="empty"))
-    assert restores(databases, a_run("read", path, "read")) == (False, "")
-
-
-def test_databases_do_not_affect_each_other_and_trees_keep_theirs(tmp_path: Path) -> None:
+def test_databases_do_not_affect_each_other_and_trees_and_new_ones_are_not_restored(tmp_path: Path) -> None:
     databases = Databases()
     restores(databases, a_run("a", tmp_path / "a", "update"))
     assert restores(databases, a_run("b", tmp_path / "b", "read")) == (False, "")
     restores(databases, a_run("c", tmp_path / "c", "update", store="lmdb"))
     assert restores(databases, a_run("d", tmp_path / "c", "read", store="lmdb")) == (False, "")
+    restores(databases, a_run("load", tmp_path / "e", "update", kind="empty"))
+    assert restores(databases, a_run("read", tmp_path / "e", "read")) == (False, "")
 
 
 def test_a_database_of_an_earlier_session_counts_as_written(tmp_path: Path) -> None:
@@ -144,13 +140,10 @@ def test_lmdb_in_memory_swaps_and_nothing_remains(tmp_path: Path) -> None:
     assert [each for each in active() if str(data) in each.path] == []
 
 
-@pytest.mark.parametrize(
-    "parameters",
-    [{"store": "memcached"}, {"store": "rocksdb", "read_cache": "128MiB"}, {"store": "rocksdb", "log": "apart"}],
-)
-def test_only_a_database_of_its_own_can_be_in_memory(parameters: dict[str, str]) -> None:
-    with pytest.raises(StudyError, match="`in_memory` is for"):
-        KV.build({**parameters, "in_memory": True})
+def test_only_a_database_of_its_own_can_be_in_memory() -> None:
+    for parameters in ({"store": "memcached"}, {"store": "rocksdb", "log": "apart"}):
+        with pytest.raises(StudyError, match="`in_memory` is for"):
+            KV.build({**parameters, "in_memory": True})
 
 
 def test_a_spec_with_a_trace_outside_of_the_cache_directory_is_refused(

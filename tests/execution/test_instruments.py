@@ -67,23 +67,14 @@ def test_what_was_started_is_closed_after_an_error() -> None:
     assert log == ["a start", "b close", "a close"]
 
 
-@pytest.mark.parametrize(
-    ("swap_peak", "swap_size", "message", "suggests_swap"),
-    [
-        (13 << 20, 512 << 20, "the kernel killed the engine with 13 MiB of 512 MiB swap used", False),
-        (510 << 20, 512 << 20, "the kernel killed the engine with 510 MiB of 512 MiB swap used", True),
-        (None, 0, "the kernel killed the engine", False),
-    ],
-)
-def test_more_swap_is_suggested_only_where_it_was_full(
-    swap_peak: int | None, swap_size: int, message: str, suggests_swap: bool
-) -> None:
+def test_more_swap_is_suggested_only_where_it_was_full() -> None:
     """The kernel also kills where it cannot swap as fast as memory is used."""
-    memory = {"oom_kills": 1, "limit_bytes": 112 << 20, "swap_peak_bytes": swap_peak}
     killed = Failure(code="killed", message="killed", context="", hint="")
-    found = memory_limit._out_of_memory(memory, killed, is_external=False, swap_bytes=swap_size)
-    assert found and found.message == f"the memory limit of 112 MiB is too small: {message}"
-    assert ("more swap" in found.hint) == suggests_swap
+    for peak, size, is_full in ((13 << 20, 512 << 20, False), (510 << 20, 512 << 20, True), (None, 0, False)):
+        memory = {"oom_kills": 1, "limit_bytes": 112 << 20, "swap_peak_bytes": peak}
+        found = memory_limit._out_of_memory(memory, killed, is_external=False, swap_bytes=size)
+        assert found and found.message.startswith("the memory limit of 112 MiB is too small: the kernel killed")
+        assert ("more swap" in found.hint) == is_full
 
 
 def group(*devices: tuple[str, int, int], memory: dict[str, Any] | None = None) -> dict[str, Any]:

@@ -11,46 +11,48 @@ import pytest
 from leftovers import killed_once
 
 from iosonde.execution import resume
-from iosonde.planning import expand
+from iosonde.planning import expand, parse
 from iosonde.results import ResultSet
 from iosonde.storage import open_target
 from iosonde.storage.safety import journal
-from iosonde.study.model import Study
 
-STUDY = Study.model_validate(
-    {
-        "name": "short-runs",
-        "title": "Many short runs",
-        "question": "Does it survive?",
-        "repeats": 6,
-        "measurement": {"span": "256KiB", "io_mode": "buffered", "duration": "20ms", "ramp": "0s", "interval": "100ms"},
-        "parts": [{"name": "main", "factors": {"read_fraction": [1.0, 0.5, 0.0]}}],
-        "profiles": {"quick": {}},
-    }
-)
+STUDY = """
+name = "short-runs"
+title = "Many short runs"
+question = "Does it survive?"
+repeats = 4
+measurement = { span = "256KiB", io_mode = "buffered", duration = "20ms", ramp = "0s", interval = "100ms" }
+[[parts]]
+factors.read_fraction = [1.0, 0.5, 0.0]
+[profiles.quick]
+"""
 
 
 @pytest.fixture
 def result_set(tmp_path: Path) -> ResultSet:
     (tmp_path / "data").mkdir()
-    plan = expand(STUDY, open_target(str(tmp_path / "data")), profile="quick")
+    plan = expand(parse(STUDY), open_target(str(tmp_path / "data")), profile="quick")
     return ResultSet.create(tmp_path / "set", plan)
 
 
 def digests(directory: Path) -> dict[str, str]:
-    """Every record that is there, with its content."""
     records = [path for path in (directory / "records").iterdir() if not path.name.startswith(".tmp-")]
     files = [path for record in records for path in record.iterdir()]
     return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
-def test_kills_at_random_instants_lose_nothing_and_measure_nothing_twice(result_set: ResultSet, tmp_path: Path) -> None:
-    directory, seed = result_set.directory, random.randrange(1 << 32)
-    print(f"seed {seed}")
-    chance = random.Random(seed)
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.extended) for seed in range(1, 20))])
+def test_kills_at_random_instants_lose_nothing_and_measure_nothing_twice(
+    result_set: ResultSet, tmp_path: Path, seed: int
+) -> None:
+    directory, chance = result_set.directory, random.Random(seed)
     kept: dict[str, str] = {}
-    for _ in range(4):
-        killed_once(directory, lambda: True, after_s=chance.uniform(0.0, 0.4))
+
+    def has_new_records() -> bool:
+        return len(digests(directory)) > len(kept)
+
+    for _ in range(2):
+        killed_once(directory, has_new_records, after_s=chance.uniform(0.0, 0.1))
         found = digests(directory)
         assert kept.items() <= found.items()
         kept = found

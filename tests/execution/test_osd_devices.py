@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -70,11 +70,8 @@ def nothing_is_left() -> Iterator[None]:
     assert left == []
 
 
-@contextmanager
-def devices(directory: Path, count: int) -> Iterator[list[Path]]:
-    """Loop devices of 1.5 GiB."""
-    with loop_devices(directory, *[3 * GIB // 2] * count) as found:
-        yield found
+def devices(directory: Path, count: int) -> AbstractContextManager[list[Path]]:
+    return loop_devices(directory, *[3 * GIB // 2] * count)
 
 
 def planned(targets: list[Path], **settings: str) -> Plan:
@@ -122,11 +119,8 @@ def test_each_daemon_has_a_device_of_its_own_which_is_claimed_and_blank_in_the_e
         opened = {each["file"]: each["flags"] for each in record.server["open_files"]}
         assert set(opened) == {"osd-0", "osd-1"}
         assert record.server["raw_devices"] == 2
-        names = {each["name"] for each in record.target["devices"]}
-        assert {each.name for each in targets} <= names, (
-            "the record describes the devices, and no file system in memory"
-        )
-        assert "file_system" not in record.target
+        assert {each.name for each in targets} <= {each["name"] for each in record.target["devices"]}
+        assert "file_system" not in record.target, "the record describes the devices, and no file system in memory"
         written = {each["device"]: each["write_bytes"] for each in record.result["devices"]}
         assert set(map(number_of, targets)) <= set(written)
         assert watcher.claimed
@@ -138,15 +132,15 @@ def test_each_daemon_has_a_device_of_its_own_which_is_claimed_and_blank_in_the_e
         assert all(map(is_blank, targets))
 
 
-def is_daemon_started() -> bool:
-    return any(entry.path.endswith("osd.0") for entry in journal.entries())
-
-
 @CEPH
 def test_after_a_kill_cleanup_wipes_the_device_and_removes_everything(tmp_path: Path) -> None:
     with devices(tmp_path, 1) as [device]:
         plan = planned([device], osds="1", replication="1", duration="60s")
         result_set = ResultSet.create(tmp_path / "set", plan)
+
+        def is_daemon_started() -> bool:
+            return any(entry.path.endswith("osd.0") for entry in journal.entries())
+
         killed_once(result_set.directory, is_daemon_started, destroy=[str(device)])
         with device.open("rb") as file:
             assert bluestore.has_label_of(file.fileno(), plan.created_name)
@@ -182,10 +176,7 @@ def test_what_cannot_be_is_refused_before_anything_is_written(tmp_path: Path) ->
     with devices(tmp_path, 2) as targets:
         for settings, message in (
             (single, "is not a directory.*--set file_system=bluestore"),
-            ({"array": "raid0"}, "gives each object daemon a device"),
-            ({"mount_options": "noatime"}, "BlueStore has none"),
             ({"osds": "3"}, "requires 3 devices; the target has 2"),
-            ({"devices": "1"}, "2 object daemons require 2 devices; `devices` is 1"),
             ({"objects": "700", "object_size": "2MiB"}, r"80% of the object daemons' devices \(2 x 1.5 GiB\)"),
         ):
             with pytest.raises(IosondeError) as error:

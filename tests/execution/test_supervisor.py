@@ -31,7 +31,6 @@ JSON = METRIC | {"pattern": "", "json": "x"}
 
 
 def spec_of(directory: Path, script: str, **changes: Any) -> dict[str, Any]:
-    """A spec whose command is a script for `sh`."""
     workload = {
         "kind": "command",
         "target": {"kind": "directory", "path": str(directory)},
@@ -52,8 +51,6 @@ def spec_of(directory: Path, script: str, **changes: Any) -> dict[str, Any]:
 
 
 class Supervisor:
-    """A running supervisor; its standard input stays open until the end."""
-
     def __init__(self, spec: dict[str, Any], *arguments: str, command: Sequence[str] = command_line()) -> None:
         self.process = subprocess.Popen(
             [*command, *arguments],
@@ -67,7 +64,6 @@ class Supervisor:
         self.process.stdin.flush()
 
     def events(self) -> list[dict[str, Any]]:
-        """All events until it exits."""
         assert self.process.stdout and self.process.stderr and self.process.stdin
         lines = self.process.stdout.read().splitlines()
         errors = self.process.stderr.read()
@@ -77,7 +73,6 @@ class Supervisor:
         return [json.loads(line) for line in lines]
 
     def wait_for(self, file: Path) -> str:
-        """The text of a file that the command writes."""
         while not file.exists() or not file.read_text().endswith("\n"):
             assert self.process.poll() is None
             time.sleep(0.01)
@@ -127,12 +122,6 @@ def test_preparation_background_commands_and_a_file_as_output(tmp_path: Path) ->
     assert "warning" not in done, "a background command is no process that the command has left"
 
 
-def test_a_background_command_that_exits_while_its_child_has_stderr_open_fails_the_run(tmp_path: Path) -> None:
-    background = [{"command": ["sh", "-c", "echo broken >&2; sleep 1000 & exit 1"], "ready": "{directory}/never"}]
-    done = run(tmp_path, "echo x=1", background=background)
-    assert (done["error"]["code"], done["error"]["context"]) == ("background_failed", "broken")
-
-
 def test_a_background_command_may_print_more_than_a_pipe_holds(tmp_path: Path) -> None:
     fill = "head -c 1000000 /dev/zero; head -c 1000000 /dev/zero >&2; echo up > "
     loop = f"{fill} ready; while [ ! -e go ]; do sleep 0.01; done; {fill} done; exec sleep 1000"
@@ -142,30 +131,20 @@ def test_a_background_command_may_print_more_than_a_pipe_holds(tmp_path: Path) -
     assert done["result"]["outcome"] == "complete"
 
 
-def test_a_request_to_stop_ends_the_wait_for_a_background_command(tmp_path: Path) -> None:
-    background = [{"command": ["sh", "-c", "echo $$ > started; exec sleep 1000"], "ready": "{directory}/never"}]
-    supervisor = Supervisor(spec_of(tmp_path, "echo x=1", background=background))
-    process = int(supervisor.wait_for(tmp_path / "started"))
-    assert supervisor.process.stdin
-    supervisor.process.stdin.close()
-    assert supervisor.process.wait(300) == 0
-    assert not is_running(process)
-
-
+BROKEN = {"command": ["sh", "-c", "echo bad >&2; sleep 1000 & exit 1"], "ready": "{directory}/never"}
 FAILURES = [
     ("sleep 1000", {"timeout_ns": SECOND // 5}, "timeout", "did not end within 0.2 s"),
     ("while :; do echo yyyyyyyyyyyyyyyyyyyyyyyyyy; done", {}, "output_limit", "wrote more than 65536 bytes"),
     ("echo bad >&2; exit 3", {}, "command_failed", "exit status 3"),
     ("kill -KILL $$", {}, "killed", "killed by SIGKILL"),
     ("kill -SEGV $$", {}, "crashed", "killed by SIGSEGV"),
-    ("echo hello", {}, "unparsable_output", "matches 0 times"),
     ("echo x=1; echo x=2", {}, "unparsable_output", "matches 2 times"),
     ("echo x=nan", {}, "unparsable_output", "`nan` is not a number"),
     ("head -c 300 /dev/urandom | tr -d x", {}, "unparsable_output", "matches 0 times"),
     ("head -c 60000 /dev/zero | tr '\\0' '['", {"metrics": {"x": JSON}}, "unparsable_output", "it is not JSON"),
     ("echo x=1", {"output": "missing"}, "unparsable_output", "cannot read `missing`"),
     ("ln -s /etc/passwd out", {"output": "out"}, "unparsable_output", "cannot read `out`"),
-    ("echo x=1", {"background": [{"command": ["sh", "-c", "exit 1"], "ready": "x"}]}, "background_failed", "ended"),
+    ("echo x=1", {"background": [BROKEN]}, "background_failed", "ended"),
     ("echo x=1", {"prepare": [["sh", "-c", "exit 9"]]}, "command_failed", "exit status 9"),
 ]
 
@@ -192,7 +171,7 @@ def test_failures_have_a_code_and_a_reason(
     done = run(tmp_path, script, **changes)
     assert done["error"]["code"] == code and message in done["error"]["message"]
     assert "result" not in done
-    if script.startswith("echo bad"):
+    if "echo bad" in f"{script} {changes}":
         assert done["error"]["context"] == "bad", "the first lines of its output"
 
 
@@ -206,13 +185,15 @@ def test_a_daemon_in_a_session_of_its_own_is_killed_and_warned_of(tmp_path: Path
     assert_ends(int(done["result"]["command"]["first_lines"].split()[0]))
 
 
-@pytest.mark.parametrize("ending", ["stop", "end of input", "SIGTERM", "SIGKILL"])
+@pytest.mark.parametrize("ending", ["stop", "end of input", "SIGTERM", "SIGKILL", "stop before the command"])
 def test_the_command_ends_with_the_supervisor(tmp_path: Path, ending: str) -> None:
-    supervisor = Supervisor(spec_of(tmp_path, "echo $$ > {directory}/pid; exec sleep 1000"))
+    running = "echo $$ > {directory}/pid; exec sleep 1000"
+    waiting = [{"command": ["sh", "-c", running], "ready": "{directory}/never"}]
+    supervisor = Supervisor(spec_of(tmp_path, running, background=waiting if "before" in ending else []))
     process = int(supervisor.wait_for(tmp_path / "pid"))
     assert supervisor.process.stdin
     match ending:
-        case "stop":
+        case "stop" | "stop before the command":
             supervisor.process.stdin.write(b'"stop"\n')
             supervisor.process.stdin.flush()
         case "end of input":
@@ -234,8 +215,7 @@ def test_a_program_that_was_replaced_is_not_started(tmp_path: Path) -> None:
     programs = {"tool": identify(str(program))}
     assert "result" in run(directory, "", programs=programs, command=["tool"])
     program.write_text("#!/bin/sh\necho x=2\n")
-    error = run(directory, "", programs=programs, command=["tool"])["error"]
-    assert error["code"] == "program_changed"
+    assert run(directory, "", programs=programs, command=["tool"])["error"]["code"] == "program_changed"
     program.unlink()
     assert run(directory, "", programs=programs, command=["tool"])["error"]["code"] == "program_missing"
 
@@ -256,11 +236,11 @@ def test_the_version_of_a_program_that_starts_working_when_it_is_requested_is_re
 
 
 def test_peak_memory_is_that_of_the_command_without_its_preparation(tmp_path: Path) -> None:
-    prepare = [["sh", "-c", "head -c 200000000 /dev/zero | tail -n 1 > /dev/null"]]
+    prepare = [["sh", "-c", "head -c 60000000 /dev/zero | tail -n 1 > /dev/null"]]
     peak = run(tmp_path, "echo x=1", prepare=prepare)["result"]["peak_memory_bytes"]
-    assert 0 < peak < 150_000_000
-    peak = run(tmp_path, "head -c 200000000 /dev/zero | tail -n 1 > /dev/null; echo x=1")["result"]["peak_memory_bytes"]
-    assert peak > 150_000_000
+    assert 0 < peak < 50_000_000
+    peak = run(tmp_path, "head -c 60000000 /dev/zero | tail -n 1 > /dev/null; echo x=1")["result"]["peak_memory_bytes"]
+    assert peak > 50_000_000
 
 
 MEMCACHED = {
@@ -304,9 +284,7 @@ def test_a_run_without_a_network_of_its_own_starts_nothing(tmp_path: Path) -> No
     limited = ["unshare", "--user", "--map-root-user", "sh", "-c", limit, "sh", *command_line()]
     spec = spec_of(tmp_path, "echo {port}", prepare=[["sh", "-c", "touch started"]])
     [_, last] = Supervisor(spec, command=limited).events()
-    assert last["code"] == "no_private_network"
-    assert last["message"] == "cannot create a network namespace for commands with `{port}`: No space left on device"
-    assert "/proc/sys/user" in last["context"] and "Unix socket" in last["hint"]
+    assert last["code"] == "no_private_network" and "Unix socket" in last["hint"]
     assert not list(tmp_path.iterdir())
 
 

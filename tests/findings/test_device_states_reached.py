@@ -85,17 +85,20 @@ def test_a_pass_that_settled_is_steady_and_one_that_did_not_is_preconditioned() 
     assert state(FALLING) == ("preconditioned",)
     assert reached()[2] == ["Queue depth 1: steady state, SNIA's criterion met in rounds 2 to 6"]
     assert reached(FALLING)[2] == ["Queue depth 1: no steady state within 6 rounds"]
-
-
-def test_rounds_that_meet_the_criterion_in_a_decline_are_not_steady() -> None:
     states, _, sentences = reached(DECLINING)
     assert states.of_case("main/round6") == ("preconditioned",)
     assert sentences == ["Queue depth 1: no steady state, IOPS still falling; SNIA's criterion met in rounds 1 to 5"]
+    assert reached(stage=True)[0].of_case("main/stage") == ("steady",), "the state that the rounds left"
+    assert reached(FALLING, stage=True)[0].of_case("main/stage") == ("preconditioned",)
 
 
 def test_the_standard_profiles_of_snia_address_enough_of_a_drive() -> None:
     assert state(span=int(0.8 * 4 * GIB)) == ("steady",)
     assert state(span=int(0.7 * 4 * GIB)) == ("fresh",)
+    assert state(fill=30, span=int(0.3 * 4 * GIB)) == ("steady",), "the share that is filled counts as the capacity"
+    assert state(fill=90, span=int(0.9 * GIB)) == ("fresh",)
+    assert state(before=100 * GIB) == ("steady",)
+    assert state(before=100 * GIB, prepared=GIB) == ("fresh",), "bytes before the purge do not count"
 
 
 @pytest.mark.parametrize(
@@ -123,25 +126,10 @@ def test_a_device_that_was_not_purged_is_in_an_unknown_state_then() -> None:
     assert steady == "Queue depth 1: stable, SNIA's criterion met in rounds 2 to 6; device state unknown"
 
 
-def test_bytes_before_the_purge_do_not_count() -> None:
-    assert state(before=100 * GIB) == ("steady",)
-    assert state(before=100 * GIB, prepared=GIB) == ("fresh",)
-
-
-def test_a_filled_part_counts_as_the_capacity_that_it_is_a_share_of() -> None:
-    assert state(fill=30, span=int(0.3 * 4 * GIB)) == ("steady",)
-    assert state(fill=90, span=int(0.9 * GIB)) == ("fresh",)
-
-
 def test_states_that_are_not_to_be_steady_stay_as_planned() -> None:
     for planned in ("fresh", "unknown", "not_applicable"):
         assert state(planned=planned) == (planned,)
     assert state(planned="preconditioned") == ("steady",)
-
-
-def test_a_stage_without_rounds_has_the_state_that_the_rounds_left() -> None:
-    assert reached(stage=True)[0].of_case("main/stage") == ("steady",)
-    assert reached(FALLING, stage=True)[0].of_case("main/stage") == ("preconditioned",)
 
 
 def test_a_burst_rate_is_not_steady_state() -> None:

@@ -37,18 +37,9 @@ def test_recovered_is_what_is_nearly_as_before_and_stays_there(
 
 
 def interference(*runs: Recovery) -> Interference:
-    return Interference(
-        part="stress",
-        levels={},
-        disturbing=["writes"],
-        disturbed="reads",
-        latency="response_latency",
-        interval_ns=S,
-        rest_ns=30 * S,
-        runs=runs,
-        strength="strong",
-        case_ids=("stress",),
-    )
+    names = {"part": "stress", "disturbing": ["writes"], "disturbed": "reads", "latency": "response_latency"}
+    times = {"interval_ns": S, "rest_ns": 30 * S}
+    return Interference(**names, **times, levels={}, runs=runs, strength="strong", case_ids=("stress",))
 
 
 def test_the_middle_of_all_runs_counts_and_runs_without_recovery_are_the_slowest() -> None:
@@ -57,10 +48,7 @@ def test_the_middle_of_all_runs_counts_and_runs_without_recovery_are_the_slowest
     never = Recovery(before_ns=1 * MS, during_ns=30 * MS, recovered_after_ns=None)
     found = interference(quick, slow, never)
     assert (found.before_ns, found.during_ns, found.recovered_after_ns) == (1 * MS, 30 * MS, 12.5 * S)
-    assert found.sentence == (
-        "p99 response latency of `reads` rises from 1 ms to 30 ms (30 times) under load from `writes`; "
-        "recovered 12.5 s afterwards"
-    )
+    assert "rises from 1 ms to 30 ms (30 times) under load from `writes`; recovered 12.5 s afterwards" in found.sentence
     assert interference(quick, never, never).recovered_after_ns is None
     assert interference(quick, never, never).sentence.endswith("; no recovery within 30 s afterwards")
     assert interference(quick, quick, never).sentence.endswith("; recovered within 1 s afterwards")
@@ -83,9 +71,5 @@ def test_a_change_within_the_noise_has_no_direction() -> None:
     ]
     found = interference(*runs)
     assert found.change is not None and found.change.is_noise
-    assert found.sentence == (
-        "p99 response latency of `reads` does not change clearly under load from `writes`: "
-        "1 ms before, 1.04 ms during; recovered within 1 s afterwards"
-    )
-    assert "during over before 1.04 times (95 % CI " in found.evidence
+    assert "does not change clearly under load from `writes`: 1 ms before, 1.04 ms during" in found.sentence
     assert "rises from" in interference(*runs[1:]).sentence  # Two runs have no interval.

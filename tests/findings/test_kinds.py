@@ -1,18 +1,21 @@
-"""General kinds of findings: the same form, decision and evidence whatever the question."""
+"""General kinds of findings: the same form, decision and evidence whatever the question; words for cases."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import polars as pl
 import pytest
 from hand_made import cells, results, study
 
 from iosonde.features.key_value_stores.cache_tiers import ReadCacheGain
 from iosonde.findings.kinds.curve import curves, over_numbers
 from iosonde.findings.kinds.ratio import asymmetry, between, decided, of_question
+from iosonde.findings.levels import case_words
 from iosonde.findings.question import Question
 from iosonde.findings.support import Support
 from iosonde.metrics.statistics import Estimate
+from iosonde.qualify import load_application
 
 pytestmark = pytest.mark.unit
 
@@ -65,3 +68,16 @@ def test_curves_that_differ_in_numbers_are_together_and_in_their_order() -> None
     )
     [(key, group)] = over_numbers(Question(study=asked, analysis=asked.analysis[0], cases=cases, runs=runs))
     assert (key, [curve.key["block_size"] for curve in group]) == ({}, [4096, 65536])
+
+
+def test_a_case_without_factors_has_the_title_of_its_part() -> None:
+    cases = pl.DataFrame({"case_id": ["redo", "binlog"], "part": ["redo", "binlog"]})
+    assert case_words(load_application("mysql"), cases) == {"redo": "Redo log", "binlog": "Binary log"}
+
+
+def test_equal_levels_of_two_parts_are_preceded_by_the_titles() -> None:
+    rows = [("log/d=read", "log", "read", None), ("data/d=read", "data", "read", "16 MiB"), ("x", "gone", "read", None)]
+    cases = pl.DataFrame(rows, schema=["case_id", "part", "direction", "block_size"], orient="row")
+    words = case_words(load_application("sap-hana"), cases)
+    assert all("`" not in words[case_id] for case_id in ("log/d=read", "data/d=read"))
+    assert len(set(words.values())) == 3 and words["x"] == "`x`"

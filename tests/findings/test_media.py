@@ -63,16 +63,9 @@ def test_what_is_no_number_has_a_reason(drive: dict[str, Any], reason: str) -> N
     assert (row["media_write_bytes"], row["media_taken_bytes"], row["media_not_reported"]) == (None, None, reason)
 
 
-def test_one_drive_without_counters_prevents_the_value() -> None:
+def test_one_drive_without_counters_prevents_the_value_and_without_a_drive_there_is_no_reason_either() -> None:
     reason = judged(a_drive(), a_drive(start={"not_reported": "no"}))["media_not_reported"]
-    assert reason == "no"
-    assert UnknownMedia(reasons=(reason,), strength="strong").evidence == "no"
-
-
-def test_the_least_that_is_a_number_is() -> None:
-    assert judged(a_drive(handed=64 * UNIT, written=1))["media_write_bytes"] == 1
-
-
-def test_without_a_drive_there_is_neither_value_nor_reason() -> None:
+    assert reason == UnknownMedia(reasons=(reason,), strength="strong").evidence == "no"
+    assert judged(a_drive(handed=64 * UNIT, written=1))["media_write_bytes"] == 1, "the least that is a number"
     assert set(facts().values()) == {None}
     assert judged()["media_not_reported"] is None

@@ -35,12 +35,6 @@ def test_repeats_that_disagree_give_a_range_of_levels() -> None:
     assert point.agreement == pytest.approx(20 / 27, abs=0.03)
 
 
-def test_saturation_answers_apart_for_each_combination() -> None:
-    values = {("read", 1): [10], ("read", 2): [20], ("write", 1): [20], ("write", 2): [20]}
-    found = curves(cells(["operation", "queue_depth"], values), over="queue_depth", by=["operation"])
-    assert [(each.key["operation"], saturation(each).level) for each in found] == [("read", 2), ("write", 1)]
-
-
 def test_gain_is_per_doubling_for_every_step() -> None:
     steps = steps_of(curves(cells(["x"], {(2,): [10], (8,): [40], (10,): [40]}), over="x"))
     assert [step.ratios for step in steps] == [(4,), (1,)]
@@ -102,8 +96,7 @@ def test_a_run_in_which_nothing_completed_is_not_checked() -> None:
     """On a stalled device a run is complete without a single I/O, and without a mean latency."""
     values = {"littles_law_ratio": {(1,): [1.0], (2,): [0.0]}, "completion_latency_ns_mean": {(1,): [1e6]}}
     values |= {name: {(1,): [1.0], (2,): [1.0]} for name in ("seconds", "concurrency", "mean_in_flight")}
-    _, runs = results(["x"], values)
-    assert littles_law(runs)["verdict"].to_list() == ["holds"]
+    assert littles_law(results(["x"], values)[1])["verdict"].to_list() == ["holds"]
 
 
 def test_cells_are_chosen_by_part_metric_and_level_as_a_study_writes_them() -> None:
@@ -120,16 +113,14 @@ def test_cells_are_chosen_by_part_metric_and_level_as_a_study_writes_them() -> N
 def test_a_factor_is_found_under_the_name_that_the_view_gives_it() -> None:
     """`operation` is a column of the results too, so the view of cases calls the factor `operation_level`."""
     cases, runs = results(["operation"], {"iops": {("read",): [10.0], ("mix",): [20.0]}})
-    both = pl.concat([runs, runs.with_columns(operation=pl.lit("read")), runs.with_columns(operation=pl.lit("write"))])
+    apart = [runs.with_columns(operation=pl.lit(name)) for name in ("read", "write")]
     view = cases.rename({"operation": "operation_level"})
-    chosen = take_cells(both, view, part="main", metric="iops", factors=["operation"])
+    chosen = take_cells(pl.concat([runs, *apart]), view, part="main", metric="iops", factors=["operation"])
     assert chosen.select("operation", "values").rows() == [("read", [10]), ("mix", [20])]
-
-
-def test_operation_counts_as_a_factor_where_the_study_has_none_of_that_name() -> None:
+    # Where the study has no factor of that name, it is the operation of the results.
     cases, runs = results(["queue_depth"], {"iops": {(1,): [10.0], (2,): [20.0]}})
-    apart = pl.concat([runs, runs.with_columns(operation=pl.lit("read")), runs.with_columns(operation=pl.lit("write"))])
-    chosen = take_cells(apart, cases, part="main", metric="iops", factors=["queue_depth", "operation"])
+    both = pl.concat([runs, *(runs.with_columns(operation=pl.lit(name)) for name in ("read", "write"))])
+    chosen = take_cells(both, cases, part="main", metric="iops", factors=["queue_depth", "operation"])
     assert sorted(chosen["operation"].unique()) == ["read", "write"]
-    whole = take_cells(apart, cases, part="main", metric="iops", factors=["queue_depth"])
+    whole = take_cells(both, cases, part="main", metric="iops", factors=["queue_depth"])
     assert whole["values"].to_list() == [[10], [20]]

@@ -68,10 +68,7 @@ def test_several_changes_are_found_together() -> None:
     assert found[1].change == pytest.approx(math.expm1(0.08), abs=0.01)
 
 
-def test_few_or_equal_values_have_no_change() -> None:
+def test_a_step_without_noise_is_a_change_and_few_or_equal_values_have_none() -> None:
+    assert [each.place for each in changes([1.0] * 10 + [0.9] * 10)] == [10]
     assert changes([1.0] * (FEWEST - 1)) == []
     assert changes([1.0] * 50) == []
-
-
-def test_a_step_without_noise_is_a_change() -> None:
-    assert [each.place for each in changes([1.0] * 10 + [0.9] * 10)] == [10]

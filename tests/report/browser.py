@@ -15,15 +15,8 @@ from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 
 FLAGS = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--hide-scrollbars",
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 )
 
 ANSWERS_WITHIN_S = 600
@@ -46,14 +39,11 @@ class Chromium:
         self.driver.command_executor.client_config.timeout = ANSWERS_WITHIN_S
 
     def quit(self) -> None:
-        """Close the browser and remove its profile."""
         self.driver.quit()
         self._profile.cleanup()
 
 
 class Browser:
-    """One page, opened from a file or from an address."""
-
     def __init__(
         self,
         page: Path | str,
@@ -80,7 +70,6 @@ class Browser:
         self.driver.get(page if isinstance(page, str) else page.as_uri())
 
     def run(self, script: str, *arguments: Any) -> Any:
-        """Return what a script returns."""
         return self.driver.execute_script(script, *arguments)
 
     def read_through(self) -> None:
@@ -93,7 +82,6 @@ class Browser:
         self.wait("return document.querySelector('#run-view').dataset.run")
 
     def wait(self, script: str, *, seconds: float = 300) -> Any:
-        """Wait until a script returns something true."""
         return wait(lambda: self.run(script), what=script, seconds=seconds)
 
     def click(self, selector: str) -> None:
@@ -108,7 +96,6 @@ class Browser:
         element.click()
 
     def download(self, name: str) -> str:
-        """Return the text of a file that the page saved."""
         path = self.downloads / name
         wait(lambda: path.exists() and path.stat().st_size > 0, what=name)
         return path.read_text()
@@ -136,12 +123,10 @@ class Browser:
         return [url for url in sent if url != self.driver.current_url and not url.startswith(("data:", "blob:"))]
 
     def complaints(self) -> list[str]:
-        """Return everything in the console."""
         return [entry["message"] for entry in self.driver.get_log("browser")]
 
 
 def wait(condition: Callable[[], Any], *, what: str, seconds: float = 300) -> Any:
-    """Wait until a condition holds."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < deadline, f"waited {seconds} s in vain for: {what}"

@@ -11,7 +11,6 @@ import pytest
 from browser import Browser, Chromium
 from fabricate import FAILED, SKIPPED, result_set, study
 
-from iosonde.plan import Run
 from iosonde.results import ResultSet
 
 
@@ -25,7 +24,6 @@ def compact() -> dict[str, Any]:
 
 @pytest.fixture(scope="session")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> ResultSet:
-    """A complete result set with every kind of view."""
     return result_set(tmp_path_factory.mktemp("whole") / "first", compact(), seconds=3)
 
 
@@ -39,16 +37,8 @@ def faster(tmp_path_factory: pytest.TempPathFactory) -> ResultSet:
 def interrupted(tmp_path_factory: pytest.TempPathFactory) -> ResultSet:
     """A result set with a case that failed and a case that was never run."""
 
-    def is_run_of(case_id: str) -> Callable[[Run], bool]:
-        return lambda run: run.case_id == case_id
-
-    return result_set(
-        tmp_path_factory.mktemp("missing") / "set",
-        compact(),
-        seconds=2,
-        failed=is_run_of(FAILED),
-        skipped=is_run_of(SKIPPED),
-    )
+    failed, skipped = (lambda run: run.case_id == FAILED), (lambda run: run.case_id == SKIPPED)
+    return result_set(tmp_path_factory.mktemp("missing") / "set", compact(), seconds=2, failed=failed, skipped=skipped)
 
 
 @pytest.fixture(scope="session")

@@ -19,16 +19,12 @@ from iosonde.results import ResultSet
 
 pytestmark = pytest.mark.engine
 
-VIEW = {
-    **{"kind": "lines", "title": "Bandwidth over depth", "x": "queue_depth", "y": "bandwidth"},
-    "series": "read_fraction",
-}
+VIEW = {"kind": "lines", "title": "Bandwidth", "x": "queue_depth", "y": "bandwidth", "series": "read_fraction"}
 ASKED = {"kind": "saturation", "over": "queue_depth", "metric": "iops", "by": ["read_fraction"]}
 
 
 @pytest.fixture(scope="module")
 def simulated(tmp_path_factory: pytest.TempPathFactory) -> ResultSet:
-    """One study on a simulated drive."""
     return recorded("seeded", tmp_path_factory.mktemp("simulated") / "optane", views=[VIEW], analysis=[ASKED])
 
 

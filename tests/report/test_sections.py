@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from iosonde.findings.finding import TOPICS
+from iosonde.findings.finding import TOPICS, Finding
 from iosonde.findings.observations.quality import Warned
+from iosonde.findings.questions.peak import Fastest, Peak
+from iosonde.findings.throughput import Throughput, UnloadedLatency
+from iosonde.metrics.statistics import Estimate
 from iosonde.report.content.report import Chapter, collect
 from iosonde.report.content.sections import _VIEWS_OF_TOPIC, MAX_FINDINGS
 from iosonde.report.content.table import DEVICE_STATE, Cell, Table, folded
@@ -23,6 +26,7 @@ def chapter(whole: ResultSet) -> Chapter:
 def test_every_finding_appears_once(chapter: Chapter) -> None:
     [(_, answer)] = chapter.answers
     shown = [finding for section in chapter.sections for _, finding in section.findings]
+    assert set(TOPICS) - {"quality"} == set(_VIEWS_OF_TOPIC)
     rest = [finding for _, finding in [*chapter.further_findings, *chapter.quality_findings]]
     everywhere = [each.sentence for each in [*answer.summary, *shown, *rest]]
     warned = [each for each in answer.findings if isinstance(each, Warned)]
@@ -49,10 +53,6 @@ def test_findings_are_next_to_a_figure_of_their_part(chapter: Chapter) -> None:
     assert max(len(section.findings) for section in chapter.sections) <= MAX_FINDINGS
 
 
-def test_every_topic_has_its_figures() -> None:
-    assert set(TOPICS) - {"quality"} == set(_VIEWS_OF_TOPIC)
-
-
 def test_each_figure_but_a_time_series_has_its_values_below(chapter: Chapter) -> None:
     for section in chapter.sections:
         if section.figure:
@@ -70,8 +70,7 @@ def test_constant_columns_move_to_the_caption() -> None:
     rows = [[Cell(text=depth), Cell(text="closed"), Cell(text="-"), Cell(text=rate)] for depth, rate in ("1a", "2b")]
     table = Table(title="T", caption="All.", heads=["Depth", "Loop", "p99", "Rate"], labels=1, rows=rows)
     short = folded(table)
-    assert short.heads == ["Depth", "Rate"]
-    assert short.caption == "All. Loop: closed."
+    assert (short.heads, short.caption) == (["Depth", "Rate"], "All. Loop: closed.")
     assert [[cell.text for cell in row] for row in short.rows] == [["1", "a"], ["2", "b"]]
 
 
@@ -87,3 +86,22 @@ def test_tables_of_cases_that_write_have_the_device_state(chapter: Chapter, whol
             states |= {case_id: row[place].text for case_id, row in zip(ids, table.rows, strict=True)}
     assert set(states.values()) == {"preconditioned", "-"}
     assert all((text == "-") == (cases[case_id].parameters["read_fraction"] == 1) for case_id, text in states.items())
+
+
+def values_of_cells(finding: Finding) -> list[Estimate]:
+    match finding:
+        case Throughput() | Peak():
+            return [finding.value]
+        case UnloadedLatency():
+            return [finding.p50]
+        case Fastest():
+            return [value for _, value in finding.levels]
+    return []
+
+
+def test_a_cell_has_one_interval_in_findings_and_tables(whole: ResultSet) -> None:
+    listed = {row[:4] for row in whole.case_metrics.select("case_id", "median", "low", "high").iter_rows()}
+    stated = [(each.case_ids, value) for each in whole.findings for value in values_of_cells(each) if value.certain]
+    assert stated
+    for case_ids, value in stated:
+        assert any((case, value.value, value.low, value.high) in listed for case in case_ids)

@@ -11,14 +11,12 @@ import pytest
 from engines import real_engine
 from recordings import recorded
 
-from iosonde.errors import StudyError
 from iosonde.execution import execute
-from iosonde.planning import expand, load, parse
-from iosonde.report.charts.figure import Figure
+from iosonde.planning import expand, load
 from iosonde.report.content.report import Chapter, collect
 from iosonde.report.content.store_statistics import statistics_tables
 from iosonde.report.content.table import Table
-from iosonde.report.material.quantities import metric_scale, metric_text, metric_title
+from iosonde.report.material.quantities import metric_scale, metric_text
 from iosonde.results import ResultSet
 from iosonde.results.schema import Record
 from iosonde.storage import open_target
@@ -64,8 +62,8 @@ def test_the_passing_load_is_listed_between_published_ones_and_its_improvement_a
     monkeypatch.setenv("IOSONDE_ENGINE", str(real_engine()))
 
     def measured(name: str, service: str) -> ResultSet:
-        target = open_target(f"simulated:{service},size=1TiB")
-        return execute(expand(load("act"), target, profile="quick", repeats=1), tmp_path / name)
+        target, short = open_target(f"simulated:{service},size=1TiB"), {"duration": "500ms", "ramp": "0s"}
+        return execute(expand(load("act"), target, profile="quick", repeats=1, settings=short), tmp_path / name)
 
     slow = measured("slow", "servers=4,read=100us,write=200us")
     fast = measured("fast", "servers=16,read=50us,write=50us")
@@ -79,41 +77,6 @@ def test_the_passing_load_is_listed_between_published_ones_and_its_improvement_a
     assert second[1] == first[0]
     assert second[4] == f"{float(second[3]) / 16:.3g}×" and float(second[3]) > 16
     assert cited == ["ultra-low-latency drives", "conventional drives", "-", "-", "7.2 to 26×"]
-
-
-LIMITS = """
-name = "limit"
-title = "Limit"
-question = "?"
-[[parts]]
-name = "main"
-[profiles.standard]
-[[references]]
-name = "published"
-csv = "aerospike_act.csv"
-source = "somebody"
-value = "{value}"
-label = "device"
-[[views]]
-kind = "{kind}"
-title = "Published"
-{reference}
-"""
-
-
-@pytest.mark.parametrize(
-    ("kind", "value", "reference", "reason"),
-    [
-        ("limits", "load", "", "requires published values, but names none"),
-        ("limits", "load", 'reference = "published"', "part `main` has none"),
-        ("improvements", "gain", 'reference = "published"', "no column `gain`"),
-    ],
-)
-def test_views_of_published_values_without_them_are_errors_of_the_study(
-    kind: str, value: str, reference: str, reason: str
-) -> None:
-    with pytest.raises(StudyError, match=reason):
-        parse(LIMITS.format(value=value, kind=kind, reference=reference))
 
 
 # Statistics of a store or server.
@@ -157,35 +120,6 @@ def test_statistics_start_with_the_values_at_the_start_of_the_measurement(of_kin
 # Names and units.
 
 
-def axis_title(figure: Figure) -> str:
-    titles = {layer["encoding"]["y"].get("title") for layer in figure.panels[0].chart["layer"]}
-    [title] = titles - {None}
-    return str(title)
-
-
-@pytest.mark.engine
-def test_figures_tables_and_summary_have_the_name_of_their_metric_and_statistic(tmp_path: Path) -> None:
-    views = [
-        {"kind": "percentiles", "title": "Latency", "series": "operation"},
-        {"kind": "tradeoff", "title": "Latency over rate", "x": "iops"},
-        {"kind": "timeseries", "title": "IOPS over time", "y": "iops", "series": "operation"},
-    ]
-    results = recorded("seeded", tmp_path / "set", views=views)
-    case_id = "main/read_fraction=1/queue_depth=1"
-    one = results.only([each.run_id for each in results.records() if each.case_id == case_id])
-    [chapter] = collect([one]).chapters
-    assert {figure.title: metric_title(figure.metric) for figure in chapter.figures} == {
-        "Latency": "Completion latency",
-        "Latency over rate": "Completion latency, p99",
-        "IOPS over time": "IOPS",
-    }
-    for section in chapter.sections:
-        if section.figure:
-            assert axis_title(section.figure).startswith(metric_title(section.figure.metric))
-            for table in section.tables:
-                assert table.caption.startswith(f"{metric_title(section.figure.metric)}.")
-
-
 @pytest.mark.engine
 def test_the_answer_on_writes_with_flushes_states_the_time_per_durable_write(tmp_path: Path) -> None:
     """With one I/O in flight it is the inverse of the rate, and the flush is the larger part of it."""
@@ -200,25 +134,17 @@ def test_the_answer_on_writes_with_flushes_states_the_time_per_durable_write(tmp
     assert " per durable write; median flush latency " in durable.sentence
 
 
-@pytest.mark.parametrize(
-    ("maximum", "title", "divisor", "column"),
-    [
-        (1000, "(B)", 1, "cache_dirty_bytes_mean_bytes"),
-        (8_000_000, "(MiB)", 1 << 20, "cache_dirty_bytes_mean_mib"),
-        (1 << 30, "(GiB)", 1 << 30, "cache_dirty_bytes_mean_gib"),
-    ],
-)
-def test_bytes_have_the_largest_binary_unit_that_their_maximum_reaches(
-    maximum: float, title: str, divisor: float, column: str
-) -> None:
+def test_bytes_have_the_largest_binary_unit_that_their_maximum_reaches() -> None:
     """Ticks are round numbers of the unit: 2, 4, 6 MiB, and not 1.907, 3.815, 5.722 MiB."""
-    scale = metric_scale("cache_dirty_bytes_mean", maximum)
-    assert scale.title.endswith(title)
-    assert (scale.divisor, scale.column, scale.label) == (divisor, column, None)
+    for maximum, unit, divisor in ((1000, "B", 1), (8_000_000, "MiB", 1 << 20), (1 << 30, "GiB", 1 << 30)):
+        scale = metric_scale("cache_dirty_bytes_mean", maximum)
+        assert scale.title.endswith(f"({unit})") and scale.label is None
+        assert (scale.divisor, scale.column) == (
+            divisor,
+            f"cache_dirty_bytes_mean_{'bytes' if unit == 'B' else unit.lower()}",
+        )
 
 
-@pytest.mark.parametrize(
-    ("value", "text"), [(0.0, "0"), (4.82e-6, "<0.0001"), (0.000393, "0.000393"), (0.509, "0.509"), (None, "-")]
-)
-def test_tiny_shares_have_no_exponent(value: float | None, text: str) -> None:
-    assert metric_text("minor_fault_fraction", value) == text
+def test_tiny_shares_have_no_exponent() -> None:
+    for value, text in ((0.0, "0"), (4.82e-6, "<0.0001"), (0.000393, "0.000393"), (0.509, "0.509"), (None, "-")):
+        assert metric_text("minor_fault_fraction", value) == text

@@ -24,34 +24,16 @@ def test_figures_of_a_markdown_report_are_in_the_same_directory(interrupted: Res
     named = re.findall(r"\]\((figures/[^)]+)\)", text)
     assert sorted(tmp_path / name for name in named) == sorted(drawn)
     assert len(drawn) == 7
-    headings = [line for line in text.splitlines() if line.startswith("## ")]
-    assert headings == [
-        "## Answer",
-        "## Summary",
-        "## Results",
-        "## Method and machine",
-        "## Warnings",
-        "## Missing runs",
-        "## All cases",
-        "## Reproduction",
-    ]
+    headings = [line.removeprefix("## ") for line in text.splitlines() if line.startswith("## ")]
+    parts = ["Results", "Method and machine", "Warnings", "Missing runs", "All cases", "Reproduction"]
+    assert headings == ["Answer", "Summary", *parts]
     assert "> **This result set is incomplete.** 70 of 76 runs are complete; 3 failed, 3 not run." in text
     assert "iosonde run fabricated --target /srv/test/iosonde.dat --profile quick --repeats 3 --seed 1" in text
 
 
-@pytest.mark.parametrize(
-    ("text", "written"),
-    [
-        ("a | b", r"a \| b"),
-        ("<img onerror=1>", "&lt;img onerror=1&gt;"),
-        ("*bold* _it_ [x](y)", r"\*bold\* \_it\_ \[x\](y)"),
-        ("run `iosonde io` now", "run `iosonde io` now"),
-        ("two\nlines", "two lines"),
-        ("half `open", r"half \`open"),
-    ],
-)
-def test_markdown_shows_text_as_it_is(text: str, written: str) -> None:
-    assert escape(text) == written
+def test_markdown_shows_text_as_it_is() -> None:
+    assert escape("a | <img> *bold* _it_ [x](y)") == r"a \| &lt;img&gt; \*bold\* \_it\_ \[x\](y)"
+    assert escape("two\nlines, `io` and half `open") == r"two lines, `io` and half \`open"
 
 
 def printed(results: ResultSet, colours: Any, directory: Path) -> str:
@@ -131,17 +113,15 @@ Report: report.html
 
 
 @pytest.mark.engine
-@pytest.mark.parametrize("method", ["pivot", "join"])
-def test_a_report_survives_a_panic_of_polars(method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_report_survives_a_panic_of_polars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It loses the parts that need the method, and no others, and blames no edit of the result set."""
 
     def panic(*_: Any, **__: Any) -> Any:
         raise pl.exceptions.PanicException("capacity overflow")
 
     results = small(tmp_path)
-    monkeypatch.setattr(pl.DataFrame, method, panic)
-    paths = [write([results], tmp_path / f"report.{kind}", format=kind)[0] for kind in ("html", "md")]
-    for text in (*(path.read_text(encoding="utf-8") for path in paths), as_text(results)):
+    monkeypatch.setattr(pl.DataFrame, "join", panic)
+    for text in (write([results], tmp_path / "report.html")[0].read_text(encoding="utf-8"), as_text(results)):
         words = " ".join(text.replace("</code>", "").replace("<code>", "").replace("`", "").split())
         assert "the library Polars failed (capacity overflow)" in words
         assert "a defect of the library or a limit of this machine" in words

