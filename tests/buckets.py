@@ -9,7 +9,6 @@ from iosonde.results.histogram import EXACT, PER_OCTAVE, Buckets
 
 
 def bucket_of(values_ns: npt.ArrayLike) -> Buckets:
-    """The bucket that each value falls into."""
     value = np.asarray(values_ns, dtype=np.uint64)
     # frexp rounds a value just below 2**53 and up to the next power of two; the comparison takes that back.
     exponent = np.frexp(np.maximum(value, np.uint64(1)).astype(np.float64))[1].astype(np.uint64) - np.uint64(1)

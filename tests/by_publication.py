@@ -18,18 +18,10 @@ def as_results(study_name: str, reference_name: str) -> tuple[Study, pl.DataFram
     case_id = pl.concat_str([pl.concat_str(pl.lit(f"{name}="), pl.col(name)) for name in part.factors], separator="/")
     table = table.with_columns(case_id=case_id, part=pl.lit(part.name), control=pl.lit(False))
     cases = table.select("case_id", "part", "control", *part.factors, *_parameters(study, table))
-    runs = table.select(
-        "case_id",
-        "part",
-        "control",
-        "metric",
-        "value",
-        result_set=pl.lit(""),
-        run_id=pl.col("case_id"),
-        repeat=pl.lit(1),
-        order=pl.int_range(pl.len()),
-        stream=pl.lit("main"),
-        operation=pl.lit("all"),
+    constant = {"result_set": "", "repeat": 1, "stream": "main", "operation": "all"}
+    of_run = {"run_id": pl.col("case_id"), "order": pl.int_range(pl.len())}
+    runs = table.select("case_id", "part", "control", "metric", "value").with_columns(
+        **of_run, **{name: pl.lit(value) for name, value in constant.items()}
     )
     return study, cases, runs
 

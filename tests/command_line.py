@@ -21,15 +21,11 @@ Iosonde = Callable[..., "subprocess.CompletedProcess[str]"]
 
 def in_own_process(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run the command line as a user does."""
-    return subprocess.run(
-        [sys.executable, "-m", "iosonde", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=600,  # For one that hangs: reports take minutes where other work has the CPU.
-        stdin=subprocess.DEVNULL,
-        env={**os.environ, "PYTHONPATH": str(CHECKOUT / "python"), "COLUMNS": "120", **environment},
-        check=False,
-    )
+    command = [sys.executable, "-m", "iosonde", *map(str, arguments)]
+    own = {"PYTHONPATH": str(CHECKOUT / "python"), "COLUMNS": "120", **environment}
+    # The limit is for one that hangs: reports take minutes where other work has the CPU.
+    options = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "timeout": 600}
+    return subprocess.run(command, env=os.environ | own, check=False, **options)  # type: ignore[call-overload, no-any-return]
 
 
 def in_this_process(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -38,15 +34,12 @@ def in_this_process(*arguments: str | Path, **environment: str) -> subprocess.Co
 
     command = ["iosonde", *map(str, arguments)]
     streams = [_Bytes(), _Bytes()]
+    outputs = dict(
+        zip(("stdout", "stderr"), (io.TextIOWrapper(each, encoding="utf-8") for each in streams), strict=True)
+    )
     with (
         mock.patch.dict(os.environ, {"COLUMNS": "120", **environment}),
-        mock.patch.multiple(
-            sys,
-            argv=command,
-            stdin=io.StringIO(),
-            stdout=io.TextIOWrapper(streams[0], encoding="utf-8"),
-            stderr=io.TextIOWrapper(streams[1], encoding="utf-8"),
-        ),
+        mock.patch.multiple(sys, argv=command, stdin=io.StringIO(), **outputs),
         _same_signal_handlers(),
     ):
         code = _exit_code(main)

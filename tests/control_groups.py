@@ -11,12 +11,10 @@ _made: list[Path] = []
 
 
 def created(within: Path) -> list[Path]:
-    """All of them, in their order."""
     return [path for path in _made if path.parent == within and path.name.startswith("iosonde-")]
 
 
 def remaining(within: Path) -> list[Path]:
-    """Those that still exist."""
     return [path for path in created(within) if path.exists()]
 
 

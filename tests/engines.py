@@ -20,18 +20,3 @@ def wrapped_engine(directory: Path, command: str) -> Path:
     script.write_text(f'#!/bin/sh\n{command} {real_engine()} "$@"\n')
     script.chmod(0o755)
     return script
-
-
-def measuring_engine(parent: int, directory: Path) -> int | None:
-    """The engine that a process has started, once its load on files in a directory runs."""
-    for children in Path(f"/proc/{parent}/task").glob("*/children"):
-        for pid in children.read_text().split():
-            process = Path("/proc", pid)
-            try:
-                threads = {each.read_text().strip() for each in process.glob("task/*/comm")}
-                opened = [each.readlink() for each in (process / "fd").iterdir()]
-            except OSError:  # It has exited.
-                continue
-            if "heartbeat" in threads and any(each.is_relative_to(directory) for each in opened):
-                return int(pid)
-    return None

@@ -81,24 +81,13 @@ def plan(facts: dict[str, Any], *, repeats: int = 3, target: str = "/srv/test/io
         _run(number, case, repeat, 0) for number, case in enumerate(cases[1:], 1) for repeat in range(1, repeats + 1)
     ]
     controls = [_run(0, cases[0], repeat, 0) for repeat in range(1, len(runs) // 20 + 2)]
-    order = sorted(
-        [*runs, *controls], key=lambda run: run.repeat * len(runs) / repeats if run not in controls else run.repeat * 20
-    )
+    places = [(run.repeat * len(runs) / repeats, run) for run in runs] + [(run.repeat * 20, run) for run in controls]
+    order = [run for _, run in sorted(places, key=lambda each: each[0])]
     ordered = [run.model_copy(update={"order": position}) for position, run in enumerate(order)]
-    return Plan(
-        study=facts,
-        study_name=facts["name"],
-        profile="quick",
-        target=target,
-        seed=1,
-        repeats=repeats,
-        cases=cases,
-        runs=ordered,
-        destroys=[],
-        layout_bytes=1 << 30,
-        cost=Cost(seconds=len(ordered) * 10, write_bytes=None),
-        settings={},
-    )
+    cost = Cost(seconds=len(ordered) * 10, write_bytes=None)
+    of_study = {"study": facts, "study_name": facts["name"], "profile": "quick", "settings": {}, "seed": 1}
+    planned = {"cases": cases, "runs": ordered, "destroys": [], "layout_bytes": 1 << 30, "cost": cost}
+    return Plan(target=target, repeats=repeats, **of_study, **planned)
 
 
 def result_set(
@@ -124,9 +113,8 @@ def result_set(
     from run to run and by 2 % from second to second, times `calm`.
     """
     random = np.random.default_rng(seed)
-    results = ResultSet.create(
-        directory, planned if isinstance(planned, Plan) else plan(planned or study(), repeats=repeats)
-    )
+    expanded = planned if isinstance(planned, Plan) else plan(planned or study(), repeats=repeats)
+    results = ResultSet.create(directory, expanded)
     case_of = {case.case_id: case for case in results.plan.cases}
     with results.lock():
         environment = results.write_environment(ENVIRONMENT)
@@ -167,7 +155,6 @@ ENVIRONMENT = {
 
 
 def target(model: str) -> dict[str, Any]:
-    """Describe a file on a file system on a drive."""
     drive = {"name": "nvme0n1", "model": model, "firmware": "1.2.3", "size_bytes": 10**12}
     return {
         "name": "/srv/test/iosonde.dat",
@@ -195,22 +182,11 @@ def _case(
     case_id: str, part: str, levels: dict[str, Any], values: dict[str, Any] | None = None, *, control: bool = False
 ) -> Case:
     read = 0.7 if part == "mixed" else 1.0
-    parameters = {
-        "block_size": 4 * KIB,
-        "jobs": 1,
-        "queue_depth": 8 if control else 1,
-        "read_fraction": read,
-        **(values or {}),
-    }
-    return Case(
-        case_id=case_id,
-        part=part,
-        control=control,
-        levels=levels,
-        parameters=parameters,
-        cost=Cost(seconds=10, write_bytes=0),
-        device_state="not_applicable" if parameters["read_fraction"] == 1 else "preconditioned",
-    )
+    parameters = {"block_size": 4 * KIB, "jobs": 1, "queue_depth": 8 if control else 1, "read_fraction": read}
+    parameters |= values or {}
+    state = "not_applicable" if parameters["read_fraction"] == 1 else "preconditioned"
+    place = {"case_id": case_id, "part": part, "control": control, "levels": levels, "parameters": parameters}
+    return Case(**place, cost=Cost(seconds=10, write_bytes=0), device_state=state)
 
 
 def _run(number: int, case: Case, repeat: int, order: int) -> Run:
@@ -230,6 +206,11 @@ def _warnings(case: Case, message: str) -> list[RecordWarning]:
     return [RecordWarning(code="cpu_saturated", message=message, hint="use fewer jobs")]
 
 
+def _usage(run: Run, second: int, device: str) -> dict[str, Any]:
+    place = {"run_id": run.run_id, "phase": "measure", "interval": second, "device": device}
+    return place | {"begin_ns": second * SECOND, "end_ns": (second + 1) * SECOND}
+
+
 def _members(run: Run, seconds: int, array: Array | None, intervals: pl.DataFrame) -> pl.DataFrame:
     """Return the counters of an array's members, in step with what the host had done."""
     rows = []
@@ -238,14 +219,13 @@ def _members(run: Run, seconds: int, array: Array | None, intervals: pl.DataFram
         ios, moved = host["count"].sum(), host["bytes"].sum()
         assert array
         for member, share in zip(array.members, array.shares, strict=True):
-            rows.append(
-                {"run_id": run.run_id, "phase": "measure", "interval": second, "device": member}
-                | {"begin_ns": second * SECOND, "end_ns": (second + 1) * SECOND}
-                | {"reads": round(ios * array.reads * share), "writes": round(ios * array.writes * share)}
-                | {"read_bytes": round(moved * array.read_bytes * share)}
-                | {"write_bytes": round(moved * array.write_bytes * share)}
-                | {"busy_ns": round(array.busy * SECOND)}
-            )
+            counted = {"reads": ios * array.reads * share, "writes": ios * array.writes * share}
+            counted |= {
+                "read_bytes": moved * array.read_bytes * share,
+                "write_bytes": moved * array.write_bytes * share,
+            }
+            counted = {name: round(value) for name, value in counted.items()}
+            rows.append(_usage(run, second, member) | counted | {"busy_ns": round(array.busy * SECOND)})
     return pl.DataFrame(rows, schema=USAGE)
 
 
@@ -259,36 +239,24 @@ def _tables(
     slower = {operation: (1.0 if operation == "read" else 1.3) / (1.3 - 0.3 * reads) for operation in shares}
     rows, buckets = [], []
     for second in range(seconds):
-        wobble = float(random.normal(1, 0.02 * calm)) * (
-            0.6 if seconds > 2 and second == seconds // 2 and run.repeat == 2 else 1.0
-        )
+        dip = 0.6 if seconds > 2 and second == seconds // 2 and run.repeat == 2 else 1.0
+        wobble = float(random.normal(1, 0.02 * calm)) * dip
         place = {"run_id": run.run_id, "phase": "measure", "interval": second}
         for operation, share in shares.items():
             if share == 0:
                 continue
             counts, values = _latencies(iops * share * wobble, mean / wobble * slower[operation])
-            latency = {
-                "completion_latency_ns_sum": int((counts * values).sum()),
-                "completion_latency_ns_min": int(values.min()),
-                "completion_latency_ns_max": int(values.max()),
-            }
+            latency = {"sum": int((counts * values).sum()), "min": int(values.min()), "max": int(values.max())}
             count = int(counts.sum())
-            rows.append(
-                place
-                | {"begin_ns": second * SECOND, "end_ns": (second + 1) * SECOND, "stream": "main"}
-                | {"operation": operation, "count": count, "bytes": count * case.parameters["block_size"]}
-                | {"errors": 0, "backlog_max": 0}
-                | latency
-            )
+            row = place | {"begin_ns": second * SECOND, "end_ns": (second + 1) * SECOND, "stream": "main"}
+            row |= {"operation": operation, "count": count, "bytes": count * case.parameters["block_size"]}
+            row |= {f"completion_latency_ns_{name}": value for name, value in latency.items()}
+            rows.append(row | {"errors": 0, "backlog_max": 0})
             numbers, place_of = np.unique(bucket_of(values), return_inverse=True)
             merged = np.zeros(len(numbers), np.uint64)
             np.add.at(merged, place_of, counts)
             buckets.append((second, operation, numbers, merged))
-    usage = [
-        {"run_id": run.run_id, "phase": "measure", "interval": second, "device": "process"}
-        | {"begin_ns": second * SECOND, "end_ns": (second + 1) * SECOND}
-        for second in range(seconds)
-    ]
+    usage = [_usage(run, second, "process") for second in range(seconds)]
     lengths = [len(numbers) for *_, numbers, _ in buckets]
     histograms = pl.DataFrame(
         {
@@ -312,9 +280,8 @@ def _latencies(operations: float, mean: float) -> tuple[np.ndarray, np.ndarray]:
 
     edges = np.concatenate([[0], QUANTILES])
     counts = np.floor(np.diff(edges, append=1.0) * operations).astype(np.uint64)
-    values = (
-        mean * math.exp(-0.08) * np.exp(0.4 * ndtri(np.clip(edges + np.diff(edges, append=1.0) / 2, 1e-9, 1 - 1e-9)))
-    )
+    middle = np.clip(edges + np.diff(edges, append=1.0) / 2, 1e-9, 1 - 1e-9)
+    values = mean * math.exp(-0.08) * np.exp(0.4 * ndtri(middle))
     kept = counts > 0
     return counts[kept], np.maximum(values[kept], 1).astype(np.uint64)
 

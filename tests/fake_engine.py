@@ -35,17 +35,8 @@ def usage() -> dict[str, int]:
 
 
 def hello(protocol: int) -> None:
-    send(
-        "hello",
-        protocol=protocol,
-        engine="fake-engine",
-        version="1.2.3",
-        build="test",
-        pid=os.getpid(),
-        clock="monotonic",
-        clock_read_ns=50.0,
-        realtime_ns=time.time_ns(),
-    )
+    engine = {"engine": "fake-engine", "version": "1.2.3", "build": "test", "pid": os.getpid()}
+    send("hello", protocol=protocol, **engine, clock="monotonic", clock_read_ns=50.0, realtime_ns=time.time_ns())
 
 
 def stop_wanted(timeout_s: float) -> bool:
@@ -55,34 +46,17 @@ def stop_wanted(timeout_s: float) -> bool:
 
 
 def interval(index: int, begin_ns: int, streams: list[dict]) -> None:
-    send(
-        "interval",
-        phase="measure",
-        index=index,
-        begin_ns=begin_ns,
-        end_ns=now_ns(),
-        streams=streams,
-        process=usage(),
-        devices=[{"device": "8:0", **dict.fromkeys(DEVICE, 2)}],
-    )
+    place = {"phase": "measure", "index": index, "begin_ns": begin_ns, "end_ns": now_ns()}
+    devices = [{"device": "8:0", **dict.fromkeys(DEVICE, 2)}]
+    send("interval", **place, streams=streams, process=usage(), devices=devices)
 
 
 def stream(count: int, buckets: int = 2) -> dict:
-    histogram = {
-        "count": count * buckets,
-        "sum_ns": 1000 * count * buckets,
-        "min_ns": 900,
-        "max_ns": 2000,
-        "buckets": [[900 + number, count] for number in range(buckets)],
-    }
-    operation = {
-        "operation": "read",
-        "count": count * buckets,
-        "bytes": 4096 * count * buckets,
-        "errors": 0,
-        "completion_latency": histogram,
-        "response_latency": None,
-    }
+    total = count * buckets
+    histogram = {"count": total, "sum_ns": 1000 * total, "min_ns": 900, "max_ns": 2000}
+    histogram |= {"buckets": [[900 + number, count] for number in range(buckets)]}
+    operation = {"operation": "read", "count": total, "bytes": 4096 * total, "errors": 0}
+    operation |= {"completion_latency": histogram, "response_latency": None}
     return {"stream": "main", "backlog_max": 0, "operations": [operation]}
 
 
@@ -102,29 +76,11 @@ def measure(spec: dict, *, streams: list[dict]) -> None:
 
 
 def result(begin: int, outcome: str = "complete") -> None:
-    send(
-        "result",
-        outcome=outcome,
-        begin_ns=begin,
-        end_ns=now_ns(),
-        jobs=[
-            {
-                "stream": "main",
-                "job": 0,
-                "operations": 3,
-                "bytes": 3 * 4096,
-                "last_completion_ns": now_ns(),
-                "usage": usage(),
-                "abandoned": 0,
-            }
-        ],
-        process=usage(),
-        peak_memory_bytes=1,
-        buffer_bytes=1,
-        devices=[],
-        backend={"kind": "null", "features": [], "fallbacks": []},
-        layout={"written_bytes": 0, "kept_bytes": 0},
-    )
+    job = {"stream": "main", "job": 0, "operations": 3, "bytes": 3 * 4096, "usage": usage(), "abandoned": 0}
+    found = {"begin_ns": begin, "end_ns": now_ns(), "jobs": [job | {"last_completion_ns": now_ns()}]}
+    found |= {"process": usage(), "devices": [], "peak_memory_bytes": 1, "buffer_bytes": 1}
+    found |= {"backend": {"kind": "null", "features": [], "fallbacks": []}}
+    send("result", outcome=outcome, **found, layout={"written_bytes": 0, "kept_bytes": 0})
 
 
 def misbehave(how: str, spec: dict) -> None:
@@ -139,8 +95,6 @@ def misbehave(how: str, spec: dict) -> None:
             time.sleep(60)
         case "no hello":
             result(0)
-        case how if how.startswith("replay "):
-            os.write(1, Path(how.removeprefix("replay "), f"{spec['run_id']}.jsonl").read_bytes())
         case "slow start":
             time.sleep(0.5)
             hello(spec["protocol"])

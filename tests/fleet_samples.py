@@ -22,7 +22,6 @@ name = "tiny"
 title = "Random reads"
 question = "How fast?"
 repeats = 2
-
 [measurement]
 access = "random"
 read_fraction = 1.0
@@ -31,12 +30,10 @@ span = "4MiB"
 duration = "200ms"
 ramp = "0s"
 interval = "100ms"
-
 [[parts]]
 title = "Reads"
 [parts.factors]
 queue_depth = [1]
-
 [profiles.standard]
 """
 """The study of fleets that are measured."""
@@ -54,9 +51,8 @@ def fleet(
     """Drives of one model: `slower` multiplies the p99 latency of some, `firmware` is that of some, the others' 1.0."""
     random, found = np.random.default_rng(seed), []
     for number in range(count):
-        own = Device(
-            name=f"nvme{number}n1", model=model, firmware=(firmware or {}).get(number, "1.0"), serial=f"{number:08x}"
-        )
+        facts = {"firmware": (firmware or {}).get(number, "1.0"), "serial": f"{number:08x}"}
+        own = Device(name=f"nvme{number}n1", model=model, **facts)
         cells = list(_cells(random, (slower or {}).get(number, 1.0)))
         age = hours[number] if hours else None
         found.append(

@@ -13,7 +13,6 @@ Values = Mapping[tuple[Any, ...], Sequence[float]]
 
 
 def cells(factors: Sequence[str], values: Values) -> pl.DataFrame:
-    """Return cells by their levels, in the order of `factors`."""
     rows = [
         {**dict(zip(factors, levels, strict=True)), "case_id": _case_id(factors, levels), "values": list(repeats)}
         for levels, repeats in values.items()
@@ -26,15 +25,9 @@ def results(
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return `cases` and run metrics: each metric's repeats by the levels of the factors."""
     every = dict.fromkeys(levels for values in metrics.values() for levels in values)
+    of_case = {"part": part, "control": False, **parameters}
     cases = [
-        {
-            "case_id": _case_id(factors, levels),
-            "part": part,
-            "control": False,
-            **parameters,
-            **dict(zip(factors, levels, strict=True)),
-        }
-        for levels in every
+        {"case_id": _case_id(factors, levels), **of_case, **dict(zip(factors, levels, strict=True))} for levels in every
     ]
     runs = [
         _run(_case_id(factors, levels), metric, repeat, value, part=part)
@@ -52,18 +45,9 @@ def controls(metric: str, values: Sequence[float]) -> pl.DataFrame:
 
 
 def study(factors: Mapping[str, Sequence[Any]], analysis: Sequence[Mapping[str, Any]], **facts: Any) -> Study:
-    """Return a study of one part with these factors and questions."""
-    return Study.model_validate(
-        {
-            "name": "by-hand",
-            "title": "By hand",
-            "question": "?",
-            "parts": [{"name": "main", "factors": {name: list(levels) for name, levels in factors.items()}}],
-            "profiles": {"quick": {}},
-            "analysis": list(analysis),
-            **facts,
-        }
-    )
+    part = {"name": "main", "factors": {name: list(levels) for name, levels in factors.items()}}
+    known = {"name": "by-hand", "title": "By hand", "question": "?", "profiles": {"quick": {}}}
+    return Study.model_validate({**known, "parts": [part], "analysis": list(analysis), **facts})
 
 
 def _run(case_id: str, metric: str, repeat: int, value: float, *, part: str = "main") -> dict[str, Any]:

@@ -33,8 +33,6 @@ exec "$2" -D -e -f "$1/sshd_config"
 
 @dataclass(frozen=True)
 class NamespaceHost:
-    """One host."""
-
     name: str
     address: str
     directory: Path
@@ -52,7 +50,6 @@ class NamespaceHost:
         return found
 
     def of(self, what: str) -> list[int]:
-        """Numbers of those with this in their command."""
         return [pid for pid, command in self.processes().items() if what in command]
 
     @property
@@ -71,9 +68,9 @@ class NamespaceHost:
         subprocess.run(["nsenter", f"--target={self._first()}", "--mount", *mount], check=True)
         return Path(f"/proc/{self._first()}/root{directory}")
 
-    def signal(self, number: signal.Signals) -> None:
-        """Send a signal to all of its processes but the server."""
-        for pid in self.processes():
+    def signal(self, number: signal.Signals, what: str = "") -> None:
+        """Send a signal to all of its processes but the server, or to those with this in their command."""
+        for pid in self.of(what):
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
 
@@ -84,8 +81,6 @@ class NamespaceHost:
 
 @dataclass(frozen=True)
 class Network:
-    """The hosts, and the coordinator's side of the network."""
-
     directory: Path
     hosts: Sequence[NamespaceHost]
     inside: Sequence[str]
@@ -93,15 +88,12 @@ class Network:
 
     @property
     def spec(self) -> str:
-        """The value of `--hosts`."""
         return f"ssh:{self.directory / 'hosts.toml'}"
 
     def environment(self) -> dict[str, str]:
-        """For commands on the coordinator's side."""
         return {**os.environ, "PATH": f"{self.directory / 'bin'}:{os.environ['PATH']}"}
 
     def link(self, host: NamespaceHost, state: str) -> None:
-        """Set the link of a host `up` or `down`."""
         subprocess.run([*self.inside, "ip", "link", "set", host.name, state], check=True)
 
 
@@ -169,11 +161,8 @@ def _write_client(directory: Path, hosts: Sequence[NamespaceHost]) -> None:
     wrapper = directory / "bin" / "ssh"
     wrapper.write_text(f'#!/bin/sh\nexec /usr/bin/ssh -F "{directory}/ssh_config" "$@"\n')
     wrapper.chmod(0o755)
-    tables = [
-        f'[[hosts]]\nname = "{host.name}"\naddress = "{host.address}"\nuser = "root"\nport = 22\n'
-        f'python = "{sys.executable}"\n'
-        for host in hosts
-    ]
+    user = f'user = "root"\nport = 22\npython = "{sys.executable}"\n'
+    tables = [f'[[hosts]]\nname = "{host.name}"\naddress = "{host.address}"\n{user}' for host in hosts]
     (directory / "hosts.toml").write_text("".join(tables))
 
 

@@ -67,7 +67,6 @@ def killed_once(
 
 
 def clean(directory: Path) -> None:
-    """Remove all leftovers of a killed session."""
     cleaned = cleanup()
     assert not any(each.failed for each in cleaned), cleaned
     assert leftovers(directory) == []
@@ -84,7 +83,6 @@ class SharedMemory:
         """System V segments that were seen in their address spaces, in whatever IPC namespace."""
 
     def look(self) -> None:
-        """Add what they have now."""
         for each in Path("/proc").iterdir():
             with suppress(OSError):
                 if each.name.isdigit() and (each / "cwd").readlink().is_relative_to(self._directory):

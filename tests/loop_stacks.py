@@ -45,14 +45,12 @@ class Loops:
         self._backing: dict[str, str] = {}
 
     def image(self, name: str = "image", *, size: int = 32 * MIB) -> Path:
-        """A sparse file."""
         path = self.directory / name
         path.touch()
         os.truncate(path, size)
         return path
 
     def attach(self, backing: Path, *, offset: int = 0, size: int | None = None, direct: bool = False) -> Path:
-        """A loop device on a file or device."""
         limit = ["--sizelimit", str(size)] if size else []
         mode = ["--direct-io=on"] if direct else []
         device = run("losetup", "--find", "--show", "--offset", offset, *limit, *mode, backing)
@@ -83,11 +81,9 @@ class Loops:
         self._undo.remove(["losetup", "--detach", str(device)])
 
     def file_system(self, device: Path, kind: str = "ext4") -> None:
-        """A file system on a device."""
         run(f"mkfs.{kind}", *(["-q", "-F"] if kind == "ext4" else ["-q", "-f"]), device)
 
     def mount(self, device: Path, name: str = "mounted") -> Path:
-        """Mount the file system on a device."""
         directory = self.directory / name
         directory.mkdir()
         run("mount", device, directory)
@@ -118,7 +114,6 @@ class Loops:
         self._undo.append(list(map(str, command)))
 
     def above(self, device: Path) -> Iterator[Path]:
-        """Loop devices that are attached to a device."""
         for status in attached_loops():
             if status.backing_device == number_of(device):
                 yield status.node
@@ -156,12 +151,6 @@ def until_not_busy(command: list[str], deadline: float) -> str:
         time.sleep(0.05)
 
 
-def remove_partition(device: Path | str, number: int = 1) -> None:
-    """Remove a partition that only the kernel knows."""
-    error = until_not_busy(["delpart", str(device), str(number)], time.monotonic() + 300)
-    assert not error, error
-
-
 def wait_until_detached(device: str, backing: str) -> None:
     """Wait until a loop device has another backing file than this one, or none."""
     deadline = time.monotonic() + 300
@@ -179,7 +168,6 @@ def backing_name(device: str) -> str:
 
 
 def run(*command: str | int | Path) -> str:
-    """Run a program; an error is the test's."""
     done = subprocess.run(list(map(str, command)), check=False, capture_output=True, text=True, env=environment())
     assert done.returncode == 0, f"{command}: {done.stderr}"
     return done.stdout.strip()

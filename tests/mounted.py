@@ -6,15 +6,13 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 
-class LoopFileSystem:
-    """A file system in a file, mounted through a loop device."""
-
-    def __init__(self, device: str, directory: Path, image: Path) -> None:
-        self.device = device
-        self.directory = directory
-        self.image = image
+class LoopFileSystem(NamedTuple):
+    device: str
+    directory: Path
+    image: Path
 
 
 @contextmanager

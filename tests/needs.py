@@ -1,4 +1,4 @@
-"""Requirements of tests on the machine, each tried once: `@pytest.mark.needs("root", "mkfs.xfs", "kernel btrfs")`.
+"""Requirements of tests on the machine, each tried once: `@pytest.mark.needs("root", "mkfs.xfs", "kernel support of btrfs")`.
 
 A need is an external program of `iosonde.tools` by its name, or one of `CAPABILITIES`. A test whose needs are not met
 is skipped, and the reason names what to install or to change. The only other reason is a pause of the machine, where a
@@ -17,15 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from loop_stacks import Loops
 from namespaces import private_mounts
 
 from iosonde.errors import EngineError, IosondeError
 from iosonde.tools import TOOLS
 
 XFS = pytest.mark.needs("mkfs.xfs", "kernel support of xfs")
-CPUSET = Path("/sys/fs/cgroup/cpuset")
-"""The hierarchy of cpuset(7), version 1."""
-
 BTRFS = pytest.mark.needs("mkfs.btrfs", "btrfs", "kernel support of btrfs")
 
 
@@ -33,9 +31,8 @@ BTRFS = pytest.mark.needs("mkfs.btrfs", "btrfs", "kernel support of btrfs")
 def lacking(need: str) -> str:
     """Reason for an unmet need; empty if it is met."""
     if need in TOOLS:
-        return (
-            "" if TOOLS[need].find() else f"`{need}` is not installed: install the package `{TOOLS[need].packages[0]}`"
-        )
+        found, package = TOOLS[need].find(), TOOLS[need].packages[0]
+        return "" if found else f"`{need}` is not installed: install the package `{package}`"
     name, _, argument = need.partition(" of ")
     return CAPABILITIES[name](*filter(None, [argument]))
 
@@ -68,8 +65,7 @@ def _devices() -> list[dict[str, Any]]:
     from iosonde.storage.targets.describe import describe_path
 
     with tempfile.TemporaryDirectory() as directory:
-        found: list[dict[str, Any]] = describe_path(Path(directory))["devices"]
-    return found
+        return list(describe_path(Path(directory))["devices"])
 
 
 def _root_device() -> str:
@@ -85,17 +81,6 @@ def _single_disk_without_nvme() -> str:
     if len(disks) != 1:
         return "temporary files are not on a single disk"
     return "the disk here is an NVMe drive" if block_stack.name_of(disks[0]).startswith("nvme") else ""
-
-
-def _temperature() -> str:
-    reports = any("temperature_celsius" in device for device in _devices())
-    return "" if reports else "no disk here reports its temperature"
-
-
-def _cpuset() -> str:
-    if len(os.sched_getaffinity(0)) < 2:
-        return "iosonde may run on one CPU only"
-    return _root() or _device_node(f"{CPUSET}/cpuset.cpus")
 
 
 def _memory_limits() -> str:
@@ -120,26 +105,18 @@ def _engine() -> str:
 
 def _loop_devices() -> str:
     """Created, formatted and mounted once, because only a trial shows whether it works."""
-    from iosonde.storage import tools
-    from iosonde.storage.setups.loop_devices import LoopDevice
-
     if reason := _root() or _device_node("/dev/loop-control"):
         return reason
     with tempfile.TemporaryDirectory() as directory:
-        image, point = Path(directory, "image"), Path(directory, "point")
-        image.touch()
-        os.truncate(image, 16 << 20)
-        point.mkdir()
+        loops = Loops(Path(directory))
         try:
-            device = LoopDevice(image, sector_bytes=512)
-            try:
-                tools.call("mkfs.ext4", "-q", "-F", device.path)
-                tools.call("mount", "-t", "ext4", device.path, point)
-                tools.call("umount", point)
-            finally:
-                device.close()
-        except (OSError, IosondeError) as error:
+            device = loops.attach(loops.image())
+            loops.file_system(device)
+            loops.mount(device)
+        except (OSError, AssertionError) as error:
             return f"loop devices cannot be made and mounted here: {error}"
+        finally:
+            loops.close()
     return ""
 
 
@@ -178,19 +155,20 @@ def _tracepoints() -> str:
 
 CAPABILITIES: dict[str, Callable[..., str]] = {
     "root": _root,
-    "root file system on a device node": lambda: _root_device(),
+    "root file system on a device node": _root_device,
     "engine": _engine,
     "loop devices": _loop_devices,
     "disk": lambda: "" if _devices() else "temporary files are not on a block device",
     "memory limits": _memory_limits,
     "overlay": _overlay,
     "blkio throttle": _throttle,
-    "cpuset": _cpuset,
-    "cpu quota": lambda: _cpu_quota(),
+    "cpu quota": _cpu_quota,
     "IPv6": _ipv6,
     "FUSE": lambda: _device_node("/dev/fuse"),
     "CPU governor": lambda: _device_node("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
-    "temperature sensor": lambda: _temperature(),
+    "temperature sensor": lambda: (
+        "" if any("temperature_celsius" in each for each in _devices()) else "no disk here reports its temperature"
+    ),
     "disk without NVMe": _single_disk_without_nvme,
     "tracepoints": _tracepoints,
     "kernel support": _kernel_support,

@@ -10,8 +10,6 @@ from iosonde.protocol.event import Event
 
 
 class AtFirstInterval(Silent):
-    """Acts once the first interval of a measurement is reported."""
-
     def __init__(self, act: Callable[[], None]) -> None:
         self._act: list[Callable[[], None]] = [act]
 

@@ -51,63 +51,32 @@ def hand_plan(
     name: str = "null:",
     **workload: Any,
 ) -> Plan:
-    """A plan with one factor."""
     cost = Cost(seconds=0.1, write_bytes=0)
-    cases = [
-        Case(
-            case_id=f"main/{factor}={level}",
-            part="main",
-            control=False,
-            levels={factor: level},
-            parameters={factor: level, "block_size": 4096, "cpus": []},
-            cost=cost,
-        )
-        for level in levels
-    ]
-    runs = [
-        Run(
-            run_id=(run_id := f"c{number:04d}-r{repeat}"),
-            case_id=case.case_id,
-            repeat=repeat,
-            order=(repeat - 1) * len(cases) + number - 1,
-            spec=null_spec(run_id, target=target, **workload),
-        )
-        for number, case in enumerate(cases, start=1)
-        for repeat in range(1, repeats + 1)
-    ]
-    return Plan(
-        study={"name": "by-hand", "title": "By hand", "question": "?", "parts": [{"name": "main"}], "profiles": {}},
-        study_name="by-hand",
-        profile="quick",
-        target=name,
-        seed=1,
-        repeats=repeats,
-        cases=cases,
-        runs=runs,
-        destroys=[],
-        layout_bytes=0,
-        cost=cost,
-        settings={},
-    )
+    cases = []
+    for level in levels:
+        facts = {"levels": {factor: level}, "parameters": {factor: level, "block_size": 4096, "cpus": []}}
+        cases.append(Case(case_id=f"main/{factor}={level}", part="main", control=False, cost=cost, **facts))
+    runs = []
+    for number, case in enumerate(cases, start=1):
+        for repeat in range(1, repeats + 1):
+            run_id, order = f"c{number:04d}-r{repeat}", (repeat - 1) * len(cases) + number - 1
+            spec = null_spec(run_id, target=target, **workload)
+            runs.append(Run(run_id=run_id, case_id=case.case_id, repeat=repeat, order=order, spec=spec))
+    study = {"name": "by-hand", "title": "By hand", "question": "?", "parts": [{"name": "main"}], "profiles": {}}
+    facts = {"study": study, "study_name": "by-hand", "profile": "quick", "settings": {}, "seed": 1}
+    written = {"destroys": [], "layout_bytes": 0, "cost": cost}
+    return Plan(target=name, repeats=repeats, cases=cases, runs=runs, **facts, **written)
 
 
 def a_record(plan: Plan, run: Run, **changes: Any) -> Record:
-    """The record of a complete run with `changes`."""
     case = next(case for case in plan.cases if case.case_id == run.case_id)
     usage = dict.fromkeys(("wall_ns", "user_ns", "system_ns", "voluntary_switches", "involuntary_switches"), 1)
     usage |= dict.fromkeys(("minor_faults", "major_faults", "fs_inputs", "fs_outputs"), 0)
+    job = {"stream": "main", "job": 0, "operations": 7, "bytes": 7 * 4096, "usage": usage}
     result = {
-        "outcome": "complete",
-        "begin_ns": 5,
-        "end_ns": 100_000_005,
-        "jobs": [
-            {"stream": "main", "job": 0, "operations": 7, "bytes": 7 * 4096, "usage": usage}
-            | {"last_completion_ns": 99_000_000, "abandoned": 0}
-        ],
-        "process": usage,
-        "peak_memory_bytes": MIB,
-        "buffer_bytes": 4 * 4096,
-        "devices": [],
+        **{"outcome": "complete", "begin_ns": 5, "end_ns": 100_000_005},
+        "jobs": [job | {"last_completion_ns": 99_000_000, "abandoned": 0}],
+        **{"process": usage, "peak_memory_bytes": MIB, "buffer_bytes": 4 * 4096, "devices": []},
         "backend": {"kind": "null", "features": [], "fallbacks": []},
         "layout": {"written_bytes": 0, "kept_bytes": 0},
     }
@@ -140,7 +109,6 @@ def sign_plan(directory: Path) -> None:
 
 
 def a_failure(plan: Plan, run: Run, *, attempt: int = 1) -> Record:
-    """The record of a run that failed."""
     failure = Failure(code="io_error", message="the device answered with an error")
     return a_record(plan, run, attempt=attempt, outcome="failed", failure=failure, result=None)
 

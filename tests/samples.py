@@ -83,7 +83,6 @@ def _ended(table: pl.DataFrame, end_ns: int) -> pl.DataFrame:
 
 
 def result_set(directory: Path, runs: Sequence[Sequence[Samples]], *, intervals: int = 1, **changes: Any) -> ResultSet:
-    """Write a result set of one case, one run for each list of samples."""
     plan = hand_plan(levels=(4,), repeats=len(runs))
     results = ResultSet.create(directory, plan)
     with results.lock():
@@ -93,7 +92,6 @@ def result_set(directory: Path, runs: Sequence[Sequence[Samples]], *, intervals:
 
 
 def jobs(*, streams: Sequence[str], cpu_ns: int = 0) -> list[dict[str, Any]]:
-    """Return one job a stream for a result."""
     usage = dict.fromkeys(USAGE.names()[6:13], 0) | {"wall_ns": SECOND, "user_ns": cpu_ns}
     usage |= {"system_ns": 0, "fs_outputs": 0}
     facts = {"job": 0, "operations": 0, "bytes": 0, "last_completion_ns": 0, "abandoned": 0, "usage": usage}
@@ -108,40 +106,30 @@ def with_concurrency(plan: Plan, **parameters: int) -> Plan:
 
 def _interval(run_id: str, sample: Samples) -> dict[str, Any]:
     completion = np.asarray(sample.completion_ns, dtype=np.uint64)
-    row = {
-        "run_id": run_id,
-        "phase": sample.phase,
-        "interval": sample.interval,
-        "begin_ns": sample.interval * SECOND,
-        "end_ns": (sample.interval + 1) * SECOND,
-        "stream": sample.stream,
-        "operation": sample.operation,
-        "count": len(completion),
-        "bytes": len(completion) * sample.block_size,
-        "errors": sample.errors,
-        "backlog_max": sample.backlog_max,
-        **_exact("completion", completion),
-    }
+    begin_ns = sample.interval * SECOND
+    row = _place(run_id, sample) | {"begin_ns": begin_ns, "end_ns": begin_ns + SECOND}
+    row |= {"count": len(completion), "bytes": len(completion) * sample.block_size, "errors": sample.errors}
+    row |= {"backlog_max": sample.backlog_max, **_exact("completion", completion)}
     return row if sample.response_ns is None else row | _exact("response", np.asarray(sample.response_ns, np.uint64))
 
 
+def _place(run_id: str, sample: Samples) -> dict[str, Any]:
+    place = {"run_id": run_id, "phase": sample.phase, "interval": sample.interval}
+    return place | {"stream": sample.stream, "operation": sample.operation}
+
+
 def _exact(name: str, values: Latencies) -> dict[str, int]:
-    return {
-        f"{name}_latency_ns_sum": int(values.sum()),
-        f"{name}_latency_ns_min": int(values.min()),
-        f"{name}_latency_ns_max": int(values.max()),
-    }
+    found = {"sum": values.sum(), "min": values.min(), "max": values.max()}
+    return {f"{name}_latency_ns_{what}": int(value) for what, value in found.items()}
 
 
 def _buckets(run_id: str, sample: Samples) -> list[dict[str, Any]]:
-    place = {"run_id": run_id, "phase": sample.phase, "interval": sample.interval}
-    place |= {"stream": sample.stream, "operation": sample.operation}
     rows = []
     for latency, values in (("completion", sample.completion_ns), ("response", sample.response_ns)):
         if values is not None:
             buckets, counts = np.unique(bucket_of(np.asarray(values, dtype=np.uint64)), return_counts=True)
             rows += [
-                {**place, "latency": latency, "bucket": bucket, "count": count}
+                {**_place(run_id, sample), "latency": latency, "bucket": bucket, "count": count}
                 for bucket, count in zip(buckets.tolist(), counts.tolist(), strict=True)
             ]
     return rows

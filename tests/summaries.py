@@ -15,34 +15,18 @@ LOAD = "4 KiB random reads, queue depth 16"
 
 
 def a_summary(night: int, *, iops: float = 100_000.0, verdict: str = "device-limited", **changes: Any) -> Summary:
-    """The session of one night with one case."""
     begin = BEGIN + timedelta(days=night)
+    device = Device(name="nvme0n1", model="EXAMPLE SSD", firmware="1.0", serial="0badcafe")
+    headline = Headline(metric="iops", case_id=CASE, value=iops, text=f"{iops / 1000:.1f} k IOPS")
+    of_case = {"case_id": CASE, "metric": "iops", "runs": 3, "run_variance": 1e-4, "verdict": verdict}
     facts: dict[str, Any] = {
-        "path": f"{begin:%Y-%m-%d}",
-        "study": "nightly",
-        "title": "Nightly check",
-        "profile": "quick",
-        "target": "/mnt/disk",
-        "simulated": False,
-        "devices": [Device(name="nvme0n1", model="EXAMPLE SSD", firmware="1.0", serial="0badcafe")],
-        "kernel": "6.1",
-        "software": "0.1.0",
-        "started_at": begin.isoformat(),
-        "ended_at": (begin + timedelta(minutes=5)).isoformat(),
-        "complete": 3,
-        "runs": 3,
-        "headlines": [Headline(metric="iops", case_id=CASE, value=iops, text=f"{iops / 1000:.1f} k IOPS")],
-        "verdict": verdict,
+        **{"path": f"{begin:%Y-%m-%d}", "study": "nightly", "title": "Nightly check", "profile": "quick"},
+        **{"target": "/mnt/disk", "simulated": False, "devices": [device], "kernel": "6.1", "software": "0.1.0"},
+        **{"started_at": begin.isoformat(), "ended_at": (begin + timedelta(minutes=5)).isoformat()},
+        **{"complete": 3, "runs": 3, "headlines": [headline], "verdict": verdict, "report": "", "problems": []},
         "trust": f"3 of 3 runs were {verdict}.",
-        "report": "",
-        "problems": [],
         "facts": {"kernel": "6.1", "firmware": "1.0", "I/O scheduler": "none"},
-        "loads": {CASE: LOAD},
-        "parameters": {CASE: "same"},
-        "cells": [
-            SessionCell(
-                case_id=CASE, metric="iops", mean_log=math.log(iops), runs=3, run_variance=1e-4, verdict=verdict
-            )
-        ],
+        **{"loads": {CASE: LOAD}, "parameters": {CASE: "same"}},
+        "cells": [SessionCell(mean_log=math.log(iops), **of_case)],
     }
     return Summary.model_validate(facts | changes)

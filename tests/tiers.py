@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 from needs import lacking
@@ -46,34 +46,23 @@ FOLDERS = {"cli": "engine", "engine": "engine", "execution": "engine"}
 LONG_FILES = (
     "servers/test_cassandra.py",
     "servers/test_runs.py",
+    "servers/test_servers.py",
+    "servers/test_tpcc_and_commit.py",
+    "execution/test_snia_studies.py",
+    "execution/test_kill.py",
+    "execution/test_made_file_systems.py",
     "docs/test_examples.py",
     "report/test_in_browser.py",
-    "execution/test_snia_studies.py",
-    "execution/test_sustained.py",
-    "study/test_open_loop_studies.py",
-    "servers/test_tpcc_and_commit.py",
-    "execution/test_made_file_systems.py",
-    "report/test_figures.py",
-    "study/test_shipped.py",
-    "execution/test_command_adapters.py",
-    "servers/test_servers.py",
-    "cli/test_run.py",
-    "execution/test_kill.py",
-    "execution/test_adaptive.py",
-    "findings/test_every_sentence.py",
-    "cli/test_verify.py",
     "lab/test_throttled_devices.py",
-    "execution/test_day_long.py",
-    "report/test_verdicts.py",
+    "results/test_query_process.py",
     "fleet/test_fleet.py",
-    "cli/test_terminal.py",
-    "cli/test_locales.py",
+    "cli/test_run.py",
+    "cli/test_verify.py",
 )
 """Started first, so that none of them is alone at the end while the other CPUs have nothing to do."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Start watching which programs are called."""
     config.stash[_PROGRAMS] = programs = Programs()
     sys.addaudithook(programs.note)
 
@@ -136,14 +125,8 @@ def has_text_parameter(item: Any, text: str) -> bool:
     return any(isinstance(value, str) and value == text for value in parameters.values())
 
 
-def skip_paused(seconds: float) -> NoReturn:
-    """End a test that decides by shares of time, where the machine itself was paused: they show nothing then."""
-    pytest.skip(f"the machine was paused for {seconds:.1f} s")
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip where a need is not met."""
     item.config.stash[_PROGRAMS].started.clear()
     for marker in item.iter_markers("needs"):
         for need in marker.args:
@@ -153,7 +136,6 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    """Fail a test that called what it must not."""
     programs = item.config.stash[_PROGRAMS]
     result = yield
     if item.get_closest_marker("unit") and programs.started:
@@ -179,7 +161,6 @@ class Programs:
         self.started: set[str] = set()
 
     def note(self, event: str, arguments: tuple[Any, ...]) -> None:
-        """Take note of a process that is started."""
         if event == "subprocess.Popen":
             executable, command = arguments[0], arguments[1]
             first = command if isinstance(command, str | bytes | os.PathLike) else (list(command) or [executable])[0]

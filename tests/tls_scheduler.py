@@ -28,13 +28,11 @@ def configuration(directory: Path) -> dict[str, str]:
 
 
 def variables(settings: Mapping[str, str]) -> dict[str, str]:
-    """Environment variables with settings of Dask."""
     return {"DASK_" + name.upper().replace(".", "__").replace("-", "_"): value for name, value in settings.items()}
 
 
 @contextlib.contextmanager
 def scheduler(settings: Mapping[str, str], scratch: Path, *, host: str = "127.0.0.1") -> Iterator[Any]:
-    """A scheduler in this process."""
     from distributed import LocalCluster, Security
 
     with dask.config.set({**settings, "temporary-directory": str(scratch)}):

@@ -5,33 +5,23 @@ import re
 import shutil
 from pathlib import Path
 
-import pytest
 from command_line import Iosonde
 from engines import real_engine
 
-from iosonde.cli.commands import doctor
-from iosonde.core.check import Check
-from iosonde.tools import TOOLS, USES, Tool
+from iosonde.tools import TOOLS, USES
 
 
-def lines(text: str) -> dict[str, str]:
+def checks(text: str) -> dict[str, str]:
     """State and text of each check by its name; advice is on lines of its own."""
     rows = [line.split("  ") for line in text.splitlines() if line[:1] != " "]
     cells = [[cell.strip() for cell in row if cell.strip()] for row in rows]
     return {row[1]: f"{row[0]}: {' '.join(row[2:])}" for row in cells}
 
 
-def engine_that_prints(directory: Path, text: str) -> Path:
-    path = directory / "engine"
-    path.write_text(f"#!/bin/sh\necho '{text}'\n")
-    path.chmod(0o755)
-    return path
-
-
 def test_doctor_tries_the_engine_and_names_the_tools(iosonde: Iosonde) -> None:
     shown = iosonde("doctor", "--all", IOSONDE_ENGINE=str(real_engine()), COLUMNS="250")
     assert (shown.returncode, shown.stderr) == (0, "")
-    found = lines(shown.stdout)
+    found = checks(shown.stdout)
     assert str(real_engine()) in found["engine"]
     assert "version" in found["engine"]
     assert {"io_uring", "clock", "kernel", "locked memory", "governor", "mitigations", "free space"} <= set(found)
@@ -44,8 +34,10 @@ def test_doctor_tries_the_engine_and_names_the_tools(iosonde: Iosonde) -> None:
 def test_without_an_engine_doctor_fails_with_an_exit_code(iosonde: Iosonde) -> None:
     shown = iosonde("doctor", "--all", IOSONDE_ENGINE="/nowhere/iosonde-engine")
     assert shown.returncode == 1
-    assert lines(shown.stdout)["engine"].startswith("missing: ")
+    assert checks(shown.stdout)["engine"].startswith("missing: ")
     assert "IOSONDE_ENGINE" in shown.stdout
+    silent = iosonde("doctor", "--all", IOSONDE_ENGINE="/bin/cat", COLUMNS="250")
+    assert silent.returncode == 1 and "does not respond" in silent.stdout
     summary = iosonde("doctor", IOSONDE_ENGINE="/nowhere/iosonde-engine")
     assert summary.returncode == 1
     assert summary.stdout.startswith("missing  engine ")
@@ -58,19 +50,17 @@ def test_a_kernel_that_refuses_io_uring_is_noted_with_what_to_do(iosonde: Iosond
         '{"version": "0", "build": "release", "clock": "monotonic", "clock_read_ns": 25,'
         ' "uring": false, "uring_error": "Operation not permitted (os error 1)"}'
     )
-    refused = engine_that_prints(tmp_path, answer)
+    refused = tmp_path / "engine"
+    refused.write_text(f"#!/bin/sh\necho '{answer}'\n")
+    refused.chmod(0o755)
     shown = iosonde("doctor", "--all", IOSONDE_ENGINE=str(refused), COLUMNS="250")
     assert shown.returncode == 0
-    assert lines(shown.stdout)["io_uring"] == "note: refused: Operation not permitted (os error 1)"
+    assert checks(shown.stdout)["io_uring"] == "note: refused: Operation not permitted (os error 1)"
     assert "sysctl kernel.io_uring_disabled=0" in shown.stdout
-    assert lines(shown.stdout)["clock"].startswith("note: monotonic")
-    silent = engine_that_prints(tmp_path, "hello")
-    shown = iosonde("doctor", "--all", IOSONDE_ENGINE=str(silent), COLUMNS="250")
-    assert shown.returncode == 1 and "does not respond" in shown.stdout
+    assert checks(shown.stdout)["clock"].startswith("note: monotonic")
 
 
 def test_every_tool_of_a_study_has_a_line_and_those_of_tests_share_one(iosonde: Iosonde) -> None:
-    """The same list from which setup installs."""
     shown = iosonde("doctor", "--json", IOSONDE_ENGINE=str(real_engine()))
     states = {check["name"]: check for check in json.loads(shown.stdout)}
     optional = {tool.name: tool for tool in TOOLS.values() if tool.form == "program" and tool.kind != "build"}
@@ -96,25 +86,3 @@ def test_the_summary_fits_a_screen_and_names_what_can_be_used(iosonde: Iosonde) 
     assert "sync" in rows["block I/O"].split(", ")
     assert rows["key-value stores"].startswith("LMDB, redb, fjall")
     assert ("fio" in rows["other benchmarks"].split(", ")) == (shutil.which("fio") is not None)
-
-
-def test_one_command_installs_what_is_missing(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A package that the distribution has is in the command, another is named with its purpose."""
-    ok = Check(name="engine", state="ok", found="here")
-    known = doctor._packages_of_distribution()
-    monkeypatch.setattr(doctor, "_packages_of_distribution", lambda: known)
-    for name, packages in {"one": ("bash",), "two": ("no-such-package", "coreutils"), "three": ("no-such",)}.items():
-        tool = Tool(name=f"missing-{name}", packages=packages, kind="runtime", purpose=f"the use {name}")
-        monkeypatch.setitem(TOOLS, f"missing-{name}", tool)
-        monkeypatch.setitem(USES, f"use {name}", {f"product {name}": (f"missing-{name}",), "other": ()})
-    doctor._print_summary([ok, Check(name="governor", state="note", found="powersave")], [])
-    shown = capsys.readouterr().out
-    assert shown.startswith("note  governor  powersave\n"), "problems first"
-    assert re.search(r"^  use one +other$", shown, re.MULTILINE)
-    assert re.search(r"^  use one +product one$", shown, re.MULTILINE)
-    if known:
-        command = re.search(r"apt install ((?:[^\n]|\n  )*)", shown)
-        assert command and {"bash", "coreutils"} <= set(command[1].split())
-        assert "No package of this distribution: missing-three, for the use three" in " ".join(shown.split())

@@ -1,3 +1,5 @@
+"""`iosonde run` and `iosonde io`: outcome, signals, display, limits of the process and its CPUs."""
+
 from __future__ import annotations
 
 import contextlib
@@ -8,18 +10,24 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
-from command_line import in_this_process, on_terminal
+from command_line import CHECKOUT, Iosonde, in_this_process, on_terminal
 from engines import FAKE, real_engine
 from inline_snapshot import snapshot
+from typer.testing import CliRunner, Result
 
 import iosonde as package
-from iosonde.cli.session import Outcome
+from iosonde.cli import app
+from iosonde.errors import IosondeError
+from iosonde.execution.progress import Rates
 from iosonde.execution.timeouts import Timeouts
 from iosonde.results import ResultSet
+from iosonde.results.schema import Record
+from iosonde.verdict.verdict import KINDS
 
 STUDY = """
 name = "small"
@@ -69,14 +77,9 @@ def iosonde(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def start(home: Path, *arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "iosonde", *arguments],
-        cwd=home,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    command = [sys.executable, "-m", "iosonde", *arguments]
+    return subprocess.Popen(command, cwd=home, start_new_session=True, **streams)  # type: ignore[call-overload, no-any-return]
 
 
 def plain(text: str, home: Path) -> str:
@@ -106,7 +109,6 @@ target    HOME/data/iosonde-ID:
 4 of 4 runs complete, in out
 """)
     assert "A small study" in done.stdout
-    assert "report.html" in done.stdout
     assert (home / "out/report.html").stat().st_size > 10_000
     result_set = ResultSet.open(home / "out")
     assert [record.outcome for record in result_set.records()] == ["complete"] * 4
@@ -114,31 +116,21 @@ target    HOME/data/iosonde-ID:
     assert list((home / "data").iterdir()) == []
 
 
-def test_settings_repeats_and_seed_reach_the_plan(home: Path) -> None:
-    done = iosonde(
-        home,
-        *("run", "small.toml", "--target", "data", "--output", "out", "--no-report", "--profile", "quick"),
-        *("--repeats", "1", "--set", "read_fraction=0.5", "--set", "queue_depth=2", "--seed", "7", "--keep"),
-    )
-    assert done.returncode == 0, done.stderr
-    plan = ResultSet.open(home / "out").plan
-    assert [run.spec["workload"]["streams"][0]["mix"]["read_fraction"] for run in plan.runs] == [0.5]
-    assert [run.spec["workload"]["streams"][0]["queue_depth"] for run in plan.runs] == [2]
-    assert (plan.seed, plan.profile, plan.keep) == (7, "quick", True)
-    assert done.stdout == ""
-    assert not (home / "out/report.html").exists()
-    assert iosonde(home, "run", "small.toml", "--target", "null:1MiB", "--no-report").returncode == 0
+def test_without_a_report_files_are_kept_and_the_output_has_a_name_on_request(home: Path) -> None:
+    options = ("--no-report", "--profile", "quick", "--repeats", "1", "--set", "read_fraction=0.5", "--keep")
+    done = iosonde(home, "run", "small.toml", "--target", "data", *options)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
     (directory,) = (home / "iosonde-results").iterdir()
     assert re.fullmatch(r"small-[0-9]{8}-[0-9]{6}", directory.name), "the default"
+    [run] = ResultSet.open(directory).plan.runs
+    assert run.spec["workload"]["streams"][0]["mix"]["read_fraction"] == 0.5
+    assert not (directory / "report.html").exists()
     assert [path.name for path in (home / "data").rglob("*") if path.is_file()] == ["data"]
 
 
 def test_a_directory_that_is_not_empty_is_refused_before_anything_is_done(home: Path) -> None:
-    (home / "out").mkdir()
-    (home / "out/thesis.tex").write_text("years of work")
-    done = iosonde(home, "run", "small.toml", "--target", "data", "--output", "out")
-    assert done.returncode == 1
-    assert f"error: `{home}/out` is not empty\n" in done.stderr
+    done = iosonde(home, "run", "small.toml", "--target", "data", "--output", ".")
+    assert done.returncode == 1 and f"error: `{home}` is not empty\n" in done.stderr
     assert list((home / "data").iterdir()) == []
 
 
@@ -209,46 +201,31 @@ def test_a_second_ctrl_c_does_not_wait_for_the_engine(home: Path, hanging: subpr
     assert [record.run_id for record in ResultSet.open(home / "out").records()] == ["c0001-r1"]
 
 
-def test_failed_runs_and_unsupported_ones_are_named_apart_and_the_rest_is_reported(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_and_unsupported_runs_are_named_apart(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs of a backend that the target lacks were called failed, with advice to repeat them."""
     monkeypatch.setenv("FAKE_ENGINE", json.dumps({"c0001-r2": "crash", "c0002-r1": "unsupported"}))
     done = iosonde(home, "run", "small.toml", "--target", "data", "--output", "out", "--no-report")
     assert done.returncode == 0
     lines = plain(done.stderr, home).splitlines()
-    assert lines[-9] == "[1/4] c0001-r1  main/read_fraction=1 FIGURES"
     unsupported = "main/read_fraction=0  unsupported: the file system of `/data/file` has no polled I/O"
     assert lines[-8:-6] == [f"[2/4] c0002-r1  {unsupported}", "  hint: use another backend"]
     assert lines[-6] == "[3/4] c0001-r2  main/read_fraction=1  failed: the engine crashed (SIGSEGV)"
-    assert lines[-4:-2] == [
-        "[4/4] c0002-r2  main/read_fraction=0 FIGURES  device state unknown",
-        "2 of 4 runs complete, in out",
-    ]
+    assert lines[-3] == "2 of 4 runs complete, in out"
     assert "1 run failed. Repeat them with: iosonde resume out --retry-failed" in lines[-2:]
     assert "1 unsupported combination skipped (see report)" in lines[-2:]
 
 
-def test_a_study_of_which_nothing_succeeds_ends_with_an_error(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FAKE_ENGINE", json.dumps({"*": "no space"}))
-    done = iosonde(home, "run", "small.toml", "--target", "data", "--output", "out", "--no-report")
-    assert done.returncode == 3
-    assert "Traceback" not in done.stderr
-    assert "\nerror: 4 of 4 runs failed" in done.stderr
-
-
 @pytest.mark.parametrize(
-    ("counts", "problem"),
-    [
-        ((0, 2, 1, 1), "3 of 4 runs failed; the results below are not representative"),
-        ((0, 0, 4, 0), "no run of 4 is complete: 4 unsupported combinations"),
-    ],
+    ("how", "problem"),
+    [("no space", "4 of 4 runs failed"), ("unsupported", "no run of 4 is complete: 4 unsupported combinations")],
 )
-def test_the_error_of_a_study_that_mostly_failed_states_why(counts: tuple[int, int, int, int], problem: str) -> None:
-    """A study whose only combination needed too much memory ended with "0 of 1 runs failed"."""
-    names = ("complete", "failed", "unsupported", "refused")
-    found = Outcome(**dict(zip(names, counts, strict=True)))
-    assert found.mostly_failed and found.problem("4") == problem
+def test_a_study_of_which_nothing_succeeds_ends_with_an_error(
+    how: str, problem: str, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_ENGINE", json.dumps({"*": how}))
+    done = iosonde(home, "run", "small.toml", "--target", "data", "--output", "out", "--no-report")
+    assert done.returncode == 3 and f"\nerror: {problem}" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_on_a_terminal_the_display_shows_runs_time_left_case_and_figures(home: Path) -> None:
@@ -258,3 +235,144 @@ def test_on_a_terminal_the_display_shows_runs_time_left_case_and_figures(home: P
     assert "main/read_fraction=1  measuring" in text
     assert re.search(r"IOPS .*B/s .*p99", text)
     assert "4 of 4 runs complete, in out" in text
+
+
+MS = 10**6
+
+
+def operation(name: str, count: int, size: int, bucket: int) -> dict[str, Any]:
+    latency = {"buckets": [[bucket, count]]}
+    counted = {"operation": name, "count": count, "bytes": size * count}
+    return {**counted, "response_latency": None, "completion_latency": latency}
+
+
+def interval(begin_ms: int, end_ms: int, count: int, streams: Sequence[str] = ("main",)) -> dict[str, Any]:
+    """An event of the engine: `count` reads of 4 KiB."""
+    streams = [{"stream": name, "operations": [operation("read", count, 4096, 500)]} for name in streams]
+    return {"begin_ns": begin_ms * MS, "end_ns": end_ms * MS, "streams": streams}
+
+
+def test_overlapping_intervals_count_once() -> None:
+    """I/Os of half a second: the first interval lasts until its last one ends, long after the second has started."""
+    rates = Rates()
+    for each in (interval(2000, 2600, 60), interval(2100, 2900, 20), interval(2200, 3000, 20)):
+        rates.add(each)
+    assert rates.text().split() == ["100", "IOPS", "410", "kB/s", "p99", "-"]
+
+
+def test_readers_and_writer_are_listed_side_by_side() -> None:
+    rates = Rates()
+    rates.add(interval(0, 1000, 50, ("readers", "writer")))
+    readers, writer = rates.text().split(" | ")
+    assert readers.split() == ["readers:", "50", "IOPS", "205", "kB/s", "p99", "-"]
+    assert writer.split() == ["writer:", "50", "IOPS", "205", "kB/s", "p99", "-"]
+
+
+def test_writes_with_flushes_have_the_rate_of_the_writes_and_the_latency_of_the_flushes() -> None:
+    """One write and one flush after the other: 2,000 writes a second, not 4,000 I/Os, and the flushes take the time."""
+    rates = Rates()
+    each = interval(0, 1000, 0)
+    each["streams"][0]["operations"] = [operation("write", 2000, 4096, 300), operation("flush", 2000, 0, 1000)]
+    rates.add(each)
+    assert rates.text().split() == ["2,000", "IOPS", "8.19", "MB/s", "flush", "p99", "1", "µs"]
+
+
+SHORT = ("--duration", "300ms", "--ramp", "100ms", "--set", "interval=100ms")
+
+
+@pytest.fixture(autouse=True)
+def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IOSONDE_ENGINE", str(real_engine()))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+def io(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["io", *arguments])
+
+
+def test_a_device_that_may_be_overwritten_must_be_part_of_the_target(tmp_path: Path, iosonde: Iosonde) -> None:
+    for command in ("io",), ("run", "quick"):
+        done = iosonde(*command, "--target", tmp_path, "--destroy", "/dev/nvme9n9")
+        assert done.returncode == 1
+        assert "`--destroy /dev/nvme9n9` must name a device of the target" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_one_measurement_is_a_line_an_interval_and_a_table(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    done = io(
+        *("--target", str(tmp_path / "data"), "--access", "random", "--block-size", "4KiB", "--queue-depth", "8"),
+        *("--read-fraction", "0.7", "--span", "4MiB", "--io-mode", "buffered", *SHORT),
+    )
+    assert done.exit_code == 0, done.exception
+    lines = [line for line in done.stderr.splitlines() if re.search(r"IOPS .*B/s +p99 ", line)]
+    assert any(line.endswith("(ramp)") for line in lines)
+    assert any(not line.endswith("(ramp)") for line in lines)
+    table = done.stdout.splitlines()
+    assert table[0].split() == ["read", "write", "all"]
+    assert table.pop(-2).split(": ")[0] in KINDS, "the verdict with its first reason"
+    percentiles = [f"completion latency {name}" for name in ("mean", "p50", "p90", "p99", "p99.9", "max")]
+    note = "closed loop: the next I/O starts when one completes"
+    assert [line.split("  ")[0] for line in table[1:]] == ["IOPS", "bandwidth", *percentiles, note]
+    assert list((tmp_path / "data").iterdir()) == []
+
+
+def test_open_loop_has_two_latencies_and_a_percentile_with_too_few_samples_is_a_dash() -> None:
+    rate = ("--rate", "2k", "--set", "limit_operations=60", *SHORT, "--duration", "1h")
+    done = io("--target", "null:1MiB", "--span", "1MiB", *rate)
+    assert done.exit_code == 0, done.exception
+    rows = {line[:24].strip(): line[24:].strip() for line in done.stdout.splitlines()}
+    assert rows["completion latency p99"] == "-"
+    assert rows["response latency p50"] != "-"
+
+
+def test_it_is_the_same_as_a_study_of_one_case(tmp_path: Path) -> None:
+    done = io("--target", "null:1MiB", "--span", "1MiB", "--json", "--output", str(tmp_path / "set"), *SHORT)
+    record = Record.model_validate_json(done.stdout)
+    assert [record] == ResultSet.open(tmp_path / "set").records()
+    assert record.outcome == "complete"
+    assert record.parameters["block_size"] == 4096
+
+
+def test_a_failed_measurement_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IOSONDE_ENGINE", str(FAKE))
+    monkeypatch.setenv("FAKE_ENGINE", json.dumps({"*": "no space"}))
+    done = io("--target", "null:1MiB", "--span", "1MiB", *SHORT)
+    assert isinstance(done.exception, IosondeError)
+    assert str(done.exception).startswith("cannot write to `/data/file`: no space left on device\n  phase `layout`")
+
+
+BRIEF = ("--span", "4MiB", "--duration", "200ms", "--ramp", "0s", "--set", "interval=100ms")
+
+
+def measured(place: Path, limit: str, *settings: str) -> subprocess.CompletedProcess[str]:
+    place.mkdir(exist_ok=True)
+    command = [sys.executable, "-m", "iosonde", "io", "--target", place, *BRIEF, *settings]
+    words = ["sh", "-c", f'{limit} && exec "$@"', "sh", *command]
+    own = {"PYTHONPATH": str(CHECKOUT / "python"), "IOSONDE_ENGINE": str(real_engine())}
+    return subprocess.run(words, capture_output=True, encoding="utf-8", env=os.environ | own, check=False)
+
+
+@pytest.mark.parametrize(
+    ("limit", "settings", "problem"),
+    [
+        ("ulimit -f 2000", (), "the limit on file size (`ulimit -f`) is 1000 KiB"),
+        ("ulimit -n 256", ("--set", "jobs=300"), "the limit on open files (`ulimit -n`) is 256"),
+        ("ulimit -v 600000", (), "the limit on address space (`ulimit -v`) is 600000 KiB, but iosonde needs"),
+    ],
+)
+def test_a_limit_that_is_exceeded_is_named(limit: str, settings: tuple[str, ...], problem: str, tmp_path: Path) -> None:
+    done = measured(tmp_path / "data", limit, *settings)
+    assert done.returncode != 0
+    assert problem in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr and "report this" not in done.stderr
+
+
+def test_the_record_has_the_cpus_of_each_job(tmp_path: Path) -> None:
+    cpu = min(os.sched_getaffinity(0))
+    done = measured(tmp_path / "data", "true", "--set", f"cpus={cpu}", "--set", "jobs=2", "-o", str(tmp_path / "set"))
+    assert done.returncode == 0, done.stderr
+    results = ResultSet.open(tmp_path / "set")
+    [record] = results.records()
+    assert record.result and record.result["evidence"]["job_cpus"] == [str(cpu)] * 2
+    assert results.sql("SELECT job_cpus FROM runs").item() == str(cpu)

@@ -1,4 +1,4 @@
-"""`iosonde verify` as a user meets it, and as the one to ask after a kill in the middle of writing."""
+"""What a user asks for after a session: `iosonde verify`, also after a kill, `iosonde resume` and `iosonde cleanup`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,14 @@ from pathlib import Path
 
 import pytest
 from command_line import Iosonde
+from engines import FAKE
+from plans import a_failure, a_record, hand_plan, tables
+from typer.testing import CliRunner, Result
+
+from iosonde.cli import app
+from iosonde.results import ResultSet
+from iosonde.results.schema import UNSUPPORTED, Failure
+from iosonde.storage.safety import journal
 
 VERIFIED = ("--span", "4MiB", "--duration", "300ms", "--ramp", "0s", "--read-fraction", "0.5", "--queue-depth", "8")
 
@@ -25,13 +33,10 @@ def kept(iosonde: Iosonde, tmp_path: Path) -> Path:
     return data
 
 
-def test_what_was_written_is_there(iosonde: Iosonde, kept: Path) -> None:
+def test_what_is_wrong_is_listed_with_its_place(iosonde: Iosonde, kept: Path) -> None:
     done = iosonde("verify", str(kept))
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == f"{kept}: 4 MiB checked, no wrong sectors\n"
-
-
-def test_what_is_wrong_is_listed_with_its_place(iosonde: Iosonde, kept: Path) -> None:
     data = bytearray(kept.read_bytes())
     data[5 * 4096 + 1000] ^= 1
     data[9 * 4096 : 10 * 4096] = data[2 * 4096 : 3 * 4096]
@@ -48,9 +53,7 @@ def test_what_is_wrong_is_listed_with_its_place(iosonde: Iosonde, kept: Path) ->
     assert result["faults"]["misdirected"] == 8
 
 
-def test_a_run_that_meets_wrong_data_warns_and_keeps_what_it_found(
-    iosonde: Iosonde, kept: Path, tmp_path: Path
-) -> None:
+def test_a_run_that_reads_wrong_data_warns_and_records_it(iosonde: Iosonde, kept: Path, tmp_path: Path) -> None:
     data = bytearray(kept.read_bytes())
     data[1000] ^= 1
     kept.write_bytes(data)
@@ -81,18 +84,17 @@ def test_verification_of_data_written_without_it_is_refused(iosonde: Iosonde, tm
     assert "--keep" in done.stderr
 
 
-@pytest.mark.parametrize("name", ["missing", "."])
-def test_a_target_without_anything_verified_is_an_error(iosonde: Iosonde, tmp_path: Path, name: str) -> None:
-    done = iosonde("verify", str(tmp_path / name))
-    assert done.returncode == 1
-    assert done.stderr.startswith("error: ")
-    assert "hint: " in done.stderr
+def test_a_target_without_anything_verified_is_an_error(iosonde: Iosonde, tmp_path: Path) -> None:
+    for name in ("missing", "."):
+        done = iosonde("verify", str(tmp_path / name))
+        assert done.returncode == 1
+        assert done.stderr.startswith("error: ") and "hint: " in done.stderr
 
 
 @pytest.mark.parametrize(
     ("durability", "io_mode"), [("none", "direct"), ("dsync", "direct"), ("flush:8", "direct"), ("flush:8", "buffered")]
 )
-def test_after_a_kill_in_the_middle_of_writing_nothing_acknowledged_is_missing(
+def test_no_acknowledged_write_is_missing_after_a_kill(
     iosonde: Iosonde, tmp_path: Path, durability: str, io_mode: str
 ) -> None:
     """Engine and iosonde are killed together, and what they leave is checked at once."""
@@ -122,3 +124,114 @@ def kill_engine_of(pid: int) -> None:
         time.sleep(0.01)
     for number in numbers:
         os.kill(int(number), signal.SIGKILL)
+
+
+@pytest.fixture
+def result_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ResultSet:
+    """Four runs: one is done, one has failed, two are missing."""
+    monkeypatch.setenv("IOSONDE_ENGINE", str(FAKE))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    result_set = ResultSet.create(tmp_path / "set", hand_plan(name="null:1MiB"))
+    first, _, second, _ = result_set.plan.runs
+    with result_set.lock():
+        result_set.write(a_record(result_set.plan, first), *tables(first.run_id))
+        result_set.write(a_failure(result_set.plan, second), *tables(second.run_id))
+    return result_set
+
+
+def resume(result_set: ResultSet, *options: str) -> Result:
+    return CliRunner().invoke(app, ["resume", str(result_set.directory), "--no-report", *options])
+
+
+def outcomes(result_set: ResultSet) -> list[tuple[str, int, str]]:
+    records = ResultSet.open(result_set.directory).records()
+    return [(record.run_id, record.attempt, record.outcome) for record in records]
+
+
+def test_what_is_missing_is_carried_out_and_no_more(result_set: ResultSet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_ENGINE", json.dumps({"c0002-r2": "no space"}))
+    done = resume(result_set)
+    assert done.exit_code == 0
+    assert done.stderr.startswith("2 of 4 runs remaining\n[1/2] c0001-r2  main/queue_depth=1  ")
+    assert "failed: cannot write to `/data/file`: no space left on device" in done.stderr
+    runs = ("c0001-r1", "c0002-r1", "c0001-r2", "c0002-r2")
+    assert outcomes(result_set) == [(run, 1, "complete" if "c0001" in run else "failed") for run in runs]
+
+
+def test_unsupported_combinations_are_counted_and_not_repeated(result_set: ResultSet) -> None:
+    plan, [_, _, _, run] = result_set.plan, result_set.plan.runs
+    failure = Failure(code=UNSUPPORTED, message="the kernel has no poll queues")
+    with result_set.lock():
+        result_set.write(a_failure(plan, run).model_copy(update={"failure": failure}), *tables(run.run_id))
+    done = resume(result_set, "--retry-failed")
+    assert done.stderr.startswith("2 of 4 runs remaining\n1 unsupported combination not repeated\n")
+    assert outcomes(result_set)[1::2] == [("c0002-r1", 2, "complete"), ("c0002-r2", 1, "failed")]
+
+
+def test_damaged_files_are_named_and_their_runs_repeated(result_set: ResultSet) -> None:
+    path = result_set.directory / "records/c0001-r1/usage.parquet"
+    path.write_bytes(path.read_bytes()[:100])
+    done = resume(result_set)
+    assert done.exit_code == 0
+    assert f"warning: `{path}` was modified after it was written: " in done.stderr
+    assert outcomes(result_set)[0] == ("c0001-r1", 2, "complete")
+
+
+def test_a_study_that_is_complete_is_left_as_it_is(result_set: ResultSet) -> None:
+    resume(result_set)
+    before = outcomes(result_set)
+    done = resume(result_set)
+    assert (done.exit_code, outcomes(result_set)) == (0, before)
+    assert done.stderr.endswith(f"iosonde resume {result_set.directory} --retry-failed\n")
+
+
+def leave(path: Path, *, keep: bool = False) -> None:
+    """A process makes a directory and ends without removing it."""
+    child = os.fork()
+    if child == 0:
+        journal.created(path, "directory", keep=keep)
+        path.mkdir()
+        journal.identify(path)
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+
+
+def test_cleanup_removes_leftovers_and_lists_them(iosonde: Iosonde, tmp_path: Path) -> None:
+    leave(tmp_path / "left")
+    leave(tmp_path / "kept", keep=True)
+    done = iosonde("cleanup")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert sorted(done.stdout.replace(str(tmp_path), "DIR").splitlines()) == [
+        "DIR/kept: was kept (`--kept PATH` removes it as well)",
+        "DIR/left: removed",
+    ]
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+    assert iosonde("cleanup", "--kept", tmp_path / "kept", "--yes").stdout.splitlines() == [
+        f"would remove the kept directory {tmp_path}/kept (0 B)",
+        f"{tmp_path}/kept: removed",
+    ]
+    assert iosonde("cleanup").stdout == "nothing to remove\n"
+
+
+def test_other_kept_files_remain_and_none_is_removed_without_confirmation(iosonde: Iosonde, tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        leave(tmp_path / name, keep=True)
+    done = iosonde("cleanup", "--kept", tmp_path / "one")
+    assert done.returncode == 1
+    assert done.stdout == f"would remove the kept directory {tmp_path}/one (0 B)\n"
+    assert "standard input is not a terminal" in done.stderr
+    assert "add `--yes` in scripts" in done.stderr
+    assert iosonde("cleanup", "--kept", tmp_path / "none", "--yes").stdout.splitlines() == [
+        f"no kept files at or below {tmp_path}/none",
+        "nothing was removed",
+    ]
+    iosonde("cleanup", "--kept", tmp_path / "one", "--yes")
+    assert [path.name for path in tmp_path.iterdir()] == ["other"]
+
+
+def test_failed_cleanup_has_an_exit_code(iosonde: Iosonde, tmp_path: Path) -> None:
+    leave(tmp_path / "left")
+    (tmp_path / "left" / "precious").mkdir()
+    done = iosonde("cleanup")
+    assert done.returncode == 1 and "could not be removed" in done.stdout
+    assert (tmp_path / "left" / "precious").exists()

@@ -1,32 +1,39 @@
-"""Fleets with real sessions: simulated drives, a target that fails, stopping, killing and resuming, consent, sharing."""
+"""Fleets with real sessions: failing targets, stopping, killing and resuming, consent, sharing, and targets on hosts."""
 
 from __future__ import annotations
 
+import base64
 import json
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import fleet_samples
 import pytest
 from command_line import Iosonde
-from engines import FAKE
+from engines import FAKE, real_engine
 from fleet_samples import STUDY
-from hosts_in_namespaces import await_
+from hosts_in_namespaces import Network, await_, network
 from loop_stacks import MIB, loop_devices
+from strangers import listening, sharing_network
 
 from iosonde.errors import ResultsError, StudyError, TargetError
 from iosonde.fleet import directory as fleets
+from iosonde.fleet import hosts as fleet_hosts
 from iosonde.fleet import model, sharing
 from iosonde.fleet.directory import Planned
 from iosonde.fleet.report import collect
 from iosonde.fleet.session import FleetSession, Outcome
+from iosonde.fleet.sharing import UNKNOWN
 from iosonde.library import Index
 from iosonde.planning import load
 from iosonde.results import ResultSet
+from iosonde.results.schema import MANIFEST
+from iosonde.ssh_hosts import SshHost
 from iosonde.storage.safety.consent import NO_CONSENT, Consent
 
 MODELS = Path(__file__).parents[2] / "python/iosonde/features/simulated_drives/models"
@@ -50,16 +57,9 @@ def planned(study: Path, targets: dict[str, str]) -> Planned:
     return fleets.plan_fleet(fleet, load(str(study)), {"profile": "standard"})
 
 
-def carried_out(fleet: fleets.FleetDirectory, notes: list[str], consent: Consent = NO_CONSENT) -> Outcome:
-    return FleetSession(
-        fleet,
-        fleets.remaining(fleet),
-        parallel=2,
-        consent=consent,
-        retry_failed=False,
-        time_limit_s=None,
-        note=notes.append,
-    ).carry_out()
+def carried_out(fleet: fleets.FleetDirectory, notes: list[str]) -> Outcome:
+    options = {"parallel": 2, "consent": NO_CONSENT, "retry_failed": False, "time_limit_s": None}
+    return FleetSession(fleet, fleets.remaining(fleet), **options, note=notes.append).carry_out()  # type: ignore[arg-type]
 
 
 def is_running(pid: int) -> bool:
@@ -106,12 +106,8 @@ def test_simulated_drives_one_slow_one_with_another_firmware(iosonde: Iosonde, s
 def test_a_target_that_fails_is_named_and_the_others_are_measured(study: Path, tmp_path: Path) -> None:
     gone = tmp_path / "mounted"
     gone.mkdir()
-    fleet = fleets.create(
-        tmp_path / "results",
-        planned(study, {"a": "sim:p900", "gone": str(gone), "b": "sim:p900", "c": "sim:p900"}),
-        NO_CONSENT,
-        print,
-    )
+    targets = dict.fromkeys("abc", "sim:p900") | {"gone": str(gone)}
+    fleet = fleets.create(tmp_path / "results", planned(study, targets), NO_CONSENT, print)
     shutil.rmtree(gone)
     notes: list[str] = []
     done = carried_out(fleet, notes)
@@ -134,8 +130,8 @@ def test_no_session_outlives_a_fleet_that_is_stopped_or_killed(
 ) -> None:
     directory, file = tmp_path / "results", tmp_path / "fleet.toml"
     listed(file, {"a": "null:1GiB", "b": "null:1GiB"})
-    study.write_text(STUDY.replace('"200ms"', '"1s"').replace("repeats = 2", "repeats = 6"))
     monkeypatch.setenv("IOSONDE_ENGINE", str(FAKE))
+    monkeypatch.setenv("FAKE_ENGINE", json.dumps({"c0001-r2": "hang"}))
     command = ["fleet", study, "--targets", file, "-o", directory, "--parallel", 2]
     with subprocess.Popen(
         [sys.executable, "-m", "iosonde", *map(str, command)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -149,6 +145,7 @@ def test_no_session_outlives_a_fleet_that_is_stopped_or_killed(
     assert process.returncode == (130 if number == signal.SIGINT else -number)
     assert len(pids) == 2
     await_(lambda: not any(map(is_running, pids)))
+    monkeypatch.delenv("FAKE_ENGINE")
     kept = {path: path.read_bytes() for path in directory.glob("*/records/c*/record.json")}
     assert iosonde("resume", directory).returncode == 0
     assert {path: path.read_bytes() for path in kept} == kept
@@ -157,7 +154,7 @@ def test_no_session_outlives_a_fleet_that_is_stopped_or_killed(
 
 @pytest.mark.system
 @pytest.mark.needs("loop devices")
-def test_consent_is_required_for_each_device_and_devices_on_one_disk_take_turns(
+def test_each_device_requires_consent_and_those_on_one_disk_take_turns(
     iosonde: Iosonde, study: Path, tmp_path: Path
 ) -> None:
     study.write_text(STUDY.replace("read_fraction = 1.0", "read_fraction = 0.0"))
@@ -215,28 +212,17 @@ def test_what_targets_share_is_stated_once_for_the_same_targets() -> None:
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        (LISTED.format("a", "sim:p900") * 2, "two targets are called `a`"),
+        (LISTED.format("a", "sim:p900"), "two targets are called `a`"),
         (LISTED.format("../a", "sim:p900"), "should match pattern"),
-        ("", "`targets` is missing"),
-        ("[[targets", "not TOML"),
-        (LISTED.format("a", "sim:p900") + 'host = "north"', "which is not listed in `..hosts..`"),
-        (LISTED.format("a", "sim:p900") + '[[hosts]]\naddress = "x"\n' * 2, "hosts must have different names"),
-        (LISTED.format("a", "sim:p900") + '[[hosts]]\naddress = "x"\nrole = "server"', "remove `role`"),
-        ('[[targets]]\nname = "a"\ntarget = "b"\nhosts = "c"', "there is no key `targets.0.hosts`"),
+        ('host = "north"', "which is not listed in `..hosts..`"),
+        ('[[hosts]]\naddress = "x"\nrole = "server"', "remove `role`"),
+        ('hosts = "c"', "there is no key `targets.0.hosts`"),
     ],
 )
 def test_a_wrong_list_of_targets_is_refused(tmp_path: Path, text: str, what: str) -> None:
-    (tmp_path / "fleet.toml").write_text(text)
+    (tmp_path / "fleet.toml").write_text(LISTED.format("a", "sim:p900") + text)
     with pytest.raises(StudyError, match=what):
         model.load(tmp_path / "fleet.toml")
-    with pytest.raises(StudyError, match="cannot read"):
-        model.load(tmp_path / "absent.toml")
-
-
-@pytest.mark.unit
-def test_a_study_that_no_target_supports_is_refused(study: Path) -> None:
-    with pytest.raises(TargetError, match="no block device"):
-        planned(study, {"a": "/dev/no-such-device", "b": "/dev/none-either"})
 
 
 @pytest.mark.engine
@@ -253,3 +239,137 @@ def test_a_received_fleet_that_was_edited_is_refused(study: Path, tmp_path: Path
         fleets.open_directory(fleet.path)
     with pytest.raises(ResultsError, match="not the directory of a fleet"):
         fleets.open_directory(tmp_path)
+
+
+NAMES = ("north", "south")
+on_hosts = pytest.mark.needs("root", "ssh", "sshd", "ssh-keygen", "ip", "nsenter", "unshare")
+
+
+@pytest.fixture
+def hosts(tmp_path: Path) -> Iterator[Network]:
+    variables = {"PYTHONPATH": str(Path(__file__).parents[2] / "python"), "IOSONDE_ENGINE": str(real_engine())}
+    with network(tmp_path / "network", NAMES, variables) as found:
+        yield found
+
+
+def fleet_file(path: Path, hosts: Network, targets: Mapping[str, tuple[str, object]]) -> Path:
+    listed = (hosts.directory / "hosts.toml").read_text()
+    for name, (host, target) in targets.items():
+        listed += f'[[targets]]\nname = "{name}"\nhost = "{host}"\ntarget = "{target}"\n'
+    path.write_text(listed)
+    return path
+
+
+def command(hosts: Network, *words: object) -> list[str]:
+    return [*hosts.inside, sys.executable, "-m", "iosonde", *map(str, words)]
+
+
+def run(hosts: Network, *words: object) -> tuple[int, str]:
+    """The exit code of iosonde, and what it wrote to standard error."""
+    environment = hosts.environment() | {"IOSONDE_ENGINE": str(real_engine())}
+    done = subprocess.run(command(hosts, *words), env=environment, capture_output=True, check=False)
+    return done.returncode, done.stderr.decode()
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+@pytest.mark.system
+@pytest.mark.needs("loop devices")
+@on_hosts
+def test_each_host_checks_its_devices_and_its_records_are_collected(hosts: Network, tmp_path: Path) -> None:
+    study, out = tmp_path / "tiny.toml", tmp_path / "out"
+    study.write_text(STUDY.replace("read_fraction = 1.0", "read_fraction = 0.5"))
+    out.mkdir()
+    north, south = (host.hide(out) for host in hosts.hosts)
+    with loop_devices(tmp_path, 8 * MIB) as [device]:
+        (tmp_path / "data").mkdir()
+        targets = {"disk": ("north", device), "files": ("south", tmp_path / "data"), "here": ("", tmp_path / "data")}
+        file = fleet_file(tmp_path / "fleet.toml", hosts, targets | {"absent": ("south", "/dev/none")})
+        fleet = ("fleet", study, "--targets", file, "--output", out / "fleet")
+        code, output = run(hosts, *fleet)
+        assert code == 1 and f"add --destroy north:{device}" in " ".join(output.split()), output
+        code, output = run(hosts, *fleet, "--destroy", device)
+        assert code == 1 and "must name a device of the target" in output, "it is another host's device"
+        assert list(out.iterdir()) == list(north.iterdir()) == []
+        code, output = run(hosts, *fleet, "--destroy", f"north:{device}")
+        assert code == 3, output
+        assert f"requires  --destroy north:{device}\n" in output
+        assert "error: absent: not measured: on host `south`: there is no block device `/dev/none`" in output
+        assert "skipped   absent: on host `south`: there is no block device `/dev/none`" in output
+        collected = out / "fleet" / "disk" / "records"
+        assert contents(collected) == contents(north / "fleet" / "disk" / "records")
+        assert not (south / "fleet" / "disk").exists() and not (north / "fleet" / "here").exists()
+        for name in targets:
+            assert [each.outcome for each in ResultSet.open(out / "fleet" / name).records()] == ["complete"] * 2
+        [lost, *_] = sorted((out / "fleet" / "files" / "records").iterdir())
+        before = contents(out / "fleet" / "files")
+        shutil.rmtree(lost)
+        code, output = run(hosts, "resume", out / "fleet")
+        assert code == 3, output
+        assert contents(out / "fleet" / "files") == before, "collected, not measured again"
+        code, output = run(hosts, "fleet", study, "--targets", file, "--output", tmp_path / "out" / "fleet")
+        assert code == 1 and f"`{out}/fleet/files` exists" in output
+        assert list((tmp_path / "data").iterdir()) == []
+
+
+@pytest.mark.system
+@on_hosts
+def test_a_host_that_dies_is_named_and_the_others_are_measured(hosts: Network, tmp_path: Path) -> None:
+    study, out = tmp_path / "tiny.toml", tmp_path / "out"
+    study.write_text(STUDY.replace('"200ms"', '"10s"\narrival = "constant"\nrate = 100'))
+    (tmp_path / "data").mkdir()
+    targets = {"a": ("north", "null:1GiB"), "b": ("south", "null:1GiB"), "waiting": ("south", "null:1GiB")}
+    file = fleet_file(tmp_path / "fleet.toml", hosts, targets)
+    words = command(hosts, "fleet", study, "--targets", file, "--output", out, "--parallel", 1)
+    environment = hosts.environment() | {"IOSONDE_ENGINE": str(real_engine())}
+    with subprocess.Popen(words, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+        try:
+            await_(lambda: process.poll() is not None or bool(hosts.hosts[1].of("--stop-at-eof")))
+            assert listening(sharing_network(process.pid)) == set()
+            on_host = listening(sharing_network(hosts.hosts[1].of("--stop-at-eof")[0]))
+            assert {each.port for each in on_host} == {22}, "only the SSH server listens"
+            hosts.hosts[1].kill()
+            assert process.stderr
+            output = process.stderr.read().decode()
+            assert process.wait() == 3, output
+        finally:
+            process.kill()
+    for name in ("b", "waiting"):
+        assert f"error: {name}: host `south` was lost: its process exited with status 255" in output, output
+    assert len(ResultSet.open(out / "a").records()) == 2
+    assert (out / "report.html").exists()
+    await_(lambda: not hosts.hosts[0].of("iosonde"))
+
+
+@pytest.mark.unit
+def test_consent_hardware_software_and_records_are_those_of_a_host(tmp_path: Path) -> None:
+    listed = [SshHost(address="10.0.0.1", name="north"), SshHost(address="south")]
+    consent = Consent(destroy=("/dev/sda", "north:/dev/sda", "south:/dev/sdb"), confirm=("serial",))
+    assert fleet_hosts.here(listed, consent.destroy) == ["/dev/sda"]
+    assert fleet_hosts.consent_on("north", consent) == Consent(destroy=("/dev/sda",), confirm=("serial",))
+    a, b = (fleet_hosts.hardware(["drive sda", UNKNOWN], machine) for machine in ("north", "south"))
+    assert a & b == {UNKNOWN}, "hosts share a server and no drives"
+    assert fleet_hosts.hardware(["drive sda"], "") == {"drive sda"}, "a host that is this machine"
+    own = {"iosonde": "1", "engine": "1", "engine_sha256": "a"}
+    fleet_hosts.require_same_software("north", own, own)
+    with pytest.raises(TargetError, match=r"`north` must have the same `engine_sha256` .*; got `b` instead of `a`"):
+        fleet_hosts.require_same_software("north", own | {"engine_sha256": "b"}, own)
+    files = {"record.json": "e30=", MANIFEST: base64.b64encode(b"wrong").decode()}
+    with pytest.raises(ResultsError, match="`c1` was damaged"):
+        fleet_hosts.keep(tmp_path, {"kind": "records", "name": "c1", "files": files})
+    assert list((tmp_path / "records").iterdir()) == []
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("script", ["echo Welcome to north\necho '{}'", "exec sleep 1000"])
+def test_a_silent_host_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    (tmp_path / "ssh").write_text(f"#!/bin/sh\n{script}\n")
+    (tmp_path / "ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    sleeps = "sleep" in script
+    request = {"north": {"do": "describe"}}
+    found = fleet_hosts.ask([SshHost(address="north")], request, answer_s=1.0 if sleeps else 300.0)["north"]
+    assert isinstance(found, TargetError)
+    assert ("gave no answer within 1 s" if sleeps else "text of another program: `Welcome to north`") in str(found)

@@ -133,23 +133,16 @@ def test_values_that_cannot_be_compared_are_excluded_and_counted() -> None:
 
 def test_the_newest_session_of_a_drive_counts() -> None:
     old, new = fleet(5, seed=13), fleet(5, seed=14)
-    again = [
-        each.model_copy(update={"path": f"later/{each.path}", "started_at": "2026-02-01T00:00:00+00:00"})
-        for each in new
-    ]
+    later = "2026-02-01T00:00:00+00:00"
+    again = [each.model_copy(update={"path": f"later/{each.path}", "started_at": later}) for each in new]
     [found] = fleets([*again, *old])
     assert [each.summary.path for each in found.drives] == [f"later/slot-{number}" for number in range(5)]
 
 
 def test_the_page_and_markdown_have_every_sentence_and_names_are_text() -> None:
     drives = fleet(12, seed=15, slower={3: 1.5}, model="<b>SSD</b>")
-    report = FleetReport(
-        root=Path("/fleet"),
-        chapters=[chapter(drives)],
-        missing={"slot-9": "host <b>north</b> was lost"},
-        notes=["a & b share a port"],
-        problems=[],
-    )
+    found = {"chapters": [chapter(drives)], "notes": ["a & b share a port"], "problems": []}
+    report = FleetReport(root=Path("/fleet"), missing={"slot-9": "host <b>north</b> was lost"}, **found)  # type: ignore[arg-type]
     html = page.html(report)
     assert "<b>" not in html and "&lt;b&gt;SSD" in html
     assert html.count('class="named"') == 2 and "a &amp; b share a port" in html

@@ -1,8 +1,9 @@
-"""`scripts/setup` on distributions other than this one: which compiler it uses, and the error without one."""
+"""What `scripts/setup` installs on other distributions, versions of Python packages, and rules of tests and their needs."""
 
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
 import tomllib
 from dataclasses import replace
@@ -12,19 +13,18 @@ from types import ModuleType
 
 import pytest
 from command_line import CHECKOUT
+from needs import CAPABILITIES, lacking
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
+from tiers import LONG_FILES
 
 from iosonde import tools
+from iosonde.tools import LIBRARY_DIRECTORIES, TOOLS
 
 DEBIAN_12 = """\
 rustc:
-  Installed: (none)
   Candidate: 1.63.0+dfsg1-2
-  Version table:
-     1.63.0+dfsg1-2 500
-        500 http://archive.example/debian bookworm/main amd64 Packages
 rustc-web:
   Candidate: 1.96.0+dfsg1-1~deb12u2
 """
@@ -53,37 +53,18 @@ def setup() -> ModuleType:
 @pytest.mark.parametrize(
     ("policy", "suffix"),
     [
-        (DEBIAN_12, "-web"),
-        (UBUNTU_24_04, "-1.91"),
+        *((DEBIAN_12, "-web"), (UBUNTU_24_04, "-1.91"), ("", None)),
         (DEBIAN_12.replace("1.63.0", "1.97.0"), ""),
         (DEBIAN_12.replace("1.96.0", "1.85.0"), None),
-        ("", None),
     ],
-    ids=["Debian 12", "Ubuntu 24.04", "a new enough `rustc`", "Debian 12 without updates", "no apt"],
+    ids=["Debian 12", "Ubuntu 24.04", "no apt", "a new enough `rustc`", "Debian 12 without updates"],
 )
-def test_the_compiler_package_is_the_plain_one_or_else_the_newest_that_is_new_enough(
+def test_the_compiler_package_is_the_plain_one_or_the_newest(
     setup: ModuleType, policy: str, suffix: str | None
 ) -> None:
     assert setup.choose_suffix(setup.parse_policy(policy), (1, 90)) == suffix
     names = ["rustc", "rustc-web", "rustc-1.91", "rustc-mozilla-doc", "rustc-web-dbgsym", "rustcat"]
     assert [name for name in names if setup.is_compiler_package(name)] == names[:3]
-
-
-@pytest.mark.parametrize(
-    ("suffix", "hint"),
-    [("-web", "apt-get install rustc-web cargo-web"), (None, "rustup")],
-    ids=["packages that could not be installed", "no package"],
-)
-def test_an_old_compiler_is_an_error_that_names_the_way_to_a_newer_one(
-    setup: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], suffix: str, hint: str
-) -> None:
-    monkeypatch.setattr(setup, "installed_rust", lambda: (1, 63, 0))
-    monkeypatch.setattr(setup, "link_compiler", lambda suffix, venv: None)
-    with pytest.raises(SystemExit):
-        setup.require_rust(setup.Rust(minimum=(1, 90), installed=(1, 63, 0), suffix=suffix), CHECKOUT)
-    shown = capsys.readouterr().err
-    assert shown.startswith("error: Rust 1.90 or newer is required to build the engine, found 1.63.0")
-    assert hint in shown
 
 
 def test_a_package_that_installs_a_snap_is_not_installed(setup: ModuleType) -> None:
@@ -92,48 +73,16 @@ def test_a_package_that_installs_a_snap_is_not_installed(setup: ModuleType) -> N
     assert setup.without_snaps(setup.parse_policy(policy)) == {"fio": "3.36-1ubuntu0.1"}
 
 
-def test_a_package_that_cannot_be_obtained_is_left_out_and_the_others_are_installed(
-    setup: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Setup continues without it: a warning names it, and tests that need it are skipped and listed."""
-    installed: list[list[str]] = []
-
-    def install(packages: list[str], *, wait_s: int) -> bool:
-        installed.append(packages)
-        return "broken" not in packages
-
-    monkeypatch.setattr(setup, "can_install", lambda: True)
-    monkeypatch.setattr(setup, "update_package_lists", lambda: None)
-    monkeypatch.setattr(setup, "candidates", lambda names: {name: "1" for name in names if name != "unknown"})
-    monkeypatch.setattr(setup, "apt_install", install)
-    setup.install_packages([("fio",), ("broken",), ("unknown",), ("unknown", "memcached")])
-    assert installed == [["broken", "fio", "memcached"], ["broken"], ["fio"], ["memcached"]]
-    missing = [replace(tools.TOOLS["fio"], name="a-program", packages=("broken",))]
-    monkeypatch.setattr(tools, "missing", lambda kinds: missing)
-    setup.warn_of_missing(tools, dev=True)
-    assert "warning: `a-program` is missing" in capsys.readouterr().err
-
-
-def test_the_command_for_a_user_who_may_not_install_is_in_one_line(
-    setup: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(setup, "can_install", lambda: False)
-    monkeypatch.setattr(setup, "candidates", lambda names: dict.fromkeys(set(names) - {"librocksdb7.8"}, "1"))
-    monkeypatch.setattr(tools, "missing", lambda kinds: [tools.TOOLS["fio"], tools.TOOLS["rocksdb"]])
-    setup.warn_of_missing(tools, dev=True)
-    assert "hint: `sudo apt-get install fio librocksdb8.9`" in capsys.readouterr().err
-
-
-def declared() -> list[Requirement]:
+def declared() -> list[tuple[Requirement, str]]:
+    """Each with the directory of the tested versions."""
     project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())
     extras = project["project"]["optional-dependencies"].values()
     listed = [*project["project"]["dependencies"], *(line for extra in extras for line in extra)]
-    return [Requirement(line) for line in [*listed, *project["build-system"]["requires"]]]
-
-
-def declared_of_moto() -> list[Requirement]:
-    lines = (CHECKOUT / "packaging" / "moto" / "requirements.txt").read_text().splitlines()
-    return [Requirement(line) for line in lines if not line.startswith("#")]
+    of_moto = (CHECKOUT / "packaging/moto/requirements.txt").read_text().splitlines()
+    return [
+        *((Requirement(line), "") for line in [*listed, *project["build-system"]["requires"]]),
+        *((Requirement(line), "moto") for line in of_moto if not line.startswith("#")),
+    ]
 
 
 def pinned(directory: str = "") -> dict[str, Version]:
@@ -142,15 +91,16 @@ def pinned(directory: str = "") -> dict[str, Version]:
     return {name.lower().replace("_", "-"): Version(version) for name, version in pairs}
 
 
-@pytest.mark.parametrize("name", sorted(pinned().keys() - {"ziglang"}))  # which only `make wheel` installs
-def test_each_pinned_version_installs_with_the_python_of_debian_12(name: str) -> None:
+def test_each_pinned_version_installs_with_the_python_of_debian_12() -> None:
     """`make setup-dev` failed there: a pinned package required Python 3.11.5, and Debian 12 has 3.11.2."""
-    found = metadata.metadata(name)
-    assert Version(found["Version"]) == pinned()[name], "run `make setup-dev`"
-    assert Version("3.11.2") in SpecifierSet(found.get("Requires-Python", ""))
+    for name, version in pinned().items():
+        if name != "ziglang":  # Only `make wheel` installs it.
+            found = metadata.metadata(name)
+            assert Version(found["Version"]) == version, "run `make setup-dev`"
+            assert Version("3.11.2") in SpecifierSet(found.get("Requires-Python", "")), name
 
 
-def test_a_program_is_found_once_its_package_is_installed_and_not_if_it_is_that_of_a_snap(
+def test_a_program_is_found_once_it_is_installed_unless_by_a_snap(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Setup asks before and after it installs: the directories of `postgres` have its version in their names."""
@@ -164,14 +114,56 @@ def test_a_program_is_found_once_its_package_is_installed_and_not_if_it_is_that_
     assert tool.find() is None
 
 
-@pytest.mark.parametrize(
-    ("requirement", "versions"),
-    [*((each, pinned()) for each in declared()), *((each, pinned("moto")) for each in declared_of_moto())],
-    ids=lambda each: each.name if isinstance(each, Requirement) else "",
-)
-def test_each_python_dependency_has_both_bounds_or_one_version_and_a_tested_version_within_them(
-    requirement: Requirement, versions: dict[str, Version]
-) -> None:
-    operators = {each.operator for each in requirement.specifier} - {"!="}  # Versions with defects are excluded.
-    assert operators in ({">=", "<"}, {"=="})
-    assert versions[requirement.name.lower()] in requirement.specifier
+def test_each_python_dependency_has_both_bounds_or_one_version_and_a_tested_version_within_them() -> None:
+    for requirement, directory in declared():
+        operators = {each.operator for each in requirement.specifier} - {"!="}  # Versions with defects are excluded.
+        assert operators in ({">=", "<"}, {"=="}), requirement
+        assert pinned(directory)[requirement.name.lower()] in requirement.specifier, requirement
+
+
+SOURCES = [path for folder in ("python", "tests", "bench") for path in sorted((CHECKOUT / folder).rglob("*.py"))]
+
+
+def test_a_test_is_skipped_only_by_its_declared_needs() -> None:
+    """A skip in a test's body would be a second way. `tiers.py` also has the one for a paused machine."""
+    skip = re.compile(r"\bpytest\.(mark\.)?(skip|skipif|importorskip|xfail)\b")
+    found = [path for path in SOURCES if path.name not in ("tiers.py", Path(__file__).name)]
+    assert [path for path in found if skip.search(path.read_text())] == []
+
+
+def test_scripts_test_collects_every_test_of_the_lab() -> None:
+    """It collects `tests/lab` alone for that tier."""
+    of_lab = ("mark.lab", "machine_image", "guest_report")
+    tests = [path for path in SOURCES if path.name.startswith("test_") and path.name != Path(__file__).name]
+    found = {path.parent.name for path in tests if any(name in path.read_text() for name in of_lab)}
+    assert found == {"lab"}
+
+
+def test_files_that_are_started_first_exist() -> None:
+    assert [name for name in LONG_FILES if not (CHECKOUT / "tests" / name).is_file()] == []
+
+
+def test_every_declared_need_exists() -> None:
+    calls = [call for path in SOURCES for call in re.findall(r"\.needs\(([^()]*)\)", path.read_text())]
+    declared = {need for call in calls for need in re.findall(r'"([^"{]+)"', call)}
+    assert len(declared) > 50
+    assert {need for need in declared if need.partition(" of ")[0] not in {*TOOLS, *CAPABILITIES}} == set()
+
+
+def test_a_need_that_is_not_met_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    lacking.cache_clear()
+    monkeypatch.setattr("shutil.which", lambda *_, **__: None)
+    assert lacking("mkfs.xfs") == "`mkfs.xfs` is not installed: install the package `xfsprogs`"
+    lacking.cache_clear()
+
+
+def test_libraries_are_looked_for_where_the_engine_finds_them() -> None:
+    listed = (CHECKOUT / "crates/kv/src/library_directories.txt").read_text().split()
+    assert list(LIBRARY_DIRECTORIES) == listed
+
+
+def test_text_of_other_programs_is_never_decoded_by_the_locale() -> None:
+    """Ruff's PLW1514 covers files, not pipes."""
+    by_locale = re.compile(r"\b(text|universal_newlines)=True\b")
+    package = [path for path in SOURCES if path.is_relative_to(CHECKOUT / "python")]
+    assert [path for path in package if by_locale.search(path.read_text())] == []

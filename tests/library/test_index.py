@@ -1,8 +1,9 @@
-"""The index: what is found, what is skipped, and that its values are those of the result sets."""
+"""Libraries on disks: collected, indexed, cached, queried; values are those of the result sets."""
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +15,8 @@ from fabricate import result_set, small_study
 
 from iosonde.errors import ResultsError
 from iosonde.findings.answer import trust_of
-from iosonde.library import index
+from iosonde.library import compacted, index, sql
+from iosonde.library.collect import collect
 from iosonde.library.context import facts_of, wear_of
 from iosonde.library.indexing import Index
 from iosonde.library.page import link, render
@@ -46,9 +48,7 @@ def indexed(root: Path) -> Index:
     return index(root)
 
 
-def test_result_sets_are_found_at_any_depth_links_are_not_followed_and_damage_is_named(
-    root: Path, indexed: Index
-) -> None:
+def test_result_sets_are_found_at_any_depth_and_links_are_not_followed(root: Path, indexed: Index) -> None:
     assert sorted(each.path for each in indexed.summaries) == ["a", "deep/odd <b>[a]* 100%#?"]
     [problem] = indexed.problems
     assert str(root / "modified") in problem and "modified after it was written" in problem
@@ -64,24 +64,11 @@ def test_age_and_wear_are_those_of_the_newest_record(root: Path) -> None:
     """The highest of several drives; a drive that reports none changes nothing."""
     first, *others = ResultSet.open(root / "a").records()
     ends = [{"power_on_hours": 900, "percentage_used": 3}, {"power_on_hours": 1200}, {"not_reported": "SATA"}]
-    newest = first.model_copy(
-        update={"started_at": "2027-01-01T00:00:00+00:00", "drives": [{"end": each} for each in ends]}
-    )
+    changed = {"started_at": "2027-01-01T00:00:00+00:00", "drives": [{"end": each} for each in ends]}
+    newest = first.model_copy(update=changed)
     older = others[0].model_copy(update={"drives": [{"end": {"power_on_hours": 9999}}]})
     assert wear_of([newest, older, *others[1:]]) == (1200, 3)
     assert wear_of(others[1:]) == (None, None)
-
-
-def test_headlines_are_the_best_medians_of_the_metrics_of_the_study(root: Path, indexed: Index) -> None:
-    results = ResultSet.open(root / "a")
-    medians = results.case_metrics.filter(~pl.col("control"), pl.col("operation") == "all")
-    summary = next(each for each in indexed.summaries if each.path == "a")
-    assert {each.metric for each in summary.headlines} >= {"iops", "completion_latency_ns_p99"}
-    for headline in summary.headlines:
-        values = medians.filter(pl.col("metric") == headline.metric)["median"]
-        best = values.min() if "latency" in headline.metric else values.max()
-        assert headline.value == pytest.approx(best)
-    assert summary.headlines[0].case_id in summary.loads
 
 
 def test_sessions_and_trust_are_those_of_the_regression_check_and_the_report(root: Path, indexed: Index) -> None:
@@ -92,6 +79,12 @@ def test_sessions_and_trust_are_those_of_the_regression_check_and_the_report(roo
         key: pytest.approx(value.mean_log, rel=1e-12) for key, value in expected.items()
     }
     assert summary.trust == trust_of(results.metrics, results.runs).line
+    medians = results.case_metrics.filter(~pl.col("control"), pl.col("operation") == "all")
+    for headline in summary.headlines:
+        values = medians.filter(pl.col("metric") == headline.metric)["median"]
+        best = values.min() if "latency" in headline.metric else values.max()
+        assert headline.value == pytest.approx(best)
+    assert summary.headlines[0].case_id in summary.loads
 
 
 def test_metrics_read_in_bulk_are_those_of_run_metrics(root: Path) -> None:
@@ -102,19 +95,6 @@ def test_metrics_read_in_bulk_are_those_of_run_metrics(root: Path) -> None:
     assert len(found) > 100
     assert found.select(keys).equals(expected.select(keys))
     assert (found["value"] - expected["value"]).abs().max() == 0
-
-
-@pytest.mark.engine
-def test_many_result_sets_are_summarised_by_processes_with_the_same_outcome(
-    root: Path, indexed: Index, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr("iosonde.library.indexing.ALONE", 1)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    parallel = index(root)
-    assert parallel.summaries == indexed.summaries
-    assert parallel.problems == indexed.problems
-    cached = index(root)
-    assert (cached.summaries, cached.problems) == (indexed.summaries, indexed.problems)
 
 
 def test_links_are_relative_and_encoded(root: Path, indexed: Index, tmp_path: Path) -> None:
@@ -144,3 +124,121 @@ def test_the_command_writes_a_page_and_leaves_result_sets_alone(iosonde: Iosonde
         require_outside(root / "a" / "library.html")
     with pytest.raises(ResultsError, match="not a directory"):
         index(tmp_path / "missing")
+
+
+@pytest.fixture
+def changing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two result sets, and a cache of their own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for name, speed in (("a", 1.0), ("b", 1.5)):
+        result_set(tmp_path / "sets" / name, small_study(), repeats=1, seconds=1, speed=speed, model=f"SSD {name}")
+    return tmp_path / "sets"
+
+
+def test_a_cached_summary_is_that_of_the_records(changing: Path) -> None:
+    plain = index(changing)
+    assert not compacted.place(changing).exists()
+    assert index(changing, compact=True).summaries == plain.summaries
+    table = next((changing / "a/records").iterdir()) / "histograms.parquet"
+    table.write_bytes(table.read_bytes()[:-1])
+    assert index(changing, compact=True).summaries == plain.summaries  # It was verified when it was read.
+    shutil.rmtree(compacted.place(changing))
+    index(changing, compact=True)
+    [file] = (compacted.place(changing) / "summaries").iterdir()
+    file.write_bytes(b"nothing")
+    again = index(changing, compact=True)  # A damaged cache is built again.
+    assert [each.path for each in again.summaries] == ["b"] and "SHA-256" in again.problems[0]
+
+
+def test_what_has_changed_is_read_again(changing: Path) -> None:
+    before = index(changing, compact=True)
+    shutil.rmtree(next((changing / "a/records").iterdir()))
+    shutil.rmtree(changing / "b")
+    [after] = index(changing, compact=True).summaries
+    assert after.path == "a"
+    assert after.complete == next(each.complete for each in before.summaries if each.path == "a") - 1
+    (changing / "a/report.html").write_text("a report")
+    assert [each.report for each in index(changing, compact=True).summaries] == ["report.html"]
+
+
+@pytest.mark.engine
+def test_sql_over_a_library_has_every_run_once(iosonde: Iosonde, changing: Path) -> None:
+    query = (
+        "SELECT model, count(*) AS runs, round(avg(value)) AS iops FROM metrics JOIN result_sets USING (result_set) "
+        "WHERE metric = 'iops' AND operation = 'all' GROUP BY model ORDER BY model"
+    )
+    first = sql.answer(changing, query).rows
+    values = [ResultSet.open(changing / name).metrics for name in "ab"]
+    expected = [rows.filter(metric="iops", operation="all")["value"] for rows in values]
+    assert first["model"].to_list() == ["SSD a", "SSD b"]
+    assert first["runs"].to_list() == [len(each) for each in expected]
+    assert first["iops"].to_list() == [pytest.approx(each.mean(), abs=1) for each in expected]
+    shutil.rmtree(next((changing / "a/records").iterdir()))
+    assert sql.answer(changing, query).rows["runs"].to_list() == [len(expected[0]) - 1, len(expected[1])]
+    done = iosonde(
+        "sql", changing, "SELECT count(*) AS sets FROM result_sets", XDG_CACHE_HOME=os.environ["XDG_CACHE_HOME"]
+    )
+    assert done.stdout == "sets\n2\n", done.stderr
+    with pytest.raises(ResultsError, match="is no result set and has none below it"):
+        sql.answer(changing.parent / "cache", "SELECT 1")
+    with pytest.raises(ResultsError):
+        sql.answer(changing, "SELECT * FROM read_csv('/etc/passwd')")
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+def test_result_sets_are_copied_once_and_sources_stay_as_they_are(made: Path, tmp_path: Path) -> None:
+    stick = tmp_path / "stick"
+    shutil.copytree(made / "host-a", stick / "backup")
+    before = contents(made)
+    library = tmp_path / "library"
+    done = collect([made / "host-a", made / "host-b", stick], library)
+    assert [each.relative_to(library) for each in done.copied] == [Path("host-a/results"), Path("host-b/results")]
+    assert (done.known, done.problems) == (1, [])
+    assert contents(made) == before
+    for host in ("host-a", "host-b"):
+        copy = contents(library / host / "results")
+        assert copy == {name: text for name, text in contents(made / host / "results").items() if name != "lock"}
+        assert not ResultSet.open(library / host / "results").problems
+    again = collect([made, stick], library)
+    assert (again.copied, again.completed, again.known) == ([], [], 3)
+
+
+def test_a_result_set_that_grew_completes_its_copy(made: Path, tmp_path: Path) -> None:
+    source, library = tmp_path / "source", tmp_path / "library"
+    shutil.copytree(made / "host-a/results", source / "set")
+    late = sorted((source / "set/records").iterdir())[-1]
+    shutil.move(late, tmp_path / "late")
+    first = collect([source], library)
+    shutil.move(tmp_path / "late", late)
+    second = collect([source], library)
+    assert (first.copied, second.copied, second.completed) == ([library / "source/set"], [], first.copied)
+    assert collect([source], library).known == 1
+    assert len(ResultSet.open(library / "source/set").records()) == 5
+    # The hosts of a study on several keep their own records; those of a host may arrive later.
+    shutil.copytree(made / "host-b/results", source / "set/hosts/host-b")
+    assert collect([source], library).completed == first.copied
+    assert len(ResultSet.open(library / "source/set/hosts/host-b").records()) == 5
+    (library / "source/set/format.json").unlink()
+    assert collect([source], library).copied == first.copied, "an interrupted copy is completed"
+    shutil.copytree(made / "host-b/results", tmp_path / "other/source/set")
+    assert collect([tmp_path / "other/source"], library).copied == [library / "source/set-2"], "a name that is taken"
+    assert not ResultSet.open(library / "source/set").problems
+
+
+def test_damaged_records_and_result_sets_are_named_and_left_out(made: Path, tmp_path: Path) -> None:
+    source, library = tmp_path / "source", tmp_path / "library"
+    for name in ("record", "plan"):
+        shutil.copytree(made / "host-a/results", source / name)
+    table = next((source / "record/records").iterdir()) / "intervals.parquet"
+    table.write_bytes(table.read_bytes()[:-1])
+    (source / "plan/plan.json").write_text("{}")
+    (source / "record/records/linked").symlink_to(made / "host-b/results/records")
+    done = collect([source], library)
+    assert done.copied == [library / "source/record"]
+    assert len(done.problems) == 3 and "intervals.parquet` was modified" in " ".join(done.problems)
+    assert any("records/linked` skipped" in each for each in done.problems)
+    copy = ResultSet.open(library / "source/record")
+    assert len(copy.records()) == 4 and not copy.problems

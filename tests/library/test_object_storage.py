@@ -1,8 +1,9 @@
-"""Libraries in object storage: collected once, completed, queried, and copied back."""
+"""Libraries in object storage: collected once, completed, queried, copied back; and one on S3 that checks signatures."""
 
 from __future__ import annotations
 
 import io
+import json
 import shutil
 import tarfile
 from collections.abc import Iterator
@@ -11,6 +12,9 @@ from pathlib import Path
 import fsspec
 import polars as pl
 import pytest
+from command_line import Iosonde
+from fabricate import result_set, small_study
+from s3_server import MOTO, Server, moto, user_of
 
 from iosonde.errors import ResultsError
 from iosonde.library import compacted, index, remote
@@ -152,8 +156,48 @@ def test_what_is_damaged_in_the_library_is_an_error(made: Path, tmp_path: Path) 
         remote.collect([str(made)], LIBRARY)
 
 
-@pytest.mark.parametrize("address", ["nothing://bucket/lab", "memory://", "memory://bucket/[a]"])
-def test_other_addresses_are_errors_with_an_example(address: str) -> None:
-    with pytest.raises(ResultsError) as raised:
-        index(address)
-    assert raised.value.hint == "name it as `s3://BUCKET/PREFIX`"
+BUCKET = "s3://bucket/lab/results"
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    with moto() as started:
+        for name, value in user_of(started).items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{started.port}")
+        monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        started.put("bucket")
+        yield started
+
+
+@pytest.mark.system
+@MOTO
+def test_a_library_on_s3(server: Server, tmp_path: Path, iosonde: Iosonde, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in (1, 2):
+        result_set(tmp_path / f"made/set-{number}", small_study(), repeats=1, seconds=1, seed=number)
+    done = iosonde("collect", tmp_path / "made", "--output", BUCKET, "--json")
+    assert done.returncode == 0, done.stderr
+    copied = json.loads(done.stdout)["copied"]
+    assert len(copied) == 2
+    first = server.buckets["bucket"]
+    assert json.loads(iosonde("collect", tmp_path / "made", "--output", BUCKET, "--json").stdout)["known"] == 2
+    assert server.buckets["bucket"] == first
+
+    count = "SELECT count(DISTINCT (result_set, run_id)) AS runs, count(DISTINCT study) AS studies FROM metrics"
+    assert iosonde("sql", BUCKET, count).stdout == "runs,studies\n10,1\n"
+    page = tmp_path / "page.html"
+    assert iosonde("library", BUCKET, "--output", page).returncode == 0
+    assert all(name in page.read_text() for name in copied)
+    [track, *_] = json.loads(iosonde("history", BUCKET, "--json").stdout)["tracks"]
+    assert track
+    assert "a page about `s3://bucket/lab/results` requires `--output`" in iosonde("library", BUCKET).stderr
+
+    assert iosonde("collect", BUCKET, "--output", tmp_path / "back").returncode == 0
+    copies = [ResultSet.open(plan.parent) for plan in (tmp_path / "back").rglob("plan.json")]
+    assert [len(copy.records()) for copy in copies] == [5, 5] and not any(copy.problems for copy in copies)
+
+    missing = iosonde("collect", tmp_path / "made", "--output", "s3://nothing/lab")
+    assert missing.returncode == 1 and "`s3://nothing/lab`: The specified bucket does not exist" in missing.stderr
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+    refused = iosonde("sql", BUCKET, count)
+    assert refused.returncode == 1 and f"cannot read `{BUCKET}`" in refused.stderr

@@ -86,11 +86,9 @@ def test_the_server_listens_on_loopback_and_other_users_do_not_see_the_token(pag
 
 
 def test_a_port_in_use_is_an_error_before_the_study_starts() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        with pytest.raises(IosondeError, match=r"cannot serve the live page on port \d+: Address already in use"):
-            LivePage(hand_plan(), port=taken.getsockname()[1])
+    problem = r"cannot serve the live page on port \d+: Address already in use"
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(IosondeError, match=problem):
+        LivePage(hand_plan(), port=taken.getsockname()[1])
 
 
 def test_a_server_that_does_not_read_or_was_killed_stops_nothing(page: LivePage) -> None:
@@ -115,11 +113,8 @@ def test_the_report_is_linked_at_the_end_and_an_idle_server_exits(page: LivePage
     state = json.loads(ask(page.url + "state")[1])
     while not state["over"]:
         state = json.loads(ask(page.url + "state")[1])
-    assert state["over"] == {
-        "outcome": "complete",
-        "text": "4 of 4 runs complete.",
-        "report": str(tmp_path / "report.html"),
-    }
+    end = {"outcome": "complete", "text": "4 of 4 runs complete.", "report": str(tmp_path / "report.html")}
+    assert state["over"] == end
     assert ask(page.url + "report.html")[1] == b"<p>the report</p>"
     assert page._process.wait(timeout=IDLE_S + 300) == 0
     never_opened = LivePage(hand_plan())
@@ -139,13 +134,11 @@ def test_a_session_that_was_killed_is_reported(page: LivePage) -> None:
 
 def test_a_study_shows_its_progress_and_its_end(tmp_path: Path) -> None:
     arguments = ["run", "quick", "--target", "sim:x25m", "--profile", "quick", "--repeats", "1"]
-    with subprocess.Popen(
-        [sys.executable, "-m", "iosonde", *arguments, "--live", "--quiet", "--output", str(tmp_path / "set")],
-        stderr=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        env={**os.environ, "PYTHONPATH": str(CHECKOUT / "python")},
-        text=True,
-    ) as process:
+    arguments += ["--set", "queue_depth=1", "--set", "duration=200ms", "--set", "interval=100ms"]
+    arguments += ["--live", "--quiet", "--output", str(tmp_path / "set")]
+    streams = {"stderr": subprocess.PIPE, "stdout": subprocess.DEVNULL, "text": True}
+    environment = os.environ | {"PYTHONPATH": str(CHECKOUT / "python")}
+    with subprocess.Popen([sys.executable, "-m", "iosonde", *arguments], env=environment, **streams) as process:  # type: ignore[call-overload]
         assert process.stderr
         line = process.stderr.readline()
         assert line.startswith("Live page: http://127.0.0.1:"), line
@@ -156,4 +149,4 @@ def test_a_study_shows_its_progress_and_its_end(tmp_path: Path) -> None:
         assert process.wait(timeout=300) == 0
     assert state["over"]["outcome"] == "complete"
     finished = [each for each in state["cases"] if each["done"]]
-    assert len(finished) == 14 and all(each["rate"] > 0 for each in finished)
+    assert finished and all(each["rate"] > 0 for each in finished)

@@ -33,14 +33,12 @@ def measured(directory: Path) -> Path:
         environment = result_set.write_environment({"machine": {"cpu": "x", "cores": 2}, "software": {"kernel": "6.1"}})
         *complete, failed = result_set.plan.runs
         for run in complete:
-            record = a_record(
-                result_set.plan,
-                run,
-                environment=environment,
-                warnings=[{"code": "short_run", "message": "too short", "hint": "longer"}],
-                verdict={"kind": "undetermined", "because": ["too short"], "evidence": {"intervals": 1.0}},
-                target={"kind": "null", "name": "null:1MiB", "size_bytes": 1 << 20, "devices": []},
-            )
+            facts = {
+                "warnings": [{"code": "short_run", "message": "too short", "hint": "longer"}],
+                "verdict": {"kind": "undetermined", "because": ["too short"], "evidence": {"intervals": 1.0}},
+                "target": {"kind": "null", "name": "null:1MiB", "size_bytes": 1 << 20, "devices": []},
+            }
+            record = a_record(result_set.plan, run, environment=environment, **facts)
             result_set.write(record, *tables(run.run_id, [1000 + 10 * i for i in range(40)]))
         result_set.write(a_failure(result_set.plan, failed), *tables(failed.run_id))
     return directory

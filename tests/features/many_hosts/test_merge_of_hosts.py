@@ -1,20 +1,28 @@
-"""Records and rates of hosts become one: by hand, against what the same operations on one host would give."""
+"""Records and rates of hosts become one, as the same operations on one host would give; and which hosts are slower."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
+from many_hosts_plans import planned
 from plans import a_failure, a_record, hand_plan, tables
 
+from iosonde.errors import TargetError
 from iosonde.execution.attempt import Attempt
 from iosonde.execution.progress import Rates
+from iosonde.features.many_hosts import server_host
 from iosonde.features.many_hosts.fairness import jain_index
 from iosonde.features.many_hosts.merge import HostRun, total
 from iosonde.features.many_hosts.progress import Progress
 from iosonde.features.many_hosts.progress import total as total_rate
-from iosonde.features.many_hosts.record import Hosts
+from iosonde.features.many_hosts.questions import Straggler, stragglers
+from iosonde.features.many_hosts.record import Hosts, HostShare
+from iosonde.features.many_hosts.servers import Servers, within
 from iosonde.features.many_hosts.tables_of_hosts import HostTables, merge
 from iosonde.results.schema import INTERVALS, USAGE, Failure, RecordVerdict, RecordWarning
 
@@ -76,21 +84,12 @@ def host_run(name: str, *, late_ms: float = 0, offset_ms: float = 0, **changes: 
     """A host whose clock is `offset_ms` ahead, and whose load started late by the clock of the coordinator."""
     record = a_record(PLAN, RUN, **changes)
     started = UNIX_NS + round((late_ms + offset_ms) * MS)
-    start = {
-        "requested_unix_ns": UNIX_NS,
-        "started_unix_ns": started,
-        "started_ns": 5,
-        "last_job_ns": 5,
-        "end_unix_ns": started,
-    }
+    start = {"requested_unix_ns": UNIX_NS, "started_unix_ns": started, "end_unix_ns": started}
+    start |= {"started_ns": 5, "last_job_ns": 5}
     if record.result:
         idle = {"usage": dict.fromkeys(record.result["jobs"][0]["usage"], 0) | {"wall_ns": 100 * MS}}
-        record = record.model_copy(
-            update={
-                "result": record.result
-                | {"start": start, "backend": BACKEND, "jobs": [record.result["jobs"][0] | idle]}
-            }
-        )
+        changed = {"start": start, "backend": BACKEND, "jobs": [record.result["jobs"][0] | idle]}
+        record = record.model_copy(update={"result": record.result | changed})
     intervals, histograms, usage = tables(RUN.run_id)
     counters = {"wall_ns": 100 * MS, "user_ns": MS, "system_ns": MS}
     usage = usage.with_columns(pl.lit(value, dtype=pl.UInt64).alias(name) for name, value in counters.items())
@@ -126,9 +125,7 @@ def test_a_total_has_the_jobs_of_all_hosts_and_a_failure_names_its_host() -> Non
 @pytest.mark.parametrize(
     ("late_ms", "codes", "failure"), [(0.9, [], ""), (1.1, ["start_skew"], ""), (5.1, [], "start_skew")]
 )
-def test_skew_is_a_warning_from_one_percent_and_a_failure_from_five(
-    late_ms: float, codes: list[str], failure: str
-) -> None:
+def test_skew_is_a_warning_from_1_percent_and_a_failure_from_5(late_ms: float, codes: list[str], failure: str) -> None:
     """Of a measurement of 100 ms."""
     record = merged(host_run("a"), host_run("b", late_ms=late_ms)).record
     assert [warning.code for warning in record.warnings if warning.code == "start_skew"] == codes
@@ -202,3 +199,142 @@ def test_rates_of_hosts_are_added_whatever_time_they_cover() -> None:
     rates.add(event)
     assert "1,200" in rates.text()
     assert total_rate(reports(interval(0, 1)) + reports(interval(0, 1, phase="ramp"))) is None, "different phases"
+
+
+def share(host: str, count: int, **facts: Any) -> HostShare:
+    common = {
+        "machine": host, "run_id": "", "attempt": 1, "manifest_sha256": "", "verdict": "device-limited", "because": "",
+        "bytes": 0, "errors": 0, "completion_latency_ns_p99": 1e6, "cpu_ns": 0, "late_ns": 0, "clock_offset_ns": 0,
+        "clock_bound_ns": 0,
+    }  # fmt: skip
+    return HostShare(host=host, count=count, **(common | facts))
+
+
+REPEATS = hand_plan(levels=(1,), repeats=3)
+
+
+def found(*repeats: Sequence[HostShare]) -> list[Straggler]:
+    records = []
+    for run, shares in zip(REPEATS.runs, repeats, strict=False):
+        part = Hosts(shares=list(shares), window_ns=10**9, skew_ns=0, skew_bound_ns=0)
+        records.append(a_record(REPEATS, run, parts={Hosts.name: part.model_dump()}))
+    return list(stragglers(REPEATS.cases, records))
+
+
+def hosts(slow: int, **facts: Any) -> list[HostShare]:
+    return [share("a", 1000), share("b", 1100), share("c", slow, **facts)]
+
+
+def test_a_host_that_is_slower_in_every_repeat_is_named() -> None:
+    [one] = found(hosts(500), hosts(600), hosts(550))
+    assert (one.host, one.cause, one.others, one.repeats) == ("c", "", 2, 3)
+    assert one.share == pytest.approx(550 / 1050)
+    assert "the cause is not separable" in one.sentence
+    late = hosts(1000, completion_latency_ns_p99=3e6)
+    [one] = found(late, late, late)
+    assert one.p99_ratio == 3
+
+
+def test_a_host_is_not_named_for_one_slow_run_or_for_two_repeats() -> None:
+    assert found(hosts(500), hosts(1000), hosts(500)) == []
+    assert found(hosts(500), hosts(500)) == []
+
+
+@pytest.mark.parametrize(
+    ("facts", "cause"),
+    [
+        ({"verdict": "harness-limited"}, "its CPU"),
+        ({"retransmitted_share": 0.02}, "its network"),
+        ({"device_busy_share": 0.99}, "its device"),
+        ({"retransmitted_share": 0.0005, "device_busy_share": 0.5}, ""),
+        ({"retransmitted_share": 0.02, "machine": "a"}, ""),
+    ],
+)
+def test_the_cause_is_what_differs_from_all_other_hosts(facts: dict[str, Any], cause: str) -> None:
+    slow = hosts(500, **facts)
+    [one] = found(slow, slow, slow)
+    assert one.cause == cause
+
+
+FILES = {
+    "proc/stat": "cpu  100 0 50 1000 30 0 5 0 0 0\ncpu0 100 0 50 1000 30 0 5 0 0 0\n",
+    "proc/diskstats": (
+        " 259 0 nvme0n1 10 0 80 4 20 0 160 6 0 9 10 0 0 0 0 0 0\n"
+        " 259 1 nvme0n1p1 10 0 80 4 20 0 160 6 0 9 10 0 0 0 0 0 0\n"
+        " 253 0 dm-0 10 0 80 4 20 0 160 6 0 9 10 0 0 0 0 0 0\n"
+        "   7 0 loop0 10 0 80 4 20 0 160 6 0 9 10 0 0 0 0 0 0\n"
+        " 259 2 nvme1n1 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n"
+        " 259 3 nvme2c0n1 1 0 8 1 2 0 16 1 0 1 2 0 0 0 0 0 0\n"
+        " 259 4 nvme2c1n1 1 0 8 1 2 0 16 1 0 1 2 0 0 0 0 0 0\n"
+        " 259 5 nvme2n1 2 0 16 2 4 0 32 2 0 1 4 0 0 0 0 0 0\n"
+    ),
+    "proc/net/dev": (
+        "Inter-| Receive | Transmit\n face |bytes\n"
+        "    lo: 5 0 0 0 0 0 0 0 5 0 0 0 0 0 0 0\n"
+        "  eth0: 700 7 0 1 0 0 0 0 800 8 0 2 0 0 0 0\n"
+        "  eth1: 70 7 0 0 0 0 0 0 80 8 0 0 0 0 0 0\n"
+    ),
+    "proc/net/rpc/nfsd": "rc 0 0 9\nio 4096 8192\nth 8 0\nrpc 12 0 0 0 0\n",
+    "proc/fs/nfsd/pool_stats": (
+        "# pool packets-arrived sockets-enqueued threads-woken threads-timedout\n0 12 3 9 0\n1 4 0 4 0\n"
+    ),
+    **{
+        f"sys/block/{name}/dev": f"259:{number}\n"
+        for name, number in {"nvme0n1": 0, "nvme1n1": 2, "nvme2c0n1": 3, "nvme2c1n1": 4, "nvme2n1": 5}.items()
+    },
+    "sys/block/dm-0/slaves/nvme0n1/dev": "259:0\n",
+    "sys/block/loop0/dev": "7:0\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("line", "waited"),
+    [("16 3 13 0", 3), ("16 16 13 0", 3), ("14 17 13 0", 4), ("16 16 16 0", 0)],
+    ids=["counted without idle thread", "always counted", "calls in several pieces", "always idle"],
+)
+def test_connections_that_found_no_idle_thread(tmp_path: Path, line: str, waited: int) -> None:
+    file = tmp_path / "proc/fs/nfsd/pool_stats"
+    file.parent.mkdir(parents=True)
+    file.write_text(f"# pool packets-arrived sockets-enqueued threads-woken threads-timedout\n0 {line}\n")
+    assert server_host.read(tmp_path)["nfsd_without_thread"] == waited
+
+
+def test_each_drive_and_interface_of_a_server_counts_once(tmp_path: Path) -> None:
+    for name, text in FILES.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    found = server_host.read(tmp_path)
+    assert found.pop("time_ns") > 0
+    assert found.pop("cpu_ns") == 155 * 10**9 // 100
+    assert found == {
+        **{"disk_reads": 12, "disk_read_bytes": 96 * 512, "disk_read_ms": 6},
+        **{"disk_writes": 24, "disk_write_bytes": 192 * 512, "disk_write_ms": 8, "busy_ms.nvme0n1": 9},
+        **{"busy_ms.nvme2c0n1": 1, "busy_ms.nvme2c1n1": 1},
+        **{"nic_rx_bytes": 770, "nic_rx_dropped": 1, "nic_tx_bytes": 880, "nic_tx_dropped": 2},
+        **{"nfsd_read_bytes": 4096, "nfsd_write_bytes": 8192, "nfsd_calls": 12, "nfsd_threads": 8},
+        **{"nfsd_arrived": 16, "nfsd_without_thread": 3},
+    }
+
+
+LOAD = pl.DataFrame(
+    [(500, 600, "read", 10, 100), (600, 700, "read", 20, 200), (600, 700, "write", 4, 40)],
+    schema=["begin_ns", "end_ns", "operation", "count", "bytes"],
+    orient="row",
+)
+
+
+def test_counters_are_cut_to_the_time_in_which_all_hosts_measured() -> None:
+    """The clock of the server is 1000 ns ahead of the coordinator's, on which the measurement is from 2000 to 2200."""
+    samples = [{"time_ns": at, "cpu_ns": at} for at in (2990, 3050, 3100, 3150, 3201)]
+    found = within(samples, 1000, 2000, 2200, LOAD)
+    load = {"load_operations": 5, "load_read_bytes": 50, "load_write_bytes": 0}
+    assert found["at_start"] == {"time_ns": 3050, "cpu_ns": 3050, **load}
+    load = {"load_operations": 22, "load_read_bytes": 200, "load_write_bytes": 20}
+    assert found["at_end"] == {"time_ns": 3150, "cpu_ns": 3150, **load}
+    assert within([{"time_ns": 3050}], 1000, 2000, 2200, LOAD) == {}, "a single sample gives no increase"
+
+
+def test_dropping_the_page_cache_of_a_server_requires_a_server(tmp_path: Path) -> None:
+    asyncio.run(Servers([]).check(planned(tmp_path)))
+    with pytest.raises(TargetError, match="requires a host with the role `server`"):
+        asyncio.run(Servers([]).check(planned(tmp_path, server_page_cache="drop")))

@@ -42,19 +42,8 @@ def planned(device: Path, **options: Any) -> Plan:
     )  # fmt: skip
 
 
-def consent(device: Path) -> Consent:
-    return Consent(destroy=(str(device),))
-
-
 def hosts_of(total: ResultSet) -> list[ResultSet]:
     return [ResultSet.open(total.directory / "hosts" / name) for name in total.plan.hosts]
-
-
-def layouts(total: ResultSet) -> list[int]:
-    """Bytes that all runs of each host wrote before they measured."""
-    return [
-        sum((record.result or {})["layout"]["written_bytes"] for record in host.records()) for host in hosts_of(total)
-    ]
 
 
 def read_ahead(device: Path) -> str:
@@ -70,7 +59,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ResultSet]:
         before = read_ahead(device)
         assert before != "32"
         plan = planned(device, read_ahead="32KiB")
-        yield execute(plan, place / "set", consent=consent(device), hosts=LOCAL)
+        yield execute(plan, place / "set", consent=Consent(destroy=(str(device),)), hosts=LOCAL)
         assert read_ahead(device) == before
 
 
@@ -78,16 +67,16 @@ def test_each_host_measures_a_region_and_the_first_one_fills_all_of_them(finishe
     assert [record.outcome for record in finished.records()] == ["complete", "complete"]
     spans = [host.records()[0].spec["workload"]["streams"][0]["span"]["offset_bytes"] for host in hosts_of(finished)]
     assert spans == [0, 8 * MIB]
-    assert layouts(finished) == [16 * MIB, 0]
+    laid_out = [
+        [(each.result or {})["layout"]["written_bytes"] for each in host.records()] for host in hosts_of(finished)
+    ]
+    assert [sum(each) for each in laid_out] == [16 * MIB, 0]
     assert finished.plan.destroys[0].what.startswith(f"bytes 0 to {16 * MIB - 1} are lost")
     with Path(finished.plan.target).open("rb") as opened:
         assert opened.read(MIB).startswith(MARK), "no signature remains"
-
-
-def test_the_queue_of_a_device_is_set_by_the_first_host_of_a_machine(finished: ResultSet) -> None:
     of_first, of_other = ([record.queue_settings for record in host.records()] for host in hosts_of(finished))
     assert [[each["value"] for each in settings] for settings in of_first] == [["32"], ["32"]]
-    assert of_other == [[], []]
+    assert of_other == [[], []], "the first host of a machine sets the queue"
 
 
 def test_the_counters_of_the_device_are_counted_once_for_both_hosts(finished: ResultSet) -> None:
@@ -144,12 +133,9 @@ def test_a_host_checks_consent_and_guard_by_itself(device: Path, tmp_path: Path,
 
     async def opened(given: Consent) -> str:
         agent = await relay.Agent.start(60.0)
-        request = {
-            "directory": str(tmp_path / "host"),
-            "plan": host_plan.of_host(plan, "north").model_dump(mode="json"),
-        }
-        may = {"destroy": given.destroy, "confirm": given.confirm, "shares_claims": shares_claims}
-        await agent.send({"do": "open", "session": "s", **request, **may})
+        of_host = host_plan.of_host(plan, "north").model_dump(mode="json")
+        request = {"do": "open", "session": "s", "directory": str(tmp_path / "host"), "plan": of_host}
+        await agent.send(request | {"destroy": given.destroy, "confirm": given.confirm, "shares_claims": shares_claims})
         while True:
             for message in await agent.receive(1.0):
                 if message["is"] in ("opened", "refused"):
@@ -157,7 +143,9 @@ def test_a_host_checks_consent_and_guard_by_itself(device: Path, tmp_path: Path,
                     return f"{message['is']} {message.get('what', '')}"
 
     if shares_claims:
-        assert "is not claimed any more by the first host of this machine" in asyncio.run(opened(consent(device)))
+        assert "is not claimed any more by the first host of this machine" in asyncio.run(
+            opened(Consent(destroy=(str(device),)))
+        )
     else:
         assert "would be overwritten" in asyncio.run(opened(NO_CONSENT))
 
@@ -183,9 +171,7 @@ def compared(place: Path) -> Iterator[ResultSet]:
         assert list(journal.entries()) == []
 
 
-def test_both_targets_are_measured_by_all_hosts_with_file_systems_of_their_own(
-    compared: ResultSet, place: Path
-) -> None:
+def test_all_hosts_measure_both_targets_with_file_systems_of_their_own(compared: ResultSet, place: Path) -> None:
     """Hosts of one machine have different loop devices on the same drive: each counts once, with its host's reads."""
     records = compared.records()
     assert [record.failure for record in records] == [None] * 4

@@ -84,18 +84,9 @@ def test_the_job_has_one_worker_on_each_node_with_the_settings_of_iosonde(tmp_pa
 
 
 @pytest.mark.unit
-@pytest.mark.parametrize(
-    ("text", "what"),
-    [
-        ("nodes = 0", "`nodes` is wrong"),
-        ('nodes = 1\npartition = "a b"', "`partition` is wrong"),
-        ('nodes = 1\ndirectives = ["--x\\ny"]', "`directives.0` is wrong"),
-        ("nodes = 1\nqueue = 2", "there is no key `queue`"),
-    ],
-)
-def test_a_wrong_job_is_refused(tmp_path: Path, text: str, what: str) -> None:
-    (tmp_path / "job.toml").write_text(text)
-    with pytest.raises(TargetError, match=what):
+def test_a_job_with_further_lines_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "job.toml").write_text('nodes = 1\ndirectives = ["--x\\ny"]')
+    with pytest.raises(TargetError, match=r"`directives\.0` is wrong"):
         slurm.read(str(tmp_path / "job.toml"))
 
 
@@ -114,35 +105,27 @@ def output(*command: str) -> str:
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The directory of a controller and two nodes in the foreground, all of them processes of this test.
-
-    Its path is short: Slurm adds up to 40 characters to it for a socket, whose path has at most 107.
-    """
-    with TemporaryDirectory(prefix="slurm", dir="/tmp") as place:
-        yield from started_in(Path(place), monkeypatch)
-
-
-def started_in(place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    (place / "state").mkdir()
-    (place / "key").write_bytes(secrets.token_bytes(128))
-    (place / "key").chmod(0o600)
-    ports: set[int] = set()
-    while len(ports) < 3:
-        ports.add(free_port())
-    file = place / "slurm.conf"
-    file.write_text(CONFIGURATION.format(host=socket.gethostname().partition(".")[0], ports=[*ports], place=place))
-    monkeypatch.setenv("SLURM_CONF", str(file))
-    monkeypatch.setenv("IOSONDE_ENGINE", str(real_engine()))
-    files = [f"--{name}-file={place}/munge.{name}" for name in ("pid", "log", "seed")]
+    """The directory of a controller and two nodes in the foreground, all of them processes of this test."""
     with ExitStack() as stack:
-        started = [
-            stack.enter_context(running(*command))
-            for command in (
-                ["munged", "--foreground", "--force", f"--socket={place}/munge", f"--key-file={place}/key", *files],
-                ["slurmctld", "-D", "-f", file],
-                *(["slurmd", "-D", "-f", file, "-N", node] for node in NODES),
-            )
+        # A short path: Slurm adds up to 40 characters to it for a socket, whose path has at most 107.
+        place = Path(stack.enter_context(TemporaryDirectory(prefix="slurm", dir="/tmp")))
+        (place / "state").mkdir()
+        (place / "key").write_bytes(secrets.token_bytes(128))
+        (place / "key").chmod(0o600)
+        ports: set[int] = set()
+        while len(ports) < 3:
+            ports.add(free_port())
+        file = place / "slurm.conf"
+        file.write_text(CONFIGURATION.format(host=socket.gethostname().partition(".")[0], ports=[*ports], place=place))
+        monkeypatch.setenv("SLURM_CONF", str(file))
+        monkeypatch.setenv("IOSONDE_ENGINE", str(real_engine()))
+        files = [f"--{name}-file={place}/munge.{name}" for name in ("pid", "log", "seed")]
+        commands = [
+            ["munged", "--foreground", "--force", f"--socket={place}/munge", f"--key-file={place}/key", *files],
+            ["slurmctld", "-D", "-f", file],
+            *(["slurmd", "-D", "-f", file, "-N", node] for node in NODES),
         ]
+        started = [stack.enter_context(running(*command)) for command in commands]
         await_(lambda: output("sinfo", "--noheader", "--format=%T %D") == "idle 2\n")
         yield place
         assert output("squeue", "--noheader") == "", "no job remains"

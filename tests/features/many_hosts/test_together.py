@@ -1,34 +1,36 @@
-"""A study on several hosts: processes on this machine, each a session of its own."""
+"""A study on several hosts that are processes on this machine, each a session of its own; and schedulers with TLS."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
-import time
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import dask
 import many_hosts_plans
 import pytest
+from cryptography import x509
 from hosts_in_namespaces import await_
 from many_hosts_plans import STUDY, any_skew
+from strangers import CLOSED, answers_of_dask, listening
 from tls_scheduler import configuration, scheduler, variables
 
-from iosonde.errors import IosondeError
+from iosonde.errors import IosondeError, TargetError
 from iosonde.execution import execute, resume
 from iosonde.execution.carrier import HostOptions
 from iosonde.execution.session import cleanup
-from iosonde.features.many_hosts import relay
+from iosonde.features.many_hosts import relay, tls
+from iosonde.features.many_hosts.carrier import connected
 from iosonde.features.many_hosts.record import Hosts
 from iosonde.plan import Plan
 from iosonde.results import ResultSet
@@ -36,8 +38,7 @@ from iosonde.results.server_reading import ServerReading
 from iosonde.storage.safety import journal
 
 pytestmark = pytest.mark.system
-
-SECOND = 10**9
+LOCAL = HostOptions(hosts="local:2")
 
 
 def planned(place: Path, *, duration: str = "1s", **measurement: Any) -> Plan:
@@ -71,30 +72,19 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def processes(place: Path) -> dict[int, str]:
-    """Worker, agents and engines that this test started, by process number.
-
-    The server of a live page is none of them: it answers its last browser for some seconds, and then ends.
-    """
+    """Worker, agents and engines that this test started, by process number."""
     found = {}
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
-            mark = f"IOSONDE_TEST={place}".encode()
-            if (
-                entry.name.isdecimal()
-                and int(entry.name) != os.getpid()
-                and mark in (entry / "environ").read_bytes().split(b"\0")
-            ):
+            variables = (entry / "environ").read_bytes().split(b"\0") if entry.name.isdecimal() else []
+            if entry.name != str(os.getpid()) and f"IOSONDE_TEST={place}".encode() in variables:
                 found[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-    return {pid: command for pid, command in found.items() if "iosonde.live.server" not in command}
+    return found
 
 
 def of(place: Path, what: str) -> list[int]:
     """Process numbers of workers (`many_hosts.worker`), agents (`many_hosts.agent`) or engines, in order of start."""
     return sorted(pid for pid, command in processes(place).items() if what in command)
-
-
-def local(count: int) -> HostOptions:
-    return HostOptions(hosts=f"local:{count}")
 
 
 @contextlib.contextmanager
@@ -113,21 +103,24 @@ def once_measuring(place: Path, what: str, number: signal.Signals) -> Iterator[N
         thread.join()
 
 
-def test_a_host_that_does_not_answer_fails_the_run_and_ends_the_study(place: Path) -> None:
+def test_a_host_that_does_not_answer_ends_the_study_which_is_resumed(place: Path) -> None:
     with (
         once_measuring(place, "many_hosts.worker", signal.SIGSTOP),
         pytest.raises(IosondeError, match=r"host `host\d` was lost"),
     ):
-        execute(planned(place, duration="1h", arrival="constant", rate=100), place / "set", hosts=local(2))
+        execute(endless_first(place), place / "set", hosts=LOCAL)
     assert not processes(place), "the other host has stopped too"
     [record] = ResultSet.open(place / "set").records()
     assert record.failure and record.failure.code == "host_lost"
     assert "no answer for" in record.failure.message
+    resumed = resume(place / "set", hosts=LOCAL)
+    assert [record.outcome for record in resumed.records()] == ["failed", "complete"]
+    assert list((place / "data").iterdir()) == [], "also what the lost host had not removed"
 
 
 def test_a_study_continues_without_a_lost_host_if_it_is_asked_to(place: Path) -> None:
     with once_measuring(place, "many_hosts.agent", signal.SIGSTOP):
-        found = execute(endless_first(place), place / "set", hosts=replace(local(2), continue_without_lost=True))
+        found = execute(endless_first(place), place / "set", hosts=replace(LOCAL, continue_without_lost=True))
     lost, complete = found.records()
     assert lost.failure and lost.failure.code == "host_lost"
     assert "its agent does not report any more" in lost.failure.message
@@ -138,27 +131,15 @@ def test_a_study_continues_without_a_lost_host_if_it_is_asked_to(place: Path) ->
     assert str(found), "a report"
 
 
-def test_a_study_that_lost_a_host_is_resumed(place: Path) -> None:
-    with (
-        once_measuring(place, "many_hosts.worker", signal.SIGKILL),
-        pytest.raises(IosondeError, match=r"host `host\d` was lost"),
-    ):
-        execute(endless_first(place), place / "set", hosts=local(2))
-    assert not processes(place), "the other host has stopped too"
-    resumed = resume(place / "set", hosts=local(2))
-    assert [record.outcome for record in resumed.records()] == ["failed", "complete"]
-    assert list((place / "data").iterdir()) == [], "also what the lost host had not removed"
-
-
 @pytest.mark.needs("root", "loop devices")
 def test_setups_of_a_killed_host_are_removed_by_cleanup(place: Path) -> None:
     mounted = planned(
         place, duration="1h", arrival="constant", rate=100, repeats=1, file_system="ext4", setup_size="64MiB"
     )
     with once_measuring(place, "many_hosts.agent", signal.SIGKILL), pytest.raises(IosondeError, match="status -9"):
-        execute(mounted, place / "set", hosts=local(2))
+        execute(mounted, place / "set", hosts=LOCAL)
     assert {"mount", "loop device"} <= {entry.what for entry in journal.entries()}
-    cleaned = cleanup(local(2))
+    cleaned = cleanup(LOCAL)
     assert {each["host"] for each in cleaned} == {"host0"}, "hosts of one machine have one journal"
     assert not any(each["failed"] for each in cleaned)
     assert list(journal.entries()) == []
@@ -167,7 +148,7 @@ def test_setups_of_a_killed_host_are_removed_by_cleanup(place: Path) -> None:
 
 def test_a_run_that_fails_on_one_host_has_failed_and_the_study_continues(place: Path) -> None:
     with once_measuring(place, "--stop-at-eof", signal.SIGKILL):
-        found = execute(endless_first(place), place / "set", hosts=local(2))
+        found = execute(endless_first(place), place / "set", hosts=LOCAL)
     failed, complete = found.records()
     assert failed.failure and failed.failure.code == "killed"
     assert failed.failure.message.startswith("on host `host")
@@ -175,54 +156,14 @@ def test_a_run_that_fails_on_one_host_has_failed_and_the_study_continues(place: 
     assert sorted(len(host.records()) for host in found.hosts()) == [1, 2], "the other one discarded its part"
 
 
-@contextlib.contextmanager
-def command(place: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
-    """`iosonde run` on two hosts, which both measure."""
+def test_without_its_coordinator_no_host_continues(place: Path) -> None:
     (place / "study.toml").write_text(STUDY.format(duration="1h", repeats=2))
     words = ["run", str(place / "study.toml"), "--profile", "quick", "--target", str(place / "data")]
-    words += ["--output", str(place / "set"), "--hosts", "local:2", *options]
-    process = subprocess.Popen([sys.executable, "-m", "iosonde", *words], stderr=subprocess.PIPE)
-    try:
+    words += ["--output", str(place / "set"), "--hosts", "local:2"]
+    with subprocess.Popen([sys.executable, "-m", "iosonde", *words], stderr=subprocess.DEVNULL) as process:
         await_(lambda: process.poll() is not None or len(of(place, "--stop-at-eof")) == 2)
-        yield process
-    finally:
         process.kill()
-        process.wait()
-        assert process.stderr
-        process.stderr.close()
-
-
-def test_ctrl_c_stops_all_hosts(place: Path) -> None:
-    with command(place, "--live") as process:
-        assert process.stderr
-        page = next(line for line in process.stderr if line.startswith(b"Live page:")).decode().split()[-1]
-        await_rate(page, process)
-        process.send_signal(signal.SIGINT)
-        output = process.stderr.read().decode()
-        assert process.wait() == 130, output
-        assert f"iosonde resume {place / 'set'} --hosts HOSTS" in output
-    assert not processes(place)
-    assert list((place / "data").iterdir()) == []
-    assert ResultSet.open(place / "set").records() == []
-
-
-def await_rate(page: str, process: subprocess.Popen[bytes]) -> None:
-    """Wait until the live page shows the rate of both hosts."""
-    while process.poll() is None:
-        with urllib.request.urlopen(f"{page}state") as answer:
-            state = json.load(answer)
-        if any(rate > 0 for _, rate, _ in state["points"]):
-            return
-        time.sleep(0.1)
-    pytest.fail("the study ended before the page showed a rate")
-
-
-def test_without_its_coordinator_no_host_continues(place: Path) -> None:
-    with command(place) as process:
-        process.kill()
-        process.wait()
-        await_(lambda: not processes(place))
-    assert not processes(place)
+    await_(lambda: not processes(place))
     assert list((place / "data").iterdir()) == [], "each host has removed its files"
 
 
@@ -231,11 +172,14 @@ def test_a_host_that_refuses_is_named(place: Path) -> None:
     ResultSet.create(place / "set", plan.model_copy(update={"hosts": ["host0", "host1"]}))
     ResultSet.create(place / "set" / "hosts" / "host1", planned(place))
     with pytest.raises(IosondeError, match=r"on host `host1`: .* must be of the same study"):
-        resume(place / "set", hosts=local(2))
+        resume(place / "set", hosts=LOCAL)
     with pytest.raises(IosondeError, match="started on host0, host1; got host0, host1, host2"):
-        resume(place / "set", hosts=local(3))
+        resume(place / "set", hosts=HostOptions(hosts="local:3"))
     with pytest.raises(IosondeError, match="several hosts: host0, host1"):
         resume(place / "set")
+    with pytest.raises(TargetError, match="the parameter `hosts` requires `--hosts`; the study `hosts` uses up to 2"):
+        execute(planned(place, hosts=2), place / "refused")
+    assert not (place / "refused").exists()
 
 
 def test_a_running_scheduler_is_used(place: Path) -> None:
@@ -248,17 +192,14 @@ def test_a_running_scheduler_is_used(place: Path) -> None:
         ]
         try:
             await_(lambda: len(cluster.scheduler_info["workers"]) == 3 or any(each.poll() for each in workers))
-            found = execute(
-                planned(place, duration="5s", repeats=1),
-                place / "set",
-                hosts=HostOptions(hosts=cluster.scheduler_address),
-            )
+            options = HostOptions(hosts=cluster.scheduler_address)
+            found = execute(planned(place, duration="5s", repeats=1), place / "set", hosts=options)
             assert found.plan.hosts == ["north", "south"]
             [record] = found.records()
             assert record.outcome == "complete"
             reading = record.of(ServerReading)
             assert reading and [server.host for server in reading.servers] == ["nas"]
-            assert 0 < (reading.servers[0].grown("time_ns") or 0) <= 5 * SECOND, "within the measurement"
+            assert 0 < (reading.servers[0].grown("time_ns") or 0) <= 5 * 10**9, "within the measurement"
             assert not of(place, "many_hosts.agent"), "the agents have ended, the workers have not"
             assert len(of(place, "many_hosts.worker")) == 3
         finally:
@@ -276,3 +217,74 @@ def test_an_agent_without_a_coordinator_ends(place: Path) -> None:
         return agent.is_running
 
     assert not asyncio.run(abandoned())
+
+
+def worker(address: str, settings: dict[str, str]) -> subprocess.Popen[bytes]:
+    """A worker that finds its certificate in variables of Dask's configuration."""
+    command = [sys.executable, "-m", "iosonde.features.many_hosts.worker", address, "north"]
+    return subprocess.Popen(command, env={**os.environ, **variables(settings)}, stderr=subprocess.PIPE)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", pytest.param("[::1]", marks=pytest.mark.needs("IPv6"))])
+def test_hosts_with_certificates_of_the_same_authority_are_used(tmp_path: Path, host: str) -> None:
+    """And listen where they reach the scheduler, on no other address."""
+    settings = configuration(tmp_path / "own")
+    with scheduler(settings, tmp_path, host=host) as own, worker(own.scheduler_address, settings) as process:
+        try:
+            with dask.config.set(settings), connected(own.scheduler_address) as found:
+                assert [each.name for each in found.hosts] == ["north"]
+                assert found.hosts[0].address.startswith(f"tls://{host}:")
+                [port] = [each.port for each in listening([process.pid]) if each.address == host.strip("[]")]
+                assert len(listening([process.pid])) == 1
+                address = f"{host}:{port}"
+                assert answers_of_dask([address]) == {address: CLOSED}
+                files = (tmp_path / "own/certificate.pem", tmp_path / "own/key.pem")
+                assert answers_of_dask([address], certificate=files)[address]["with a certificate"] == "answered"
+        finally:
+            process.terminate()
+
+
+def test_a_certificate_of_another_authority_is_refused(tmp_path: Path) -> None:
+    own, other = configuration(tmp_path / "own"), configuration(tmp_path / "other")
+    with scheduler(own, tmp_path) as running:
+        address = running.scheduler_address
+        with (
+            dask.config.set(other),
+            pytest.raises(TargetError, match=r"cannot connect to the Dask scheduler at `tls://.*certificate") as caught,
+            connected(address),
+        ):
+            pass
+        assert "the same authority" in caught.value.hint
+        errors = _start_worker(other, address)
+        assert f"error: cannot connect to the scheduler at `{address}`: " in errors and "certificate" in errors
+
+
+def test_a_missing_certificate_and_a_scheduler_without_tls_are_named(tmp_path: Path) -> None:
+    settings, other = configuration(tmp_path / "own"), configuration(tmp_path / "other")
+    for role, run in (("client", _connect), ("worker", _start_worker)):
+        message = run({**settings, f"distributed.comm.tls.{role}.cert": ""})
+        assert f"requires the setting `distributed.comm.tls.{role}.cert` of Dask to name a file; got none" in message
+    key = "distributed.comm.tls.client.key"
+    message = _connect({**settings, key: other[key]})
+    assert "the certificate and key of `distributed.comm.tls.client` cannot be used: " in message
+    assert "`tcp://127.0.0.1:1` has no authentication" in _start_worker({}, "tcp://127.0.0.1:1")
+
+
+def _connect(settings: dict[str, str]) -> str:
+    with dask.config.set(settings), pytest.raises(TargetError) as caught, connected("tls://127.0.0.1:1"):
+        pass
+    return str(caught.value)
+
+
+def _start_worker(settings: dict[str, str], address: str = "tls://127.0.0.1:1") -> str:
+    with worker(address, settings) as process:
+        assert process.stderr
+        message = process.stderr.read().decode()
+        assert process.wait() == 1
+    return message
+
+
+def test_the_certificate_of_a_session_is_valid_where_a_clock_is_behind() -> None:
+    certificate = x509.load_pem_x509_certificate(tls.create()[0].encode())
+    assert certificate.not_valid_before_utc < datetime.now(UTC) - tls.CLOCKS_DIFFER / 2
+    assert certificate.not_valid_after_utc > datetime.now(UTC) + tls.VALID / 2
