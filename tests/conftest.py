@@ -20,9 +20,13 @@ from iosonde.tools import path_with_system_directories
 
 pytest_plugins = ["tiers"]
 
-# No test depends on the speed of the machine.
-settings.register_profile("iosonde", deadline=None)
-settings.load_profile("iosonde")
+# No test depends on the speed of the machine, nor on what it draws except with `--also extended`.
+settings.register_profile("fixed", deadline=None, derandomize=True)
+settings.register_profile("random", deadline=None)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    settings.load_profile("random" if "extended" in config.getoption("also") else "fixed")
 
 
 @pytest.fixture(scope="session")
