@@ -77,7 +77,7 @@ fn the_same_seed_gives_the_same_run_and_the_throughput_of_a_saturated_device() {
     assert_eq!(streams(&first), streams(&second));
     let mut workload = simulated(Service::Exponential);
     workload.streams[0].queue_depth = 64;
-    workload.duration_ns = Some(60_000_000_000);
+    workload.duration_ns = Some(15 * SECOND);
     let (result, intervals) = run(&workload).unwrap();
     let expected = f64::from(SERVERS) / (READ_NS as f64 / 1e9);
     assert_within(iops(&result, &intervals), expected, 0.01);
@@ -181,7 +181,7 @@ fn a_stall_shows_in_empty_intervals_a_thousand_late_reads_in_open_loop_and_one_i
         assert_within(found as f64, 100.0, if tenth == 0 { 0.11 } else { 0.03 });
     }
 
-    let mut closed = one_server(1_000, Arrival::Closed, 5);
+    let mut closed = one_server(10_000, Arrival::Closed, 5);
     closed.streams[0].queue_depth = 1;
     stall(&mut closed, 3_000_000_000, 1_000_000_000);
     let (_, intervals) = run(&closed).unwrap();

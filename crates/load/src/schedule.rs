@@ -108,11 +108,20 @@ mod tests {
             let mut schedule = each_100_ns();
             schedule.take();
             let result = schedule.into_result(end_ns, 7);
-            assert_eq!(result.spun_ns, 7);
+            assert_eq!(
+                (result.spun_ns, result.start_lag_ns_sum, result.start_lag_ns_max),
+                (7, 0, 0)
+            );
             (result.due, result.started)
         };
         assert_eq!([due(1199), due(1200), due(1201)], [(2, 1), (2, 1), (3, 1)]);
         // All that was started was due, also where nothing else is.
         assert_eq!(due(1100), (1, 1));
+        let mut late = each_100_ns();
+        [(1000, 1030), (1100, 1110), (1200, 1190)]
+            .iter()
+            .for_each(|(due, start)| late.note_start(*due, *start));
+        let late = late.into_result(1300, 0);
+        assert_eq!([late.start_lag_ns_sum, late.start_lag_ns_max], [40, 30]);
     }
 }

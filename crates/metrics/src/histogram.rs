@@ -307,6 +307,7 @@ mod tests {
 
     #[test]
     fn buckets_follow_each_other_without_gap_or_overlap_and_are_exact_below_1024_ns() {
+        assert_eq!(bucket_lower(BUCKETS as u32 - 1), (1 << 44) - (1 << 34));
         for bucket in 1..BUCKETS as u32 {
             let lower = bucket_lower(bucket);
             assert_eq!(bucket_of(lower), bucket);

@@ -35,12 +35,12 @@ fn greedy(over_provisioning: f64, pages: f64) -> f64 {
     pages / (pages - (valid - 1.0))
 }
 
-/// Flash in 2,048 superblocks of `pages`, so that what is being written is a thousandth of the drive.
+/// Flash in 1,024 superblocks of `pages`, so that little of the drive is being written.
 fn model(over_provisioning: f64, collection: Collection, pages: u32) -> DriveModel {
     let mut model = flash();
     model.media.dies = 4;
     model.media.program_bytes = 4096;
-    model.capacity_bytes = u64::from(pages) * PAGE * 2048;
+    model.capacity_bytes = u64::from(pages) * PAGE * 1024;
     model.translation = Translation::PageMapped {
         over_provisioning,
         mapping_bytes: 4096,
@@ -105,7 +105,7 @@ fn mapping_coarser_than_a_write_multiplies_its_amplification_unless_in_order() {
 /// Blocks of 256 pages, mapped in units of this many.
 fn mapped_by(unit_pages: u32, over_provisioning: f64) -> DriveModel {
     let mut model = model(over_provisioning, Collection::Greedy, 256);
-    model.capacity_bytes = 256 * PAGE * 1024;
+    model.capacity_bytes = 256 * PAGE * 512;
     if let Translation::PageMapped { mapping_bytes, .. } = &mut model.translation {
         *mapping_bytes = unit_pages * PAGE as u32;
     }
