@@ -1,5 +1,6 @@
 //! The measuring loop allocates nothing: a run of a hundred times the I/Os makes the same allocations.
 
+#[path = "block/common.rs"]
 mod common;
 
 use std::alloc::{GlobalAlloc, Layout as MemoryLayout, System};

@@ -3,7 +3,7 @@
 //! The device holds its data in memory, completes I/Os in any order, lets them take effect at any moment between submission
 //! and completion, sector by sector, and then commits the fault that a test asks for.
 
-#[path = "../../tests/common/mod.rs"]
+#[path = "../../tests/block/common.rs"]
 mod common;
 
 use std::cell::RefCell;

@@ -1,8 +1,6 @@
 //! The driver loop on real files of this machine.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use iosonde_protocol::*;
 
 #[test]
@@ -85,7 +83,7 @@ fn streams_run_together_and_jobs_can_have_files_of_their_own_from_their_start() 
     assert_eq!(result.layout.written_bytes, 4 * MIB);
     assert!(intervals.iter().all(|interval| interval.streams.len() == 2));
     let directory = tempfile::tempdir().unwrap();
-    let mut workload = common::workload(file_per_job(&directory, MIB), Backend::Sync, MIB);
+    let mut workload = crate::common::workload(file_per_job(&directory, MIB), Backend::Sync, MIB);
     workload.streams[0].jobs = 2;
     workload.streams[0].queue_depth = 1;
     workload.streams[0].limit_operations = Some(2);

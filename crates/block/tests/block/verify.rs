@@ -1,7 +1,5 @@
 //! Verification on real files: what was damaged is found and named, and nothing else.
 
-mod common;
-
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
@@ -9,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::*;
+use crate::common::*;
 use iosonde_block::verify::check_target;
 use iosonde_block::verify::crc::Crc32c;
 use iosonde_harness::RunError;

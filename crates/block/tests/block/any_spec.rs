@@ -1,8 +1,6 @@
 //! Whatever a spec says, it is either refused with a reason or carried out to its end, and then the books balance.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use iosonde_load::Rng;
 use iosonde_protocol::*;
 use proptest::prelude::*;

@@ -1,8 +1,6 @@
 //! The driver loop against a device whose truth is known: k servers, queueing theory, virtual time.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use iosonde_protocol::*;
 
 const READ_NS: u64 = 100_000;

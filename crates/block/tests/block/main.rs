@@ -1,0 +1,7 @@
+//! One program, since each would compile the measuring loops again.
+
+mod any_spec;
+mod common;
+mod files;
+mod simulated;
+mod verify;
