@@ -45,11 +45,9 @@ def main() -> None:
 
 
 def show(seed: int) -> None:
-    trace: list[str] = []
     volume = random_volume(seed)
     print(*volume.limits, sep="\n")
-    found = run(SETTINGS, volume, trace)
-    print(*trace, sep="\n")
+    found = run(SETTINGS, volume)
     print(found, mistakes(volume, found))
 
 

@@ -1,7 +1,7 @@
 """Every external program, library and data package that iosonde, its tests and its benchmarks use.
 
 `scripts/setup` (what to install), `iosonde doctor` (what is missing) and the tests' `needs` markers are derived from
-this list; `tests/install/test_tiers.py` fails when code calls a program that is not in it. Standard library only,
+this list; a test fails if it starts a program that is not in it (`tests/tiers.py`). Standard library only,
 because `scripts/setup` loads this file before anything is installed.
 """
 
