@@ -63,4 +63,4 @@ def test_a_device_that_is_too_slow_for_etcd_fails(iosonde: Iosonde, tmp_path: Pa
     if record.verdict.kind != "device-limited":
         assert (done.returncode, p99["outcome"]) == (2, "undecided")
     else:
-        assert (done.returncode, p99["outcome"], record.end_reason) == (1, "fail", "decided")
+        assert (done.returncode, p99["outcome"]) == (1, "fail")

@@ -150,7 +150,7 @@ def test_a_disturbance_is_no_earlier_level() -> None:
 
 @pytest.mark.parametrize("correlation", [0.0, 0.6, 0.9])
 def test_the_interval_of_the_last_quarter_covers_and_is_not_the_worst_case(correlation: float) -> None:
-    """`bench/coverage.py` prints the table "Mean of the last quarter"."""
+    """`bench/intervals.py` prints the table "Mean of the last quarter"."""
     count, covered, widths = 240, [], []
     for seed in range(100):
         noise = np.random.default_rng(seed).standard_normal(count + 200)

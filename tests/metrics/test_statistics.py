@@ -49,7 +49,7 @@ from iosonde.metrics.statistics import (
 )
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
-import coverage  # the simulations of bench/coverage.py
+import intervals as coverage  # the simulations of bench/intervals.py
 
 positive = st.floats(min_value=1e-3, max_value=1e9, allow_nan=False)
 

@@ -40,7 +40,7 @@ OUTLYING = 1e-4
 ROUNDING = 1e-4
 """Relative spread of repeats up to which they differ by the rounding of counts only: a simulated drive at its limit."""
 RAISED = 0.5
-"""Standard errors by which the variance of the logarithms is raised: chosen by simulation (`bench/coverage.py`)."""
+"""Standard errors by which the variance of the logarithms is raised: chosen by simulation (`bench/intervals.py`)."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,6 @@
 """Confidence intervals: how precise a value is, by its repeats or by the intervals of one run.
 
-The methods were chosen by simulation (`bench/coverage.py`); docs/statistics.md has the table of their coverage, their
+The methods were chosen by simulation (`bench/intervals.py`); docs/statistics.md has the table of their coverage, their
 sources, and what they cannot show. Everything is deterministic: the same results always give the same report.
 """
 

@@ -4,7 +4,7 @@ The plan lists the first repeats of every case, shuffled like any others. Whethe
 the records alone, so a study that was stopped continues at the same point. A case ends when every metric that the study
 requires is known within the half-width after two repeats in a row, at the maximum of repeats, or when the time budget
 of the study is spent. With one repeat as the rule, a case would end when its interval is narrow by chance, and the
-coverage of intervals would fall to 92 % (`bench/coverage.py`).
+coverage of intervals would fall to 92 % (`bench/intervals.py`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Coverage of the confidence intervals by simulation: the tables of docs/statistics.md.
 
-    python bench/coverage.py [--samples 4000] [--seed 1]
+    python bench/intervals.py [--samples 4000] [--seed 1]
 
 For each method, distribution and number of values: how often an interval that claims 95 % contains the true value.
 Deterministic for a seed. The standard error of a percentage from 4,000 samples is 0.34 points.
