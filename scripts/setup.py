@@ -427,8 +427,10 @@ def install_python_package(venv: Path, *, dev: bool) -> None:
     what = ".[dev]" if dev else "."
     constraint = {name: str(CONSTRAINTS) for name in ("PIP_CONSTRAINT", "PIP_BUILD_CONSTRAINT")}
     programs = {"MATURIN_PEP517_ARGS": f"--features {features(dev)}"}  # Otherwise those of pyproject.toml.
+    # The first import of a module compiles it, and tests import only some of all.
+    lazily = ["--no-compile"] if dev else []
     done = subprocess.run(
-        [str(venv / "bin" / "pip"), "install", "--disable-pip-version-check", "-e", what],
+        [str(venv / "bin" / "pip"), "install", "--disable-pip-version-check", *lazily, "-e", what],
         cwd=CHECKOUT,
         check=False,
         env={**os.environ, **constraint, **programs},
