@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from facts import READ, SECOND, having, job, sound
 from hypothesis import given
 from hypothesis import strategies as st
@@ -57,6 +58,14 @@ def test_bytes_of_others_are_a_share_of_the_bytes_in_the_same_account() -> None:
     """The engine's own reading of the device started later than that of the account, and missed half of the bytes."""
     facts = replace(sound(), own_io=other_readers(moved=4 * READ, own=READ))
     assert numbers(facts)["other_bytes_share"] == 0.75
+
+
+def test_bytes_of_others_are_no_reads_of_the_load_also_where_its_writes_are_not_counted_one_by_one() -> None:
+    facts = having(stream={"durability": {"kind": "fsync", "every": 1}})(sound())
+    facts.result["process"]["fs_inputs"] = 0
+    facts.result["devices"][0]["read_bytes"] = 2 * READ
+    found = Evidence(replace(facts, own_io=other_readers(moved=4 * READ, own=READ)))
+    assert found.read_from_memory_share == pytest.approx(0.5, abs=1e-3)
 
 
 def divided(*threads: tuple[int, int]) -> VerdictFacts:
