@@ -17,7 +17,7 @@ from iosonde.storage import open_target
 from iosonde.storage.block_layer import block_stack
 from iosonde.storage.block_layer.block_nodes import number_of
 from iosonde.storage.block_layer.loop_status import LoopStatus, attached_loops, identity_of
-from iosonde.storage.safety import journal
+from iosonde.storage.safety import guard, journal
 from iosonde.storage.setups import loop_devices
 from iosonde.storage.setups.loop_devices import LoopDevice
 from iosonde.storage.targets.device_target import open_devices
@@ -199,6 +199,17 @@ def test_a_file_system_that_contains_the_backing_file_of_a_loop_device_is_refuse
     inner = loops.attach(image)
     assert is_accepted(inner)
     assert f"`{inner.name}` is backed by a file in the file system on `{outer.name}`" in refusal(alias)
+
+
+def test_a_device_that_a_process_has_opened_exclusively_is_claimed(loops: Loops) -> None:
+    device = loops.attach(loops.image())
+    number = number_of(device)
+    assert not guard.is_claimed(number)
+    holder = os.open(device, os.O_RDONLY | os.O_EXCL)
+    try:
+        assert guard.is_claimed(number)
+    finally:
+        os.close(holder)
 
 
 def test_a_device_that_cannot_be_read_is_an_error_with_a_reason(loops: Loops) -> None:
