@@ -109,7 +109,7 @@ def test_an_address_has_one_scheme_and_a_port_and_its_recorded_text_can_be_read_
         ("postgresql://me@db:x", "no valid port"),
         ("https://db1:9000", "with encryption is not supported"),
         ("s3://me@db1:9000", "names a user"),
-        ("cql://%2Frun%2Fcassandra", ""),
+        ("cql://%2Frun%2Fcassandra", "is a Unix socket"),
         # The client of MongoDB takes a host with `://` for an address with options of its own, among them files.
         ("mongodb://me@mongodb%3A%2F%2Felsewhere%2F%3FtlsCAFile%3Dx", "invalid host or user name"),
         ("mongodb://me@a%2Cb", "invalid host or user name"),
