@@ -1,4 +1,4 @@
-"""What there is and what would be done: `iosonde list`, `show`, `plan` and `devices`."""
+"""Commands that measure nothing: `iosonde list`, `show`, `plan` and `devices`."""
 
 from __future__ import annotations
 

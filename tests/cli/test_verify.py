@@ -1,4 +1,4 @@
-"""What a user asks for after a session: `iosonde verify`, also after a kill, `iosonde resume` and `iosonde cleanup`."""
+"""Commands after a session: `iosonde verify`, also after a kill, `iosonde resume` and `iosonde cleanup`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is shipped: the source distribution, the notices, the container image and its Job, and builds of two checkouts."""
+"""Things that are shipped: the source distribution, the notices, the container image and its Job, and builds of two checkouts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `scripts/setup` installs on other distributions, versions of Python packages, and rules of tests and their needs."""
+"""Packages that `scripts/setup` installs on other distributions, versions of Python packages, and needs of tests."""
 
 from __future__ import annotations
 

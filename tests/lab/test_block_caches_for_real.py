@@ -74,7 +74,7 @@ def planned(states: dict[str, dict[str, Any]]) -> Plan:
 
 
 def left() -> dict[str, Any]:
-    """What exists of any cache."""
+    """Parts of any cache that exist."""
     folders = [Path("/sys/class/block", device.name, "bcache") for device in two()]
     return {
         "registered": [folder.parent.name for folder in folders if folder.exists()],

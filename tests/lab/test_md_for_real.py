@@ -30,7 +30,7 @@ ARRAY = {"interval": "100ms", "chunk": "64KiB", "array_state": "clean"}
 
 
 def left() -> dict[str, Any]:
-    """What exists of any array."""
+    """Parts of any array that exist."""
     return {
         "superblocks": [md.name_on(disk) for disk in disks()[:4]],
         "running": [path.name for path in Path("/sys/block").glob("md*")],

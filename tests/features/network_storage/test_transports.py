@@ -426,7 +426,7 @@ def test_an_outage_requires_a_server_that_can_be_reached_or_stopped(
 def cuts(
     monkeypatch: pytest.MonkeyPatch, server: str, setup: dict[str, Any], provider: Any = None, **parameters: str
 ) -> list[Any]:
-    """What a case with an outage does to connections, on a device of that server."""
+    """Connections of a case with an outage, on a device of that server."""
     monkeypatch.setattr(transport, "of_device", lambda name: {"server": server} if server else {})
     monkeypatch.setattr(path, "describe", lambda address: {"server_is_local": False})
     place: Any = SimpleNamespace(name="/dev/nvme1n1", describe=lambda: {"devices": [{"name": "nvme1n1"}]})
