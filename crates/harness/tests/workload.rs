@@ -227,7 +227,7 @@ fn a_load_starts_at_the_agreed_instant_never_before_and_its_delay_is_recorded() 
         });
         let result = result.unwrap();
         let found = result.start.unwrap();
-        assert_eq!(order, ["ready", "interval"]);
+        assert_eq!(order[..2], ["ready", "interval"]);
         let first = in_command.unwrap_or(unix_ns);
         assert_eq!(found.requested_unix_ns, first, "only the first counts");
         assert!(found.started_unix_ns >= found.requested_unix_ns, "{found:?}");

@@ -22,8 +22,8 @@ use iosonde_nvme::registers::{
 };
 
 const REGISTER_BYTES: usize = 0x4000;
-/// Entries of a queue, less one; ready within 1 s; NVM command set.
-const CAPABILITIES_VALUE: u64 = 1023 | 2 << 24 | 1 << 37;
+/// Entries of a queue, less one; ready within 127.5 s, however late a thread looks; NVM command set.
+const CAPABILITIES_VALUE: u64 = 1023 | 255 << 24 | 1 << 37;
 /// Largest transfer as a power of two of pages (MDTS).
 const TRANSFER_EXPONENT: u8 = 5;
 const FIRST_ADDRESS: u64 = 0x4000_0000;
