@@ -15,11 +15,11 @@ import math
 from collections.abc import Iterator
 
 import numpy as np
-from scipy.stats import false_discovery_control
 
 from iosonde.comparison.cases import judge
 from iosonde.comparison.ratio import Floats, Ratio, log_ratio, paired_spreads, spread
 from iosonde.comparison.variance import OF_PAIRS, run_correlation, session_effects
+from iosonde.metrics.distributions import adjusted_for_discovery
 
 CASES = 20
 COLUMNS = (
@@ -48,8 +48,8 @@ def verdicts(random: np.random.Generator, *, sessions: int, repeats: int, noise:
         spread(before, after, effect).ratio(log_ratio(before, after))
         for before, after, effect in zip(baseline, contender, effects, strict=True)
     ]
-    adjusted = false_discovery_control([ratio.p_value for ratio in ratios], method="bh")
-    return [judge(ratio, float(p), better="higher") for ratio, p in zip(ratios, adjusted, strict=True)]
+    adjusted = adjusted_for_discovery([ratio.p_value for ratio in ratios])
+    return [judge(ratio, p, better="higher") for ratio, p in zip(ratios, adjusted, strict=True)]
 
 
 def row(sessions: int, repeats: int, noise: float, comparisons: int, seed: int) -> str:
@@ -76,8 +76,8 @@ def paired_verdicts(random: np.random.Generator, *, repeats: int, noise: Floats,
     rows = shift + math.sqrt(2) * random.normal(0, noise[:, np.newaxis], (CASES, repeats))
     pairs = zip(paired_spreads(list(rows)), rows, strict=True)
     ratios = [each.ratio(float(row.mean())) for each, row in pairs]
-    adjusted = false_discovery_control([ratio.p_value for ratio in ratios], method="bh")
-    return [judge(ratio, float(p), better="higher") for ratio, p in zip(ratios, adjusted, strict=True)]
+    adjusted = adjusted_for_discovery([ratio.p_value for ratio in ratios])
+    return [judge(ratio, p, better="higher") for ratio, p in zip(ratios, adjusted, strict=True)]
 
 
 def paired_row(name: str, repeats: int, noise: Floats, comparisons: int, seed: int) -> str:
