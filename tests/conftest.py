@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from command_line import Iosonde, in_own_process, in_this_process
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
 from loop_stacks import backing_name
 from mounted import LoopFileSystem
 
@@ -26,7 +27,12 @@ settings.register_profile("random", deadline=None)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    settings.load_profile("random" if "extended" in config.getoption("also") else "fixed")
+    if "extended" in config.getoption("also"):
+        settings.load_profile("random")
+    else:
+        settings.load_profile("fixed")
+        # Else constants of the modules that happen to be imported are drawn too. To find them takes a second.
+        providers._get_local_constants = lambda: providers._local_constants
 
 
 @pytest.fixture(scope="session")
