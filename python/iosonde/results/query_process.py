@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -96,15 +97,18 @@ def _ask(request: dict[str, Any], scratch: Path) -> dict[str, Any]:
 def _wait(process: subprocess.Popen[bytes]) -> None:
     """Wait for its exit; `ResultsError` as soon as it takes too much memory."""
     limit = min(MOST_MEMORY_BYTES, available_bytes() * 3 // 4)
-    while True:
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(_POLL_S)
-            return
-        if resident_bytes(process.pid) > limit:
-            raise ResultsError(
-                f"the query needs more than {format_bytes(limit)} of memory",
-                hint="aggregate, select fewer columns, or add `LIMIT`; `iosonde export` writes whole tables to files",
-            )
+    # If a signal raises an exception in `Popen.wait` with a timeout, between `acquire` and the `try` after it,
+    # the next `wait` never returns: 3 of 1,800 signals on busy CPUs.
+    exited = os.pidfd_open(process.pid)
+    try:
+        while not select.select([exited], [], [], _POLL_S)[0]:
+            if resident_bytes(process.pid) > limit:
+                raise ResultsError(
+                    f"the query needs more than {format_bytes(limit)} of memory",
+                    hint="aggregate, select fewer columns, or add `LIMIT`; `iosonde export` writes tables to files",
+                )
+    finally:
+        os.close(exited)
 
 
 def _end_of(status: int) -> str:
