@@ -176,8 +176,13 @@ impl Trial {
             Action::Submit => self.submit(),
             Action::Ring => self.ring(),
             Action::Reap => self.reap(),
-            // To complete a command early is a breach that no driver can tell from a right completion.
+            // To complete a command early, or before it is submitted, is a breach that no driver can tell from a right
+            // completion.
             Action::Break(Breach::Invent(identifier)) if self.is_in_flight(*identifier) => {}
+            Action::Break(Breach::Invent(_)) => {
+                self.has_breach |= self.model.act(action);
+                self.reap();
+            }
             other => self.has_breach |= self.model.act(other),
         }
     }
