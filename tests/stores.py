@@ -193,7 +193,7 @@ def small_file_system(path: Path, mebibytes: int) -> Iterator[Path]:
     try:
         yield path
     finally:
-        command("umount", path)
+        command("umount", "--lazy", path)  # Another process may be looking there.
 
 
 @contextmanager

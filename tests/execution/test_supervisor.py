@@ -161,7 +161,7 @@ def test_a_file_system_that_a_command_mounted_and_left_is_not_emptied(tmp_path: 
         assert "another file system is mounted there" in done["error"]["message"]
         assert (other / "file").read_text() == "kept"
     finally:
-        subprocess.run(["umount", directory / "m"], check=True)
+        subprocess.run(["umount", "--lazy", directory / "m"], check=True)
 
 
 @pytest.mark.parametrize(("script", "changes", "code", "message"), FAILURES)

@@ -196,7 +196,7 @@ def small(tmp_path: Path) -> Iterator[Path]:
     directory.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "none", directory], check=True)
     yield directory
-    subprocess.run(["umount", directory], check=True)
+    subprocess.run(["umount", "--lazy", directory], check=True)
 
 
 def fill(directory: Path) -> None:

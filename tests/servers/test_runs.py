@@ -153,7 +153,7 @@ def test_a_full_file_system_fails_the_run(place: Path, tmp_path: Path) -> None:
         assert record.failure and record.failure.code == "no_space", record.failure
         assert list(small.iterdir()) == []
     finally:
-        subprocess.run(["umount", small], check=True)
+        subprocess.run(["umount", "--lazy", small], check=True)
         small.rmdir()
 
 

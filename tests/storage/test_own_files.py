@@ -148,4 +148,4 @@ def test_nothing_is_removed_from_what_is_mounted_inside(tmp_path: Path, kind: st
             removed(tmp_path / "tree")
         assert (inside / "file").read_text() == "kept"
     finally:
-        subprocess.run(["umount", inside], check=True)
+        subprocess.run(["umount", "--lazy", inside], check=True)
