@@ -131,6 +131,16 @@ def _cpu_quota() -> str:
     return "" if is_offered else f"no `{path}` in groups: control group `cpu` of version 1"
 
 
+def _real_time_scheduling() -> str:
+    """Groups of the controller `cpu` of version 1 have none unless it is assigned to them (`cpu.rt_runtime_us`)."""
+    try:
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+    except PermissionError as error:
+        return f"no real-time scheduling in this control group: {error.strerror}"
+    os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+    return ""
+
+
 def _overlay() -> str:
     """Overlay on a file system in memory, mounted once in a namespace of its own."""
     if reason := _root():
@@ -163,6 +173,7 @@ CAPABILITIES: dict[str, Callable[..., str]] = {
     "overlay": _overlay,
     "blkio throttle": _throttle,
     "cpu quota": _cpu_quota,
+    "real-time scheduling": _real_time_scheduling,
     "IPv6": _ipv6,
     "FUSE": lambda: _device_node("/dev/fuse"),
     "CPU governor": lambda: _device_node("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),

@@ -271,8 +271,9 @@ MATRIX: list[tuple[Prepare, set[str], set[str]]] = [
     (compressed_writes, {"cache-served"}, {"writes_to_memory", "compressible_data", "copying_file_system"}),
 ]
 NEEDS = {
+    sound: ("real-time scheduling",),
     throttled: ("blkio throttle",),
-    throttled_drive: ("qemu-storage-daemon", "FUSE", "loop devices"),
+    throttled_drive: ("qemu-storage-daemon", "FUSE", "loop devices", "real-time scheduling"),
     quota: ("cpu quota",),
     overlay_in_memory: ("overlay",),
     cache_of_a_daemon: ("loop devices", "mkfs.ntfs", "ntfs-3g"),

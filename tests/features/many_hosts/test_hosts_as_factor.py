@@ -65,7 +65,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def finished(place: Path) -> ResultSet:
     """Two runs on one host and two runs on two hosts; a third host is not used."""
-    plan, hosts = planned(place, {"hosts": [1, 2]}), HostOptions(hosts="local:3")
+    # Long enough for a common interval although one of them starts late.
+    load = {"arrival": "constant", "rate": "400", "duration": "4s"}
+    plan, hosts = planned(place, {"hosts": [1, 2]}, **load), HostOptions(hosts="local:3")
     found = execute(plan, place / "set", observer=OBSERVED, hosts=hosts)
     assert [record.failure for record in found.records()] == [None] * 4
     return found
