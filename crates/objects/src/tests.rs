@@ -7,7 +7,11 @@ use iosonde_target::Targets;
 
 use super::*;
 
+const HOUR_NS: u64 = 3_600_000_000_000;
+
+/// A load of an hour, or of 100 arrivals.
 fn workload(operation: ObjectOperation, arrival: Arrival) -> ObjectsWorkload {
+    let is_closed = matches!(arrival, Arrival::Closed);
     ObjectsWorkload {
         store: ObjectStore::Memory,
         object_bytes: 100,
@@ -22,18 +26,28 @@ fn workload(operation: ObjectOperation, arrival: Arrival) -> ObjectsWorkload {
             cpus: vec![],
         }],
         ramp_ns: 0,
-        duration_ns: 100_000_000,
+        duration_ns: if is_closed { HOUR_NS } else { 100_000_000 },
         interval_ns: 100_000_000,
         timeout_ns: 1_000_000_000,
         delete_after: true,
     }
 }
 
-/// Runs a workload, on this store if one is given.
+/// Runs a workload for its time, on this store if one is given.
 fn measured(
     workload: &ObjectsWorkload,
     store: Option<&Memory>,
     emit: &mut dyn FnMut(Event),
+) -> Result<RunResult, RunError> {
+    measured_until(workload, store, emit, &|_| false)
+}
+
+/// The same, until its operations are enough.
+fn measured_until(
+    workload: &ObjectsWorkload,
+    store: Option<&Memory>,
+    emit: &mut dyn FnMut(Event),
+    is_enough: &dyn Fn(u64) -> bool,
 ) -> Result<RunResult, RunError> {
     let inputs = RunInputs {
         seed: 1,
@@ -41,10 +55,21 @@ fn measured(
         clock: Clock::start(),
         targets: &Targets::default(),
     };
-    let (mut control, _stopper) = Control::new();
+    let (mut control, remote) = Control::new();
+    let mut count = 0;
+    let mut emit = |event: Event| {
+        if let Event::Interval(interval) = &event {
+            let operations = interval.streams.iter().flat_map(|stream| &stream.operations);
+            count += operations.map(|operation| operation.count).sum::<u64>();
+            if is_enough(count) {
+                remote.stop();
+            }
+        }
+        emit(event);
+    };
     match store {
-        Some(store) => run_on(workload, store, &mut Run::new(inputs, &mut control, emit)?),
-        None => carry_out(&Objects(workload), inputs, &mut control, emit),
+        Some(store) => run_on(workload, store, &mut Run::new(inputs, &mut control, &mut emit)?),
+        None => carry_out(&Objects(workload), inputs, &mut control, &mut emit),
     }
 }
 
@@ -55,7 +80,8 @@ fn is_loaded(event: &Event) -> bool {
 #[test]
 fn reads_are_loaded_compared_and_deleted_and_an_open_loop_starts_what_is_due() {
     for operation in [ObjectOperation::RandomRead, ObjectOperation::SequentialRead] {
-        let result = measured(&workload(operation, Arrival::Closed), None, &mut |_| {}).unwrap();
+        let load = workload(operation, Arrival::Closed);
+        let result = measured_until(&load, None, &mut |_| {}, &|count| count > 0).unwrap();
         let facts = result.objects.unwrap();
         assert_eq!((facts.loaded, facts.deleted, facts.wrong), (10, 10, 0));
         let operations: u64 = result.jobs.iter().map(|job| job.operations).sum();
@@ -73,7 +99,8 @@ fn writes_go_through_the_objects_in_order_and_leave_readable_ones() {
     let mut load = workload(ObjectOperation::Write, Arrival::Closed);
     load.delete_after = false;
     let store = Memory::new(Clock::start());
-    let result = measured(&load, Some(&store), &mut |_| {}).unwrap();
+    let is_enough = |_| store.objects().len() == 10;
+    let result = measured_until(&load, Some(&store), &mut |_| {}, &is_enough).unwrap();
     assert_eq!(result.objects.unwrap().loaded, 0);
     let contents = Contents::new(1, 100);
     let objects = store.objects();
@@ -87,6 +114,7 @@ fn wrong_contents_are_counted_and_a_missing_object_fails_the_run() {
     let store = Memory::new(Clock::start());
     let mut load = workload(ObjectOperation::SequentialRead, Arrival::Closed);
     load.delete_after = false;
+    load.streams[0].jobs = 1; // Every tenth read is of the same object.
     let mut warnings = Vec::new();
     // Loaded objects are corrupted as soon as they exist.
     let mut emit = |event| match event {
@@ -94,7 +122,8 @@ fn wrong_contents_are_counted_and_a_missing_object_fails_the_run() {
         Event::Warning(warning) => warnings.push(warning),
         _ => {}
     };
-    let facts = measured(&load, Some(&store), &mut emit).unwrap().objects.unwrap();
+    let result = measured_until(&load, Some(&store), &mut emit, &|count| count >= 10).unwrap();
+    let facts = result.objects.unwrap();
     assert!(facts.wrong > 0 && facts.wrong < facts.checked);
     assert_eq!(facts.first_wrong.as_deref(), Some("iosonde-000000000004"));
     assert_eq!(warnings[0].code, "wrong_objects");
