@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import subprocess
+import threading
 from pathlib import Path
 
 import polars as pl
@@ -34,6 +35,15 @@ def test_a_report_is_written_into_the_result_set_by_default(iosonde: Iosonde, fi
     done = iosonde("report", first)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{first}/report.html\n", "")
     assert (first / "report.html").read_text().startswith("<!doctype html>")
+
+
+def test_the_watch_of_memory_ends_with_the_command(iosonde: Iosonde, first: Path) -> None:
+    """It remained, and looked twenty times a second: 500 threads in a process that had called the command line so often."""
+    before = set(threading.enumerate())
+    assert iosonde("report", first).returncode == 0
+    for thread in set(threading.enumerate()) - before:
+        thread.join(60)
+        assert not thread.is_alive()
 
 
 def test_markdown_and_figures_are_written_to_a_given_path(iosonde: Iosonde, with_figure: Path, tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import functools
 import os
 import resource
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -41,16 +40,20 @@ def limited(command: Callable[..., Any], *, exit_code: int) -> Callable[..., Any
 
     @functools.wraps(command)
     def run(**options: Any) -> Any:
-        limit = int(available_bytes() * SHARE)
-        threading.Thread(target=_watch, args=(limit, exit_code), daemon=True).start()
-        return command(**options)
+        limit, is_over = int(available_bytes() * SHARE), threading.Event()
+        threading.Thread(target=_watch, args=(limit, exit_code, is_over), daemon=True).start()
+        try:
+            return command(**options)
+        finally:
+            is_over.set()
 
     return run
 
 
-def _watch(limit: int, exit_code: int) -> None:
+def _watch(limit: int, exit_code: int, is_over: threading.Event) -> None:
     while resident_bytes(os.getpid()) <= limit:
-        time.sleep(_POLL_S)
+        if is_over.wait(_POLL_S):
+            return
     messages.warning(
         f"error: the result sets need more than {format_bytes(limit)} of memory\n\n"
         "hint: read fewer at once, or use a machine with more memory; a small result set that needs this much is "
