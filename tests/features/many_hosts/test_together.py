@@ -140,7 +140,9 @@ def test_setups_of_a_killed_host_are_removed_by_cleanup(place: Path) -> None:
         execute(mounted, place / "set", hosts=LOCAL)
     assert {"mount", "loop device"} <= {entry.what for entry in journal.entries()}
     cleaned = cleanup(LOCAL)
-    assert {each["host"] for each in cleaned} == {"host0"}, "hosts of one machine have one journal"
+    # The second host finds what was still in use when the first one looked.
+    paths = [each["path"] for each in cleaned]
+    assert len(set(paths)) == len(paths) > 0, "hosts of one machine have one journal"
     assert not any(each["failed"] for each in cleaned)
     assert list(journal.entries()) == []
     assert list((place / "data").iterdir()) == []
