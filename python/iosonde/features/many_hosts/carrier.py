@@ -26,6 +26,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Se
 from concurrent.futures import wait
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from iosonde import ssh_hosts
@@ -399,12 +400,23 @@ def _scheduler(*hosts: str) -> Iterator[_Scheduler]:
     scheduler = {"cls": QuietScheduler, "options": options}
     with (
         temporary_files.scratch() as scratch,
+        _temporary_files_in(scratch),
         dask.config.set({"temporary-directory": str(scratch)}),
         # Silent: a lost host is reported once.
         SpecCluster({}, scheduler, security=security, silence_logs=logging.CRITICAL) as cluster,  # type: ignore[no-untyped-call]
     ):
         found = [str(each.contact_address) for each in cluster.scheduler.listeners]
         yield _Scheduler(dict(zip(hosts, found, strict=True)), certificate, key)
+
+
+@contextmanager
+def _temporary_files_in(directory: Path) -> Iterator[None]:
+    """Dask writes the key to a file for a moment: `cleanup` finds that of a killed process."""
+    before, tempfile.tempdir = tempfile.tempdir, str(directory)
+    try:
+        yield
+    finally:
+        tempfile.tempdir = before
 
 
 def _check_own(host: str) -> None:

@@ -23,6 +23,7 @@ import json
 import os
 import signal
 import sys
+import tempfile
 import threading
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -82,6 +83,8 @@ def main() -> None:
         order, connection = {"scheduler": arguments.address, "name": arguments.name, "role": arguments.role}, None
         security = _configured(arguments.address)
     with nullcontext(order["scratch"]) if "scratch" in order else temporary_files.scratch() as scratch:
+        # Dask writes the key to a file for a moment: `cleanup` finds that of a killed worker.
+        tempfile.tempdir = str(scratch)
         if connection is not None:
             own = None if "scratch" in order else Path(scratch)
             threading.Thread(target=_end_with, args=(connection, own), daemon=True).start()
