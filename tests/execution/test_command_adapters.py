@@ -23,11 +23,11 @@ SHORT: dict[str, dict[str, str]] = {
     "command-db-bench": {"threads": "2", "cache_size": "8MiB", "records": "2000", "reads": "1000", "space": "64MiB"},
     "command-db-bench-read-cache": {"threads": "2", "read_cache": "on the target", "records": "2000", "reads": "1000"},
     "command-pgbench": {"clients": "2", "duration": "1s"},
-    "command-sysbench-fileio": {"threads": "1", "mode": "buffered", "duration": "1s", "size": "4M", "space": "16MiB"},
-    "command-sysbench-oltp": {"threads": "1", "duration": "1s", "rows": "100"},
+    "command-sysbench-fileio": {"threads": "1", "mode": "buffered", "duration": "5s", "size": "4M", "space": "16MiB"},
+    "command-sysbench-oltp": {"threads": "1", "duration": "5s", "rows": "100"},
     "command-memcaslap": {"tier": "extstore", "clients": "4", "duration": "1s"},
 }
-"""Settings by study; each leaves one case and its control."""
+"""Settings by study; each leaves one case and its control. sysbench reports what was done each second."""
 
 NEEDS = {
     "command-fio": ("fio",),

@@ -273,6 +273,9 @@ def test_after_a_failure_at_a_random_moment_resume_completes_a_study(place: Path
     await_(lambda: not any(each.of("iosonde") for each in hosts.hosts if each is not host))
     await_(lambda: not any(each.of("iosonde") for each in hosts.hosts))
     hosts.link(host, "up")
+    cleanup = [*hosts.inside, sys.executable, "-m", "iosonde", "cleanup"]
+    for of_hosts in ([], ["--hosts", listed(place, hosts)]):
+        subprocess.run([*cleanup, *of_hosts], env=environment, check=True)
     if not (place / "set").exists():
         return
     resume = [*hosts.inside, sys.executable, "-c", IOSONDE, "resume", "--retry-failed", str(place / "set")]
