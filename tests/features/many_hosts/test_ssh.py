@@ -273,11 +273,15 @@ def test_after_a_failure_at_a_random_moment_resume_completes_a_study(place: Path
     await_(lambda: not any(each.of("iosonde") for each in hosts.hosts if each is not host))
     await_(lambda: not any(each.of("iosonde") for each in hosts.hosts))
     hosts.link(host, "up")
+    if (place / "set").exists():
+        resume_and_check(place, hosts)
     cleanup = [*hosts.inside, sys.executable, "-m", "iosonde", "cleanup"]
     for of_hosts in ([], ["--hosts", listed(place, hosts)]):
         subprocess.run([*cleanup, *of_hosts], env=environment, check=True)
-    if not (place / "set").exists():
-        return
+
+
+def resume_and_check(place: Path, hosts: Network) -> None:
+    """Resume with what the failure left; `cleanup` comes after it."""
     resume = [*hosts.inside, sys.executable, "-c", IOSONDE, "resume", "--retry-failed", str(place / "set")]
     code, output = run(hosts, [*resume, "--hosts", hosts.spec])
     assert code == 0, output
