@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from needs import lacking
@@ -143,6 +143,11 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     if unlisted := sorted(name for name in programs.started if not is_listed(name)):
         pytest.fail(f"{', '.join(unlisted)} is not listed in python/iosonde/tools.py")
     return result
+
+
+def skip_for_pause(consequence: str) -> NoReturn:
+    """Skip the test that runs: the machine paused, and what it prevented would be asserted. No test may fail or pass by that."""
+    pytest.skip(f"a pause of the machine: {consequence}")
 
 
 def is_listed(program: str) -> bool:
