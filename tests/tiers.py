@@ -145,9 +145,9 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     return result
 
 
-def skip_for_pause(consequence: str) -> NoReturn:
-    """Skip the test that runs: the machine paused, and what it prevented would be asserted. No test may fail or pass by that."""
-    pytest.skip(f"a pause of the machine: {consequence}")
+def skip_for_busy_machine(what: str) -> NoReturn:
+    """Skip the rest of a test that a busy machine, not the product, prevented: it may neither fail nor pass by that."""
+    pytest.skip(f"a busy machine: {what}")
 
 
 def is_listed(program: str) -> bool:

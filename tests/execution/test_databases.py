@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tiers import skip_for_busy_machine
 
 from iosonde.errors import StudyError, TargetError
 from iosonde.execution import execute
@@ -130,14 +131,16 @@ def test_lmdb_in_memory_swaps_and_nothing_remains(tmp_path: Path) -> None:
     own = Path("/dev/shm", plan.created_name)
     assert Path(plan.runs[0].spec["workload"]["target"]["path"]).parent == own
     [record] = execute(plan, tmp_path / "results").records()
-    assert record.outcome == "complete", record.failure
-    assert record.memory and record.result
-    assert record.memory["swap_peak_bytes"] > 4 << 20
-    [check] = record.result["store"]["checks"]
-    assert (check["missing"], check["corrupted"]) == (0, 0)
+    assert record.memory and record.memory["swap_peak_bytes"] > 4 << 20
     assert not own.exists()
     assert list(data.iterdir()) == []
     assert [each for each in active() if str(data) in each.path] == []
+    if record.failure and record.failure.code == "out_of_memory":
+        skip_for_busy_machine(record.failure.message)
+    assert record.outcome == "complete", record.failure
+    assert record.result
+    [check] = record.result["store"]["checks"]
+    assert (check["missing"], check["corrupted"]) == (0, 0)
 
 
 def test_only_a_database_of_its_own_can_be_in_memory() -> None:

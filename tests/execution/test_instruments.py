@@ -73,7 +73,7 @@ def test_more_swap_is_suggested_only_where_it_was_full() -> None:
     for peak, size, is_full in ((13 << 20, 512 << 20, False), (510 << 20, 512 << 20, True), (None, 0, False)):
         memory = {"oom_kills": 1, "limit_bytes": 112 << 20, "swap_peak_bytes": peak}
         found = memory_limit._out_of_memory(memory, killed, is_external=False, swap_bytes=size)
-        assert found and found.message.startswith("the memory limit of 112 MiB is too small: the kernel killed")
+        assert found and found.message.startswith("the kernel killed the engine at its memory limit of 112 MiB")
         assert ("more swap" in found.hint) == is_full
 
 

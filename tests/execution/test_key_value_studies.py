@@ -205,7 +205,7 @@ class TestMemoryLimit:
         too_small = plan(place, ONE % "readrandom", 'memory_limit = "1MiB"')
         failure = the_record(execute(too_small, tmp_path / "too-small")).failure
         assert failure and failure.code == "out_of_memory"
-        assert "the memory limit of 1 MiB is too small" in failure.message and "memory_limit" in failure.hint
+        assert "at its memory limit of 1 MiB" in failure.message and "memory_limit" in failure.hint
         assert list(place.iterdir()) == []
         assert_memory_groups_are_removed()
 

@@ -125,7 +125,7 @@ SOURCES = [path for folder in ("python", "tests", "bench") for path in sorted((C
 
 
 def test_a_test_is_skipped_only_by_its_declared_needs() -> None:
-    """A skip in a test's body would be a second way. `tiers.py` also has the one for a pause of the machine."""
+    """A skip in a test's body would be a second way. `tiers.py` also has the one for a busy machine."""
     skip = re.compile(r"\bpytest\.(mark\.)?(skip|skipif|importorskip|xfail)\b")
     found = [path for path in SOURCES if path.name not in ("tiers.py", Path(__file__).name)]
     assert [path for path in found if skip.search(path.read_text())] == []

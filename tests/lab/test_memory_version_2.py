@@ -89,7 +89,7 @@ def test_a_limit_too_small_is_out_of_memory_and_swap_does_not_help(tmp_path: Pat
     assert record.outcome == "failed"
     assert record.failure
     assert record.failure.code == "out_of_memory"
-    assert "the memory limit of 1 MiB is too small" in record.failure.message
+    assert "at its memory limit of 1 MiB" in record.failure.message
     assert record.memory
     assert record.memory["oom_kills"] == 1
     assert Path("/proc/vmstat").read_text().partition("pswpout ")[2].split()[0] == before

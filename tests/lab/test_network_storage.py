@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from network_conditions import BY_NAME, DISTURBED, TRANSPORTS, named
-from tiers import skip_for_pause
+from tiers import skip_for_busy_machine
 
 from iosonde.features.network_storage.facts import NetworkFacts
 from iosonde.features.network_storage.record import NetworkReading
@@ -66,7 +66,7 @@ def is_counted(record: Record) -> bool:
 
 def require_counted(*records: Record) -> None:
     if not all(map(is_counted, records)):
-        skip_for_pause("counters were read once in the measurement")
+        skip_for_busy_machine("counters were read once in the measurement")
 
 
 def test_the_transport_of_a_mount_is_described(bottlenecks: Tried) -> None:

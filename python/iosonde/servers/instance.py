@@ -256,7 +256,7 @@ class Instance:
         cause = self.server.cause(self.messages(), self.settings)
         if memory and memory["oom_kills"]:
             code = "out_of_memory"
-            message = f"the memory limit of {format_bytes(memory['limit_bytes'])} is too small: the kernel killed it"
+            message = f"the kernel killed it at its memory limit of {format_bytes(memory['limit_bytes'])}"
             swap = ", or provide more swap" if self.swap_bytes else ""
             hint = f"raise `memory_limit`, or lower `{self.server.data_setting}` and the number of connections{swap}"
         elif cause:

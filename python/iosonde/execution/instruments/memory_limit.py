@@ -63,8 +63,8 @@ def _out_of_memory(
     larger_swap = ", or provide more swap" if swap_peak > _FULL * swap_bytes else ""
     return Failure(
         code="out_of_memory",
-        message=f"the memory limit of {format_bytes(memory['limit_bytes'])} is too small: the kernel killed "
-        f"{'the command' if is_external else 'the engine'}{used}",
+        message=f"the kernel killed {'the command' if is_external else 'the engine'} at its memory limit of "
+        f"{format_bytes(memory['limit_bytes'])}{used}",
         context=failure.context,
         hint=f"raise it with `--set memory_limit=...`, or configure smaller caches and write buffers{larger_swap}",
     )
