@@ -200,6 +200,7 @@ OPEN = having(
         ("queue_underutilized", (having(total=latency(20)),), "undetermined"),
         ("span_fits_memory", (BUFFERED, having(page_cache={"addressed_bytes": 8 * GIB})), "device-limited"),
         ("late_counters", (LATE,), "undetermined"),
+        ("counters_disagree", (having(usage={"user_ns": 30 * SECOND}),), "undetermined"),
         ("one_hardware_queue", (having(stream={"jobs": 2}, device={"hardware_queues": 1}), FAST), "device-limited"),
         ("io_scheduler", (having(device={"scheduler": "bfq"}), FAST), "device-limited"),
         ("cpu_governor", (having(environment={"cpu": {"governor": "powersave"}}),), "device-limited"),
@@ -266,13 +267,22 @@ def test_what_is_sound_has_no_warning(changes: tuple[Change, ...]) -> None:
     assert codes(changed(*changes)) == []
 
 
-def test_a_core_shared_with_others_is_saturated_when_nothing_is_left() -> None:
-    verdict = judge(
-        changed(having(usage={"user_ns": SECOND, "system_ns": 4 * SECOND}, pacing={"cpu_wait_ns": 5 * SECOND}))
-    )
-    assert [warning.code for warning in verdict.warnings] == ["core_saturated", "cpu_contention"]
-    assert verdict.kind == "harness-limited"
-    assert "waited for it 50 %" in verdict.because[0]
+@pytest.mark.parametrize(
+    ("change", "codes_found", "kind"),
+    [
+        # Another process has the CPU for the other half.
+        (having(), ["cpu_contention"], "undetermined"),
+        # The engine's eight jobs share four CPUs, which they use completely.
+        (having(process={"user_ns": 4 * SECOND, "system_ns": 35 * SECOND}, evidence={"job_cpus": ["0-3"] * 8}),
+         ["core_saturated", "cpu_contention"], "harness-limited"),
+    ],
+)  # fmt: skip
+def test_waiting_for_a_cpu_is_a_limit_of_the_engine_only_where_it_uses_all_of_them(
+    change: Change, codes_found: list[str], kind: Kind
+) -> None:
+    waiting = having(usage={"user_ns": SECOND, "system_ns": 4 * SECOND}, pacing={"cpu_wait_ns": 5 * SECOND})
+    verdict = judge(changed(waiting, change))
+    assert ([warning.code for warning in verdict.warnings], verdict.kind) == (codes_found, kind)
 
 
 @pytest.mark.parametrize(("in_flight", "fires"), [(40, False), (100, True)])
@@ -381,6 +391,18 @@ def test_bytes_of_other_processes_do_not_hide_a_cache() -> None:
     writing = changed(as_writes, own_io(write_bytes=READ, own_write_bytes=READ // 4))
     assert Evidence(writing).written_to_memory_share == pytest.approx(0.75)
     assert judge(writing).kind == "cache-served"
+
+
+def test_bytes_that_others_moved_before_the_measurement_are_not_missing_in_it() -> None:
+    """The account of processes begins earlier than the engine's reading of the device, which has every byte written."""
+    facts = changed(as_writes, own_io(write_bytes=50 * READ, own_write_bytes=READ))
+    assert Evidence(facts).written_to_memory_share == 0
+
+
+def test_a_counter_that_was_reset_says_nothing() -> None:
+    facts = changed(as_writes, own_io(write_bytes=READ, own_write_bytes=-15 * READ))
+    assert Evidence(facts).written_to_memory_share == 0
+    assert codes(facts) == []
 
 
 def test_i_o_of_other_processes_is_known_from_the_control_group() -> None:

@@ -6,9 +6,9 @@ or the kernel did not report what it is computed from.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, wraps
 from statistics import fmean, median
 from typing import Any, Literal
 
@@ -85,11 +85,31 @@ class VerdictFacts:
     """Of closed-loop runs, in order."""
 
 
+def share(compute: Callable[[Evidence], float | None]) -> cached_property[float | None]:
+    """Make a property of a number that is between 0 and 1 by what it is.
+
+    Counters advance in ticks and at different instants, so a little more or less is 1 or 0. Anything else says that its
+    counters contradict each other: the number is unknown then, and `Evidence.contradictory` has it.
+    """
+
+    @wraps(compute)
+    def checked(evidence: Evidence) -> float | None:
+        value = compute(evidence)
+        if value is not None and not -limits.APART <= value <= 1 + limits.APART:
+            evidence.contradictory[compute.__name__] = value
+            return None
+        return None if value is None else min(1.0, max(0.0, value))
+
+    return cached_property(checked)
+
+
 class Evidence:
     """The numbers of one run."""
 
     def __init__(self, facts: VerdictFacts) -> None:
         self.facts = facts
+        self.contradictory: dict[str, float] = {}
+        """Shares whose counters contradict each other, with what would follow from them."""
         self.streams: dict[str, Json] = {stream["name"]: stream for stream in streams_of(facts.spec["workload"])}
         self.jobs: list[Json] = list(facts.result["jobs"])
         self.observed: Json = facts.result.get("evidence") or {}
@@ -117,7 +137,7 @@ class Evidence:
         """All CPU time of the machine, as the same counters have it: they advance in ticks, and may be read late."""
         return sum(int(value) for name, value in self.machine.items() if name != "cpus")
 
-    @cached_property
+    @share
     def in_flight_share(self) -> float | None:
         """Share of the time of all queue slots of closed loops in which they held an I/O.
 
@@ -126,7 +146,7 @@ class Evidence:
         held = sum(t.completion_latency_ns_sum for t in self.facts.totals if self._is_closed(t.stream))
         return _share(held, self._places_ns)
 
-    @cached_property
+    @share
     def turnaround_share(self) -> float | None:
         """Share in which they were free between a completion and the next submission."""
         waits = [pacing["turnaround_ns"] for job in self._closed_jobs if (pacing := job.get("pacing"))]
@@ -138,19 +158,19 @@ class Evidence:
         waits = [pacing["turnaround_ns"] for job in self._closed_jobs if (pacing := job.get("pacing"))]
         return _ratio(sum(waits), sum(job["operations"] for job in self._closed_jobs)) if waits else None
 
-    @cached_property
+    @share
     def edge_share(self) -> float | None:
         """Share before the load started, and after it had reached its limit or its last I/O had completed, at most."""
         return _ratio(sum(self._edges_ns(job) for job in self._closed_jobs), self._places_ns)
 
-    @cached_property
+    @share
     def unexplained_share(self) -> float | None:
         """Remaining share: slots that were free for no known reason."""
         if self.in_flight_share is None or self.turnaround_share is None or self.edge_share is None:
             return None
         return max(0.0, 1 - self.in_flight_share - self.turnaround_share - self.edge_share)
 
-    @cached_property
+    @share
     def mean_latency_share(self) -> float | None:
         """Mean completion latency as a share of the measurement; at most 1, as of I/Os that started before it."""
         count = sum(t.count for t in self.facts.totals)
@@ -159,23 +179,29 @@ class Evidence:
 
     # Processor
 
-    @cached_property
+    @share
     def core_utilisation(self) -> float | None:
         """CPU time over real time of the busiest thread of a job."""
         return max((self._busy(job) for job in self.jobs), default=None)
 
-    @cached_property
-    def core_taken(self) -> float | None:
-        """CPU time and waiting for CPU over real time, of the thread with most; of closed and overloaded open loops."""
-        limited = [job for job in self.jobs if self._could_do_more(job)]
-        return max((self._busy(job) + (self._waited(job) or 0.0) for job in limited), default=None)
+    @share
+    def core_used(self) -> float | None:
+        """The same of closed and overloaded open loops, which more CPU time would make faster."""
+        return max((self._busy(job) for job in self.jobs if self._could_do_more(job)), default=None)
 
-    @cached_property
+    @share
+    def cpus_used_share(self) -> float | None:
+        """CPU time of the engine over that of all CPUs that its jobs may use."""
+        process = self.facts.result["process"]
+        used_ns = process["user_ns"] + process["system_ns"]
+        return _ratio(used_ns, process["wall_ns"] * cores.allowed_count(self.observed))
+
+    @share
     def busiest_core_share(self) -> float | None:
         """Share of time that the busiest core was not idle, in any process."""
         return cores.busiest_share(self.observed)
 
-    @cached_property
+    @share
     def cpu_wait_share(self) -> float | None:
         """Largest share of time that a job's thread was ready to run and had no CPU."""
         return max((wait for job in self.jobs if (wait := self._waited(job)) is not None), default=None)
@@ -186,12 +212,12 @@ class Evidence:
         rates = [_ratio(1e9 * job["usage"]["involuntary_switches"], job["usage"]["wall_ns"]) for job in self.jobs]
         return max((rate for rate in rates if rate is not None), default=None)
 
-    @cached_property
+    @share
     def steal_share(self) -> float | None:
         """Share of all CPU time that the hypervisor stole."""
         return _ratio(self.machine["steal_ns"], self.machine_ns) if "steal_ns" in self.machine else None
 
-    @cached_property
+    @share
     def other_cpu_share(self) -> float | None:
         """Share of all CPU time that processes other than the engine and its server used, kernel threads included."""
         if "user_ns" not in self.machine:
@@ -200,7 +226,7 @@ class Evidence:
         other = self.machine["user_ns"] + self.machine["system_ns"] - own - (self.facts.server_cpu_ns or 0)
         return _ratio(max(0, other), self.machine_ns)
 
-    @cached_property
+    @share
     def idle_cpu_share(self) -> float | None:
         """Share of all CPU time in which a CPU had nothing to run."""
         if "idle_ns" not in self.machine:
@@ -218,7 +244,7 @@ class Evidence:
         costs = self._harness_costs()
         return max(costs.values(), default=None)
 
-    @cached_property
+    @share
     def harness_share(self) -> float | None:
         """Harness overhead over real time, of the threads of the busiest job; an estimate."""
         costs = self._harness_costs()
@@ -229,14 +255,14 @@ class Evidence:
         ]
         return max((share for share in shares if share is not None), default=None)
 
-    @cached_property
+    @share
     def clock_share(self) -> float | None:
         """Time spent reading the clock, at most twice per I/O, of the threads of the busiest job; an estimate."""
         cost = self.facts.engine.get("clock_read_ns")
         most = max((job["operations"] / busiest_thread.count(job) for job in self.jobs), default=0)
         return None if cost is None else _share(2 * cost * most, self.wall_ns)
 
-    @cached_property
+    @share
     def stalled_share(self) -> float | None:
         """Share of the measurement in which the engine itself did not run, by its heartbeat."""
         stalls = self.observed.get("stalls")
@@ -255,12 +281,12 @@ class Evidence:
 
     # Bytes
 
-    @cached_property
+    @share
     def counted_share(self) -> float | None:
         """Share of the measurement that the counters of process and devices cover; less if they were read late."""
         return _share(self.facts.result["process"]["wall_ns"], self.wall_ns)
 
-    @cached_property
+    @share
     def read_from_memory_share(self) -> float | None:
         """Share of the bytes read that were not requested from a device; unknown if none is visible."""
         if self.remote and self.remote.load_read_bytes:
@@ -270,9 +296,9 @@ class Evidence:
             return None
         return max(0.0, 1 - requested / read - (self.mean_latency_share or 0.0))
 
-    @cached_property
+    @share
     def written_to_memory_share(self) -> float | None:
-        """Share of the bytes written that had not reached a device at the end; unknown if none is visible."""
+        """Share of the bytes written that had not reached a device at the end, at least; unknown if none is visible."""
         if self.remote and self.remote.load_write_bytes:
             return max(
                 0.0, 1 - self.remote.write_bytes / self.remote.load_write_bytes - (self.mean_latency_share or 0.0)
@@ -285,13 +311,13 @@ class Evidence:
         arrived = self._moved_bytes("write")
         return None if arrived is None else max(0.0, 1 - arrived / written)
 
-    @cached_property
+    @share
     def below_cache_share(self) -> float | None:
         """Share of the bytes of a stacked device that did not reach the devices below it; unknown if not visible."""
         device = self.absorbing_device
         return self._absorbed(device) if device else None
 
-    @cached_property
+    @share
     def other_bytes_share(self) -> float | None:
         """Share of the bytes of the device that were not this run's, of the same counters over the same time."""
         foreign = self._foreign
@@ -317,37 +343,37 @@ class Evidence:
         written = sum(device["write_bytes"] for device in top) - own if self._writes_are_plain else 0
         return float(max(0, read) + max(0, written))
 
-    @cached_property
+    @share
     def missing_share(self) -> float | None:
         """Share of the bytes under reads in holes and in extents that were never written, before or after."""
         looks = [look for name in ("extents_before", "extents_after") if (look := self.observed.get(name))]
         return max((_ratio(look["missing_bytes"], look["addressed_bytes"]) or 0.0 for look in looks), default=None)
 
-    @cached_property
+    @share
     def encoded_share(self) -> float | None:
         """Share of the bytes under reads that the file system stores compressed or encrypted."""
         look = self.observed.get("extents_before")
         return _ratio(look["encoded_bytes"], look["addressed_bytes"]) if look else None
 
-    @cached_property
+    @share
     def shared_share(self) -> float | None:
         """Share of the bytes under reads in extents that other files share: a write there is copied."""
         look = self.observed.get("extents_before")
         return _ratio(look["shared_bytes"], look["addressed_bytes"]) if look else None
 
-    @cached_property
+    @share
     def cached_before_share(self) -> float | None:
         """Share of the bytes addressed in the page cache before the first I/O."""
         pages = self.observed.get("page_cache")
         return _ratio(pages["before_bytes"], pages["addressed_bytes"]) if pages else None
 
-    @cached_property
+    @share
     def cached_after_share(self) -> float | None:
         """Share of them after the last I/O."""
         pages = self.observed.get("page_cache")
         return _ratio(pages["after_bytes"], pages["addressed_bytes"]) if pages else None
 
-    @cached_property
+    @share
     def dirty_after_share(self) -> float | None:
         """Share of them that was not yet written back."""
         pages = self.observed.get("page_cache") or {}
@@ -369,7 +395,7 @@ class Evidence:
 
     # Network storage: shares of the latency without the queue in the client, whose length follows from the others
 
-    @cached_property
+    @share
     def network_share(self) -> float | None:
         """Share of the latency that the network takes at least; unknown unless each operation is one call."""
         if not self.network_ns or not self.remote:
@@ -378,14 +404,14 @@ class Evidence:
             return None  # A FUSE daemon answered without its server.
         return _share(min(self.network_ns, self.remote.round_trip_ns or self.network_ns), self._sent_ns)
 
-    @cached_property
+    @share
     def network_share_most(self) -> float | None:
         """Share that it takes at most, by an echo with the payload of an operation, both ways."""
         if not self.remote or not self.remote.longest_network_ns:
             return None
         return _share(self.remote.longest_network_ns, self._sent_ns)
 
-    @cached_property
+    @share
     def server_share(self) -> float | None:
         """Share that the server takes; unknown as well if that of the payload is, or if packets were lost."""
         if not self.remote or not self.remote.network_ns or not self.remote.round_trip_ns:
@@ -394,7 +420,7 @@ class Evidence:
             return None
         return _share(max(0.0, self.remote.round_trip_ns - self.network_ns), self._sent_ns)
 
-    @cached_property
+    @share
     def server_share_least(self) -> float | None:
         """Share that the server takes even if the network takes the time of an echo with the payload, both ways."""
         if self.server_share is None or not self.remote or not self.remote.round_trip_ns:
@@ -402,38 +428,38 @@ class Evidence:
         network_ns = max(self.network_ns, self.remote.longest_network_ns or 0.0)
         return _share(max(0.0, self.remote.round_trip_ns - network_ns), self._sent_ns)
 
-    @cached_property
+    @share
     def server_thread_share(self) -> float | None:
         """Share of the server's time that the median empty call takes as well: in its threads, without its storage."""
         return self._share_of_server(median(self._empty_calls)) if self._empty_calls else None
 
-    @cached_property
+    @share
     def server_thread_share_mean(self) -> float | None:
         """The same of their mean, which is larger if threads of the server wait now and then."""
         return self._share_of_server(fmean(self._empty_calls)) if self._empty_calls else None
 
-    @cached_property
+    @share
     def server_device_share(self) -> float | None:
         """Share of the server's time in which its drives worked, of a server that is a host of the study."""
         if not self.remote or self.remote.server_device_ns is None or not self.server_share:
             return None
         return _share(self.remote.server_device_ns, (self.remote.round_trip_ns or 0.0) - self.network_ns)
 
-    @cached_property
+    @share
     def client_share(self) -> float | None:
         """Share that the client takes outside its queue: iosonde, the file system, the processing of replies."""
         if not self.remote or not self.remote.round_trip_ns:
             return None
         return _share(max(0.0, self._sent_ns - self.remote.round_trip_ns), self._sent_ns)
 
-    @cached_property
+    @share
     def daemon_share(self) -> float | None:
         """Share in which a FUSE daemon used CPU for the operations, or waited for it."""
         if not self.remote or self.remote.daemon_ns is None:
             return None
         return _share(self.remote.daemon_ns, self._sent_ns)
 
-    @cached_property
+    @share
     def not_running_share(self) -> float | None:
         """Share of the latency, at most, by which it is longer because the engine or a job had no CPU."""
         lost = (self.stalled_share or 0.0) + (self.cpu_wait_share or 0.0) + (self.steal_share or 0.0)
@@ -686,17 +712,17 @@ class Evidence:
         return self._moved_bytes("read")
 
     def _moved_bytes(self, operation: Literal["read", "write"]) -> int | None:
-        """Bytes that the devices moved, without the share known to be of other processes; None if unknown.
+        """Bytes of the load that the devices moved in the measurement, at most; None if unknown.
 
-        The share, not the bytes: the account of processes may begin before the engine's reading of the devices.
+        At most all that they moved, and at most the engine's own in the account of processes, which may begin before.
         """
         top = self.top_devices
         if not self._is_counted or not top or any(device.get("io_counters") == "off" for device in top):
             return None
         is_attributed = not self.has_own_cache and (operation == "read" or self._writes_are_plain)
-        others = getattr(self._foreign, f"{operation}_share", None)
         moved = sum(int(device[f"{operation}_bytes"]) for device in top)
-        return round(moved * (1 - others)) if others and is_attributed and not self.is_served_by_daemon else moved
+        own = own_io.own_bytes(self.facts.own_io, self.facts.spec["workload"], operation)
+        return moved if own is None or not is_attributed or self.is_served_by_daemon else min(moved, own)
 
     @property
     def _is_counted(self) -> bool:

@@ -3,7 +3,7 @@
     device-limited     sessions waited for the log or for data files, or the device was busy nearly all the time
     server-CPU-limited the server's processes used nearly all CPUs that the client left
     lock-limited       transactions waited for each other
-    harness-limited    the client used its CPUs completely, or its connections ran or waited for a CPU most of the time
+    harness-limited    the client used its CPUs completely
 
 Each limit has a share between 0 and 1 of its resource, or of the sessions' time. The largest one decides if it is large
 enough. `judge_server` is a pure function of the record.
@@ -38,8 +38,6 @@ class ServerEvidence(shares.Shares):
     """CPU time of the client over that of all CPUs."""
     busiest_client_share: float | None
     """CPU time of the client's busiest connection over the measured time."""
-    client_ready_share: float | None
-    """Mean share of the measured time in which a connection of the client ran or waited for a CPU."""
     lock_wait_share: float | None
     """Sessions that waited for locks."""
     log_wait_share: float | None
@@ -70,7 +68,7 @@ def evidence_of(record: Record, *, cpus: int) -> ServerEvidence:
     begin, end = server.get("statistics_at_start") or {}, server.get("statistics_at_end") or {}
     means: Json = server.get("statistics_mean") or {}
     connections = sum(stream["jobs"] for stream in streams_of(record.spec["workload"]))
-    client, waits = shares.cpu_shares(result), shares.cpu_wait_shares(result)
+    client = shares.cpu_shares(result)
     counted_ns = statistics_ns(record)
     lock_ms = _increase("lock_wait_ms", begin, end)
     sampled = _mean_share("sessions_waiting_for_lock", means)
@@ -79,7 +77,6 @@ def evidence_of(record: Record, *, cpus: int) -> ServerEvidence:
         server_cpu_share=shares.share(server_cpu_ns(record), counted_ns * cpus),
         client_cpu_share=shares.share(sum(client), cpus),
         busiest_client_share=max(client, default=0.0),
-        client_ready_share=_ready_share(client, waits),
         lock_wait_share=sampled if by_time is None else by_time,
         log_wait_share=_mean_share("sessions_waiting_for_log", means),
         io_wait_share=_mean_share("sessions_waiting_for_io", means),
@@ -114,11 +111,6 @@ def _limits(evidence: ServerEvidence) -> list[Limit]:
             f"the client's busiest connection used {percent(evidence.busiest_client_share)} of a core",
         ),
         (
-            over(evidence.client_ready_share, BUSY),
-            "harness-limited",
-            f"the client's connections ran or waited for a CPU {percent(evidence.client_ready_share)} of the time",
-        ),
-        (
             over(evidence.lock_wait_share, WAITING),
             "lock-limited",
             f"transactions waited for locks {percent(evidence.lock_wait_share)} of the time",
@@ -145,13 +137,6 @@ def _limits(evidence: ServerEvidence) -> list[Limit]:
 def _mean_share(state: str, means: Json) -> float | None:
     active = means.get("sessions_active")
     return means[state] / active if active and state in means else None
-
-
-def _ready_share(ran: list[float], waited: list[float | None]) -> float | None:
-    known = [wait for wait in waited if wait is not None]
-    if not ran or len(known) < len(ran):
-        return None
-    return sum(min(1.0, run + wait) for run, wait in zip(ran, known, strict=True)) / len(ran)
 
 
 def _increase(name: str, begin: Json, end: Json) -> int | None:

@@ -38,12 +38,6 @@ def cpu_shares(result: Mapping[str, Any]) -> list[float]:
     return [cpu_ns / counted if counted else 0.0 for cpu_ns, counted in used]
 
 
-def cpu_wait_shares(result: Mapping[str, Any]) -> list[float | None]:
-    """Time in which each job was ready to run and had no CPU, over the same time; None where that is not known."""
-    waits = [((job.get("pacing") or {}).get("cpu_wait_ns"), job["usage"]["wall_ns"]) for job in result["jobs"]]
-    return [None if wait_ns is None or not counted else wait_ns / counted for wait_ns, counted in waits]
-
-
 def device_busy_share(result: Mapping[str, Any]) -> float | None:
     """Share of the measurement in which the busiest device had I/O in flight."""
     busy = (share(each["busy_ns"], counted_ns(result)) for each in result["devices"])

@@ -146,12 +146,15 @@ def _reasons_for_device_limited(evidence: Evidence) -> str:
 
 
 def _core_saturated(evidence: Evidence) -> RunWarning | None:
-    taken = evidence.core_taken
-    if taken is None or taken < limits.BUSY or evidence.is_polling:
+    """CPU time that was used: a job that waits for a CPU which others use is no limit of the job."""
+    used, of_all = evidence.core_used, evidence.cpus_used_share
+    if used is None or evidence.is_polling:
         return None
-    used, wait = evidence.core_utilisation or 0.0, evidence.cpu_wait_share or 0.0
-    waited = f" and waited for it {_percent(wait)} of the time" if wait >= limits.SOME else ""
-    return _warning("core_saturated", f"a job used {_percent(used)} of its core{waited}")
+    if used >= limits.BUSY:
+        return _warning("core_saturated", f"a job used {_percent(used)} of its core")
+    if of_all is not None and of_all >= limits.BUSY:
+        return _warning("core_saturated", f"the engine used {_percent(of_all)} of all CPUs that its jobs may use")
+    return None
 
 
 def _turnaround(evidence: Evidence) -> RunWarning | None:
@@ -259,6 +262,14 @@ def _cpu_governor(evidence: Evidence) -> RunWarning | None:
     if not governor or governor == "performance":
         return None
     return _warning("cpu_governor", f"the CPU frequency governor is `{governor}`")
+
+
+def _counters_disagree(evidence: Evidence) -> RunWarning | None:
+    evidence.numbers()
+    if not evidence.contradictory:
+        return None
+    name, value = next(iter(evidence.contradictory.items()))
+    return _warning("counters_disagree", f"counters disagree: `{name}` would be {value:,.2f}, and is between 0 and 1")
 
 
 # Page cache and file system ------------------------------------------------------------------------------------------
@@ -410,7 +421,7 @@ def _part_that_limits(evidence: Evidence) -> RunWarning | None:
             + _part_of_server(evidence),
         )
     without_cpu = max(evidence.cpu_wait_share or 0.0, evidence.stalled_share or 0.0)
-    if remote and without_cpu >= limits.MOST and evidence.core_taken is not None:
+    if remote and without_cpu >= limits.MOST and evidence.core_used is not None:
         return _warning("client_limited", f"the engine or a job had no CPU {_percent(without_cpu)} of the time")
     if evidence.daemon_share and evidence.daemon_share >= limits.MOST:
         text = (
@@ -655,6 +666,7 @@ _RULES: tuple[Callable[[Evidence], RunWarning | None], ...] = (
     _device_stalled,
     _cpu_contention,
     _late_counters,
+    _counters_disagree,
     _steal_time,
     _foreign_interrupts,
     _other_io,
@@ -688,6 +700,7 @@ _KEY_VALUE_RULES: tuple[Callable[[Evidence], RunWarning | None], ...] = (
     _engine_stalled,
     _cpu_contention,
     _late_counters,
+    _counters_disagree,
     _steal_time,
     _foreign_interrupts,
     _other_io,

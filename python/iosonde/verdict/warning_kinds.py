@@ -13,7 +13,9 @@ PointsTo = Literal["harness-limited", "cache-served", "network-limited", "server
 """The verdict that a warning leads to; a note leads to none."""
 
 BUSY = 0.95
-"""CPU utilization from which on a core is saturated."""
+"""CPU time used, as a share, from which on a core is saturated."""
+APART = 0.1
+"""Share by which counters that advance in ticks or are read at different instants may differ."""
 HARNESS_SHARE = 0.10
 """Share of the time of an I/O from which on the harness is a limit."""
 MOST = 0.5
@@ -68,8 +70,8 @@ _LIST = (
     WarningKind(
         code="core_saturated",
         title="A job used all CPU time of its core: CPU-limited",
-        when="CPU time and waiting for CPU of a job's thread were 95 % of the time or more; in open loop only if "
-        "it fell behind its schedule; never with polling, which is always busy",
+        when="a job's thread used 95 % of the time of a CPU or more, or the engine 95 % of all CPUs that its jobs may "
+        "use; in open loop only if it fell behind its schedule; never with polling, which is always busy",
         hint="use more `jobs`, larger blocks or a faster core; see `cpu_ns_per_operation`",
         points_to="harness-limited",
         only_slows=True,
@@ -186,6 +188,13 @@ _LIST = (
         title="Kernel counters were read late: page-cache hits are unknown",
         when="less than 90 % of the measurement lies between the two readings of the counters of process and devices",
         hint="leave a core to the supervising thread: fewer `jobs`, or `cpus` for them",
+        points_to="undetermined",
+    ),
+    WarningKind(
+        code="counters_disagree",
+        title="Counters of the run contradict each other",
+        when="a share computed from counters is below -0.1 or above 1.1: it is unknown then",
+        hint="read the counters in `record.json`; a counter that was reset, or a defect of kernel or iosonde",
         points_to="undetermined",
     ),
     WarningKind(

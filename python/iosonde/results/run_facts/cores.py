@@ -22,6 +22,15 @@ def busiest_share(evidence: Json) -> float | None:
     return max((busy / passed for busy, passed in cores if passed), default=None)
 
 
+def allowed_count(evidence: Json) -> int:
+    """Return the number of CPUs that jobs may use, by the kernel's lists such as `0-3,8`; 0 where it is not known."""
+    lists = evidence.get("job_cpus")
+    if not lists:
+        return int((evidence.get("machine") or {}).get("cpus", 0))
+    ranges = [part.partition("-") for text in lists for part in text.split(",") if part]
+    return len(set().union(*(range(int(first), int(last or first) + 1) for first, _, last in ranges)))
+
+
 COLUMNS = (
     Column(
         "kernel_cpu_ns",

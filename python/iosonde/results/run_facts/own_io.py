@@ -43,7 +43,7 @@ def foreign(own_io: Json | None, workload: Json) -> Foreign:
     """The foreign bytes of a measurement; of the whole run with key-value stores, whose writes count until durable."""
     if not own_io:
         return UNKNOWN
-    rows = own_io["run" if described(workload).counts_until_durable else "measure"]
+    rows = _rows(own_io, workload)
     is_counted = own_io.get("version") is not None
     read = _unattributed(rows, "read") if is_counted else None
     written = _unattributed(rows, "write") if is_counted and _is_plain(workload) else _bound(own_io, rows)
@@ -54,6 +54,19 @@ def foreign(own_io: Json | None, workload: Json) -> Foreign:
         write_share=_share(written, rows, "write"),
         share=_share_of_all(read, written, rows),
     )
+
+
+def own_bytes(own_io: Json | None, workload: Json, what: str) -> int | None:
+    """The engine's own bytes in the same account, at most; None where the kernel does not count them."""
+    rows = _rows(own_io, workload) if own_io and own_io.get("version") is not None else []
+    return sum(row[f"own_{what}_bytes"] for row in rows) if rows else None
+
+
+def _rows(own_io: Json, workload: Json) -> list[Json]:
+    """The account by device; empty if a counter was reset in between, so that less was counted than before."""
+    rows: list[Json] = own_io["run" if described(workload).counts_until_durable else "measure"]
+    is_reset = any(value < 0 for row in rows for name, value in row.items() if name != "device")
+    return [] if is_reset else rows
 
 
 def _unattributed(rows: list[Json], what: str) -> int | None:
