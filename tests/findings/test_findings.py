@@ -177,6 +177,7 @@ def test_levels_are_different_equal_or_unclear_by_the_interval() -> None:
     assert comparing(1.01, 0.01).decision == "same"
     unclear = comparing(1.04, 0.15)
     assert (unclear.decision, unclear.strength) == ("unclear", "weak")
+    assert "too variable to compare" in comparing(0.2, 0.95).sentence
 
 
 def test_flatness_and_peak() -> None:

@@ -30,7 +30,14 @@ def question(values: dict[tuple[str, int], float]) -> Question:
 
 @pytest.mark.parametrize(
     ("interval", "decision"),
-    [((1.1, 1.3), "higher"), ((0.7, 0.9), "lower"), ((0.98, 1.02), "same"), ((0.9, 1.2), "unclear"), (None, "unclear")],
+    [
+        ((1.1, 1.3), "higher"),
+        ((0.7, 0.9), "lower"),
+        ((0.98, 1.02), "same"),
+        ((0.9, 1.2), "unclear"),
+        (None, "unclear"),
+        ((1.2, 13.0), "unclear"),
+    ],
 )
 def test_the_decision_of_a_ratio_is_its_direction(interval: tuple[float, float] | None, decision: str) -> None:
     assert decided(Estimate(1.0, *(interval or (None, None)))) == decision

@@ -67,6 +67,12 @@ def test_noise_is_not_drift() -> None:
     assert drift(controls("iops", [100, 90, 80]), metric="iops") is None, "three controls are too few"
 
 
+def test_no_more_than_all_of_a_rate_is_lost() -> None:
+    found = drift(controls("iops", [100, 3, 900, 2, 70, 1]), metric="iops")
+    assert found is not None and found.change.low is not None
+    assert -1 < found.change.low < found.change.value
+
+
 @pytest.mark.parametrize(
     ("ratio", "mean_latency_ns", "longest_ns", "expected"),
     [

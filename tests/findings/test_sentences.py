@@ -128,5 +128,5 @@ def test_verdicts_and_the_line_on_trust() -> None:
     )
     drifting = drift(controls("iops", [100, 97, 94, 92, 90]), metric="iops")
     assert Trust(verdicts={}, runs=1, incomplete=0, single=True, drift=drifting, simulated=True).line == snapshot(
-        "Simulated device on a virtual clock: no verdicts apply; the control case drifted by 11 %; no confidence intervals over repeats: fewer than 3"
+        "Simulated device on a virtual clock: no verdicts apply; the control case drifted by 10 %; no confidence intervals over repeats: fewer than 3"
     )

@@ -6,9 +6,11 @@ measured at different times are not all theirs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import numpy as np
 import polars as pl
 
 from iosonde.metrics.registry import named_among
@@ -24,7 +26,7 @@ class Drift:
     """Change and spread of a metric of the control case during the study."""
 
     change: Estimate
-    """Change from the first run of the study to the last, as a fraction of the median (Theil-Sen slope x runs)."""
+    """Change from the first run of the study to the last, as a fraction (Theil-Sen slope of the logarithms x runs)."""
     spread: float
     """(largest - smallest) / median."""
     controls: int
@@ -52,7 +54,13 @@ def drift(runs: pl.DataFrame, *, metric: str) -> Drift | None:
     order = control["order"].cast(pl.Float64).to_numpy()
     position = (order - order[0]) / (order[-1] - order[0])
     return Drift(
-        change=slope(position, values / median),
+        change=_as_fraction(slope(position, np.log(values))),
         spread=float((values.max() - values.min()) / median),
         controls=len(values),
     )
+
+
+def _as_fraction(logs: Estimate) -> Estimate:
+    """A change of logarithms as a fraction, which is never below -1."""
+    low, high = (None if end is None else math.expm1(end) for end in (logs.low, logs.high))
+    return replace(logs, value=math.expm1(logs.value), low=low, high=high)

@@ -204,7 +204,7 @@ def extrapolated(sample: Floats, *, last: int) -> Estimate | None:
     # Noise decides too whether a line is excluded, so the levels are those of the same confidence: with 95 %, half of
     # the intervals missed the end of decays that are seldom distinguished from a line.
     spare = _quantile(effective - 3, _SELECTED) ** 2 * unit - excess
-    if spare[0] >= 0:
+    if spare[0] >= 0 or level < 0 <= sample.min():
         return None
     reached = [
         each + sign * math.sqrt(room * _level_variance(np.exp(-rate * x)))
@@ -213,6 +213,8 @@ def extrapolated(sample: Floats, *, last: int) -> Estimate | None:
         if room >= 0
     ]
     low, high = min(reached, default=level), max(reached, default=level)
+    if sample.min() >= 0:  # A rate or a latency approaches no level below 0.
+        low = max(0.0, low)
     if high - low > 2 * _USEFUL * abs(level):
         return None
     return Estimate(level, low, high, EXTRAPOLATION, count)

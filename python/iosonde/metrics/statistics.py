@@ -29,8 +29,8 @@ MINIMUM_INTERVALS = 6
 """A run with fewer intervals has no interval of its mean."""
 MARGIN = 0.05
 """Two values within 5 % of each other are the same for anyone who chooses storage by them."""
-WIDE = 100
-"""An interval that spans more than this factor is reported as such, without its ends."""
+WIDE = 10
+"""An interval that spans more than this factor is reported as such, without its ends, and decides nothing."""
 WIDE_TEXT = f"wider than a factor of {WIDE}"
 SEED = 20251
 
@@ -609,9 +609,10 @@ def verdict(ratio: Estimate, *, better: Literal["higher", "lower"], margin: floa
     """Judge a ratio of contender to baseline.
 
     `same` when the whole interval is within the margin, even if it excludes 1: a real difference too small to
-    matter. `better` or `worse` when the whole interval is on one side of 1. Else, or without an interval, `unclear`.
+    matter. `better` or `worse` when the whole interval is on one side of 1. Else, without an interval, or with one that
+    spans more than a factor of `WIDE`, `unclear`.
     """
-    if ratio.low is None or ratio.high is None:
+    if ratio.low is None or ratio.high is None or ratio.is_wide:
         return "unclear"
     if ratio.low >= 1 / (1 + margin) and ratio.high <= 1 + margin:
         return "same"

@@ -44,6 +44,8 @@ class Ratio(Finding):
 
     def _sentence(self) -> str:
         effect = f"{self._metric} {self.opposed.text if self.opposed else self._times}"
+        if self.ratio.is_wide:
+            return f"{self.top} against {self.bottom}{self.about}: {self._metric} too variable to compare"
         if self.decision == "unclear" and not self.opposed:
             effect = f"no clear difference in {self._metric}, {self._times}"
         return f"{self.top} against {self.bottom}{self.about}: {effect}{self._details()}"

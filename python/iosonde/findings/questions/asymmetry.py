@@ -33,6 +33,8 @@ class Comparison(Ratio, kind="comparison", topic="comparison"):
 
     def _sentence(self) -> str:
         both = f"{self.top} and {self.bottom}"
+        if self.ratio.is_wide:
+            return f"{both}{self.about}: {self._metric} too variable to compare"
         if self.opposed and self.decision != "higher":
             return f"{self._metric} of {self.top} over {self.bottom}{self.about} {self.opposed.text}"
         if self.decision == "unclear":

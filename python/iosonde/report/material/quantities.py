@@ -46,8 +46,8 @@ THOUSANDS = 1_000
 SMALLEST_SHARE = 0.0001
 """Shares below it are not written out: `4.82e-06` is no number that a reader compares."""
 
-WIDE_CELL = "CI over 100×"
-"""In a table, in the place of an interval that spans more than a factor of 100."""
+WIDE_CELL = "CI over 10×"
+"""In a table, in the place of an interval that spans more than a factor of 10."""
 
 _BYTES = re.compile(r"(^|_)(size|bytes|span|stride|offset)$")
 _TIME = re.compile(r"(^|_)(duration|interval|ramp|service|ns)$")
