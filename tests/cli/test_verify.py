@@ -42,7 +42,7 @@ def test_what_is_wrong_is_listed_with_its_place(iosonde: Iosonde, kept: Path) ->
     data[9 * 4096 : 10 * 4096] = data[2 * 4096 : 3 * 4096]
     kept.write_bytes(data)
     done = iosonde("verify", str(kept.parent))
-    assert done.returncode == 1
+    assert done.returncode == 4
     lines = done.stdout.splitlines()
     assert lines[0].endswith(" checked, 9 wrong sectors")
     assert "  1 sector flipped: bits differ from what was written" in lines
@@ -61,7 +61,8 @@ def test_a_run_that_reads_wrong_data_warns_and_records_it(iosonde: Iosonde, kept
     again = (*VERIFIED, "--read-fraction", "1", "--set", "verify=during", "--set", "access=sequential")
     again += ("--duration", "60s", "--set", "limit_bytes=4MiB")
     done = iosonde("io", "--target", str(kept), *again, "--output", str(output))
-    assert done.returncode == 0
+    assert done.returncode == 4
+    assert done.stderr.splitlines()[-1] == "error: wrong data in 1 of 1 run: do not trust this storage"
     assert "warning: data read differs from data written (sectors: " in done.stderr
     rows = iosonde("sql", str(output), "SELECT fault, offset_bytes, bytes FROM faults", "--format", "csv").stdout
     assert rows.split() == ["fault,offset_bytes,bytes", "flipped,512,512"]

@@ -5,13 +5,16 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import polars as pl
 import pytest
 from hand_made import results, study
 
+import iosonde.findings.findings as findings_module
+from iosonde.features.database_transactions.questions import Durability
 from iosonde.findings.answer import Answer
-from iosonde.findings.finding import Finding
+from iosonde.findings.finding import LOSSES, Finding
 from iosonde.findings.findings import answer, findings
-from iosonde.findings.observations.quality import TooFewSamples
+from iosonde.findings.observations.quality import TooFewSamples, Warned, WrongData
 from iosonde.findings.observations.search import NoBoundary, find
 from iosonde.findings.questions.asymmetry import LISTED, Comparison
 from iosonde.findings.questions.one_level import OneLevel
@@ -153,3 +156,38 @@ def test_a_comparison_with_another_result_stays_apart() -> None:
     assert [len(each.cells) for each in reversed_] == [1]
     assert sum(len(each.cells) for each in comparisons) == 8
     assert "RAID 6" in reversed_[0].about
+
+
+def test_what_a_reader_must_not_miss_precedes_every_rate() -> None:
+    """Wrong data, then lost durability, then what memory served, then another load than requested."""
+    common: dict[str, Any] = {"strength": "strong", "example": "", "hint": ""}
+    found = [
+        WrongData(what="sectors read differ from those written", count=3, total=43, **common),
+        Durability(settings=("PostgreSQL",), acknowledged=9, lost=1, runs=3, recovery_s=1.0, strength="strong"),
+        Warned(code="memory_file_system", runs=43, of_most=True, **common),
+        Warned(code="not_direct", runs=43, of_most=True, **common),
+        Warned(code="not_direct", runs=1, **common),
+    ]
+    assert [each.loss for each in found] == [*LOSSES, None]
+    order = findings_module._order(study({}, []), disturbed=False)
+    rates = {"ops_per_sec": {("ycsb_a", 8): [9_900, 10_000, 10_100]}}
+    [rate] = answered({"phase": ["ycsb_a"], "jobs": [1, 8]}, [SATURATION], rates, **STORE).summary
+    ranked = sorted([rate, *reversed(found)], key=lambda each: findings_module._rank(each, order))
+    assert ranked == [*found[:4], rate, found[4]]
+
+
+def test_wrong_data_is_the_answer_and_the_trust_of_its_result_set() -> None:
+    cases, runs = results(["jobs"], {"iops": {(1,): [1e5, 1e5, 1e5]}})
+    outcomes = pl.DataFrame(
+        [{"run_id": run_id, "case_id": case_id, "outcome": "complete", "failure": None, "verdict": None,
+          "failure_message": None, "has_wrong_data": number < 2}
+         for number, (run_id, case_id) in enumerate(runs.select("run_id", "case_id").iter_rows())],
+        schema_overrides={"failure": pl.String, "verdict": pl.String, "failure_message": pl.String},
+    )  # fmt: skip
+    message = "data read differs from data written (sectors: 360448 misdirected)"
+    warned = {"code": "wrong_data", "message": message, "hint": "do not trust it"}
+    warnings = outcomes.head(2).select("run_id", *(pl.lit(text).alias(name) for name, text in warned.items()))
+    found = answer(study({"jobs": [1]}, []), cases, runs, runs=outcomes, warnings=warnings)
+    assert found.summary[0].sentence == "Wrong data in 2 of 3 runs: sectors read differ from those written"
+    assert message in found.summary[0].evidence
+    assert found.trust.line.startswith("Wrong data in 2 of 3 runs; ")

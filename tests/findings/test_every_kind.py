@@ -278,7 +278,7 @@ def stores(rng: Rng) -> Made:
 def store_outcomes(rng: Rng) -> Made:
     count, gib = 6, 1 << 30
     stalled = [rng.choice([0, 2, 5]) * 10**8 for _ in range(count)]
-    corrupted = [rng.choice([0, 0, 0, 7]) for _ in range(count)]
+    corrupted = [rng.choice([0, 0, 0, 0, 0, 7]) for _ in range(count)]
     database = [rng.choice([1, 2, 4]) * gib for _ in range(count)]
     limited = rng.random() < 0.5
     outcomes = pl.DataFrame(
@@ -299,11 +299,11 @@ def store_outcomes(rng: Rng) -> Made:
     cached = [each / (1000 * 4096) for each in read if each < 500 * 4096]
     true: dict[str, list[float]] = {
         "write stalls": [sum(each > 0 for each in stalled), count, max(stalled) / 1e9],
-        "checked values": [sum(corrupted), 1000 * count],
+        "checked values": [1000 * count],
         "memory pressure": [median(database) / gib, max(gib / 2 / each for each in database)],
         "cached database": [len(cached), count, *cached],
     }
-    return [Claim(each, true[each.kind], holds=("All" in each.sentence) == (not sum(corrupted)) or each.kind != "checked values")
+    return [Claim(each, true[each.kind], holds=each.kind != "checked values" or not sum(corrupted))
             for each in found]  # fmt: skip
 
 

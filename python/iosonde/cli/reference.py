@@ -6,6 +6,7 @@ EXIT_OK = 0
 EXIT_ERROR = 1
 EXIT_USAGE = 2
 EXIT_RUNS_FAILED = 3
+EXIT_WRONG_DATA = 4
 EXIT_INTERRUPTED = 130
 
 EXIT_CODES = {
@@ -13,6 +14,7 @@ EXIT_CODES = {
     EXIT_ERROR: "An error; `check`: a regression; `history`: a loss; `qualify`: fail.",
     EXIT_USAGE: "Wrong usage; `check`: undetermined; `qualify`: undecided.",
     EXIT_RUNS_FAILED: "Most runs failed, or a target of `fleet` is missing. Results are kept.",
+    EXIT_WRONG_DATA: "Data that was read was not the data written; before every other code.",
     EXIT_INTERRUPTED: "Stopped by Ctrl-C or SIGTERM. Completed runs are kept.",
 }
 """`lab` returns the exit code of its command; `check` and `qualify` have their own meanings of 1 and 2."""

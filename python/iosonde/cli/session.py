@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,8 +116,17 @@ def carry_out(
     if page:
         kind = "failed" if counts.mostly_failed else "complete"
         page.over(kind, f"{counts.complete} of {_total(result_set)} runs complete.", directory / "report.html")
+    exit_for_wrong_data([result_set])
     if counts.mostly_failed:
         raise typer.Exit(reference.EXIT_RUNS_FAILED)
+
+
+def exit_for_wrong_data(result_sets: Iterable[ResultSet]) -> None:
+    """Name wrong data in the last line, and exit with a code of its own; nothing without any."""
+    records = [record for each in result_sets for record in each.records()]
+    if wrong := sum(record.has_wrong_data for record in records):
+        messages.warning(f"error: wrong data in {wrong} of {_counted(len(records), 'run')}: do not trust this storage")
+        raise typer.Exit(reference.EXIT_WRONG_DATA)
 
 
 def _stopped(page: LivePage | None, *lines: str) -> NoReturn:

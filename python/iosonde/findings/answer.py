@@ -32,6 +32,8 @@ class Trust:
     """Runs that were started, complete or not."""
     incomplete: int
     """Runs that failed or were stopped."""
+    wrong: int = 0
+    """Runs that found wrong data."""
     single: bool
     """True if no case has enough repeats for a confidence interval."""
     drift: Drift | None = None
@@ -52,7 +54,8 @@ class Trust:
     @property
     def line(self) -> str:
         """One line for the top of a report."""
-        parts = [self._condition()]
+        wrong = f"wrong data in {self.wrong} of {wording.counted(self.runs, 'run')}" if self.wrong else ""
+        parts = [wrong, self._condition()]
         if self.incomplete:
             parts.append(f"{self.incomplete} of {wording.counted(self.runs, 'run')} failed or stopped")
         parts.append(self._drift())
@@ -117,20 +120,21 @@ def trust_of(metrics: pl.DataFrame, outcomes: pl.DataFrame | None) -> Trust:
     found = load_drift(metrics)
     if outcomes is None:
         return Trust(verdicts={}, runs=metrics["run_id"].n_unique(), incomplete=0, single=single, drift=found)
-    ended = outcomes.select("outcome", pl.col("failure", "verdict").fill_null("")).rows()
+    ended = outcomes.select("outcome", pl.col("failure", "verdict").fill_null(""), "has_wrong_data").rows()
     return trust_from(ended, single=single, drift=found)
 
 
 def trust_from(
-    ended: Sequence[tuple[str, str, str]], *, single: bool, drift: Drift | None, simulated: bool = False
+    ended: Sequence[tuple[str, str, str, bool]], *, single: bool, drift: Drift | None, simulated: bool = False
 ) -> Trust:
-    """Return the trust in runs from the outcome, failure code and verdict of each."""
-    possible = [(outcome, failure) for outcome, failure, _ in ended if failure != UNSUPPORTED]
-    counts = Counter(verdict for *_, verdict in ended)
+    """Return the trust in runs from `Record.ended` of each."""
+    possible = [outcome for outcome, failure, *_ in ended if failure != UNSUPPORTED]
+    counts = Counter(verdict for _, _, verdict, _ in ended)
     return Trust(
         verdicts={kind: counts[kind] for kind in KINDS if counts[kind]},
         runs=len(possible),
-        incomplete=sum(outcome != "complete" for outcome, _ in possible),
+        incomplete=sum(outcome != "complete" for outcome in possible),
+        wrong=sum(is_wrong for *_, is_wrong in ended),
         single=single,
         drift=drift,
         simulated=simulated,
@@ -163,7 +167,7 @@ def _varied(findings: Sequence[Finding]) -> list[Finding]:
 
 def answered(question: str, findings: Sequence[Finding], trust: Trust) -> Answer:
     """Divide findings, the most important first, into the answer and the rest."""
-    summary = tuple(_varied([each for each in findings if each.topic != "quality"])[:SENTENCES])
+    summary = tuple(_varied([each for each in findings if each.topic != "quality" or each.loss])[:SENTENCES])
     shown = {id(each) for each in summary}
     # The line on trust states the number of runs by verdict, and missing repeats of all cases.
     stated = {"verdicts", *(["few repeats"] if trust.single else [])}

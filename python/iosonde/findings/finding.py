@@ -14,7 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, dataclass_transform, get_args
 
 from iosonde.metrics import wording
 from iosonde.metrics.statistics import Estimate
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 Topic = Literal[
+    "integrity",
     "path",
     "state",
     "performance",
@@ -39,6 +40,7 @@ Topic = Literal[
 ]
 
 TOPICS: dict[Topic, str] = {
+    "integrity": "Wrong data",
     "path": "Stages of an I/O",
     "state": "Steady state and recovery",
     "performance": "Throughput and latency",
@@ -54,6 +56,10 @@ TOPICS: dict[Topic, str] = {
     "quality": "Measurement quality",
 }
 """Headings of the groups of findings, in the order of a report."""
+
+Loss = Literal["wrong data", "lost durability", "served from memory", "another load"]
+LOSSES: tuple[Loss, ...] = get_args(Loss)
+"""What a reader loses who misses a finding, the worst first: each precedes all rates."""
 
 Strength = Literal["strong", "moderate", "weak"]
 FIRST, LAST = 0, 9
@@ -94,6 +100,11 @@ class Finding(_Kind):
     part: str = ""
     limited: str = ""
     """Verdicts by which the device did not limit the values: `3 of 3 runs cache-served`; empty otherwise."""
+
+    @property
+    def loss(self) -> Loss | None:
+        """What a reader loses who misses it; None if it is a result among others."""
+        return None
 
     @property
     def sentence(self) -> str:

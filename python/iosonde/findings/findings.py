@@ -13,7 +13,7 @@ from iosonde.findings import device_state, questions, throughput
 from iosonde.findings.answer import Answer, answered, trust_of
 from iosonde.findings.cells import under_own_names
 from iosonde.findings.device_state import DeviceStates
-from iosonde.findings.finding import FIRST, STRENGTHS, Finding, Topic
+from iosonde.findings.finding import FIRST, LOSSES, STRENGTHS, Finding, Topic
 from iosonde.findings.observations import (
     media,
     named_values,
@@ -52,6 +52,7 @@ _COMPARING: tuple[str, ...] = ("asymmetry", "peak", "flatness")
 """Questions that decide whether named levels differ: only one of them is answered per factor and metric."""
 
 _ORDER: tuple[Topic, ...] = (
+    "integrity",
     "path",
     "limits",
     "state",
@@ -173,9 +174,10 @@ def _order(study: Study, *, disturbed: bool) -> Sequence[Topic]:
     return [*others[:place], "comparison", *others[place:]]
 
 
-def _rank(finding: Finding, order: Sequence[Topic]) -> tuple[bool, int, int, int]:
+def _rank(finding: Finding, order: Sequence[Topic]) -> tuple[int, bool, int, int, int]:
     strength = STRENGTHS.index(finding.strength)
-    return finding.place != FIRST, order.index(finding.topic), finding.place, strength
+    loss = LOSSES.index(finding.loss) if finding.loss else len(LOSSES)
+    return loss, finding.place != FIRST, order.index(finding.topic), finding.place, strength
 
 
 def _each_once(found: Sequence[Finding]) -> list[Finding]:

@@ -182,14 +182,7 @@ def _cases(records: Sequence[Record], cells: Sequence[SessionCell]) -> tuple[dic
 
 
 def _trust(records: Sequence[Record], drifted: Drift | None, *, simulated: bool) -> str:
-    ended = [
-        (
-            record.outcome,
-            record.failure.code if record.failure else "",
-            record.verdict.kind if record.verdict else "",
-        )
-        for record in records
-    ]
+    ended = [record.ended for record in records]
     repeats = Counter(each.case_id for each in records if each.outcome == "complete" and not each.control)
     single = bool(repeats) and max(repeats.values()) < MINIMUM_REPEATS
     return trust_from(ended, single=single, drift=drifted, simulated=simulated).line

@@ -76,6 +76,19 @@ class RecordWarning(BaseModel):
     """True if the rate of the run cannot last, such as one that spends burst credits."""
 
 
+WRONG_DATA: dict[str, str] = {
+    "wrong_data": "sectors read differ from those written",
+    "wrong_pages": "pages read differ from those written",
+    "wrong_objects": "objects read differ from those written",
+    "corrupted_values": "values read differ from those written",
+    "stale_values": "values read are older than an acknowledged write",
+    "missing_records": "records that were written are missing",
+    "damaged_graph": "the stored graph has another checksum than when it was written",
+    "wrong_result": "the result breaks the rules of its algorithm",
+}
+"""Warnings of the engine that data was not what it must be, with what was found."""
+
+
 class RecordVerdict(BaseModel):
     """Limiting factor of a run, and the numbers behind it (verdict/verdict.py)."""
 
@@ -213,6 +226,17 @@ class Record(BaseModel):
         """Return what a feature has recorded; None if it took no part in the run."""
         found = self.parts.get(kind.name)
         return None if found is None else kind.model_validate(found)
+
+    @property
+    def ended(self) -> tuple[str, str, str, bool]:
+        """Outcome, code of the failure, verdict, and whether wrong data was found; empty texts for none."""
+        failure, verdict = self.failure.code if self.failure else "", self.verdict.kind if self.verdict else ""
+        return self.outcome, failure, verdict, self.has_wrong_data
+
+    @property
+    def has_wrong_data(self) -> bool:
+        """True if the load found data that was not what had been written."""
+        return any(each.code in WRONG_DATA for each in self.warnings)
 
     @property
     def refused(self) -> bool:

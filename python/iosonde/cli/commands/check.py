@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from iosonde.cli import session
+
 if TYPE_CHECKING:
     from iosonde.regression import Check
 
@@ -39,7 +41,7 @@ def command(
 ) -> None:
     """Check result sets for regressions.
 
-    Exit codes: 0 no regression, 1 regression, 2 undetermined (including errors).
+    Exit codes: 0 no regression, 1 regression, 2 undetermined (including errors), 4 wrong data in a result set.
 
     Each result set is one session of the same study. The variance between baseline sessions decides what counts as a
     loss.
@@ -59,6 +61,7 @@ def command(
         print(writers.to_json(outcome))
     else:
         print("\n".join(writers.lines(outcome)))
+    session.exit_for_wrong_data([*opened[0], *opened[1]])
     raise typer.Exit(outcome.exit_code)
 
 

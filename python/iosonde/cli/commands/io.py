@@ -11,6 +11,7 @@ import typer
 
 from iosonde.cli import options
 from iosonde.cli.messages import messages
+from iosonde.cli.session import exit_for_wrong_data
 from iosonde.errors import IosondeError
 
 if TYPE_CHECKING:
@@ -90,6 +91,7 @@ def command(
             typer.echo(record.model_dump_json(indent=2))
         elif record.failure is None:
             _print_table(result_set, record)
+    exit_for_wrong_data([result_set])
     if record.failure:
         raise IosondeError(record.failure.message, where=record.failure.context, hint=record.failure.hint)
 

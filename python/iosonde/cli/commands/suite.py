@@ -154,6 +154,7 @@ def carry_out(
     from iosonde import suite as suites
     from iosonde.errors import IosondeError
     from iosonde.execution import Interrupted
+    from iosonde.results import ResultSet
 
     end = None if time_limit_s is None else time.monotonic() + time_limit_s
     failed = False
@@ -173,6 +174,8 @@ def carry_out(
             messages.warning(f"error: {error}")
             messages.warning(f"`{path.name}` is not complete; the suite continues")
     write_report(suite, as_json=as_json)
+    written = [each for each in suite.all_result_sets() if (each / "plan.json").exists()]
+    session.exit_for_wrong_data(map(ResultSet.open, written))
     if failed:
         raise typer.Exit(reference.EXIT_RUNS_FAILED)
 

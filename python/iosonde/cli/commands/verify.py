@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from iosonde.cli import reference
 from iosonde.cli.messages import messages
 from iosonde.cli.tables import AsJson, print_json
 from iosonde.errors import EngineError, IosondeError, TargetError
@@ -36,7 +37,7 @@ def command(
     """Check data that an earlier run wrote with `verify`.
 
     Works after a kill or a power failure during writing: every acknowledged write (after a power failure: every durable
-    one) must be present. Exits with 1 if any sector is wrong. The target is only read.
+    one) must be present. Exits with 4 if any sector is wrong. The target is only read.
     """
     found = [_check(place, quiet=as_json) for place in _places(target)]
     if as_json:
@@ -45,7 +46,7 @@ def command(
         for each in found:
             _print(each)
     if any(sum(each["faults"].values()) for each in found):
-        raise typer.Exit(1)
+        raise typer.Exit(reference.EXIT_WRONG_DATA)
 
 
 def _places(target: Path) -> list[Path]:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import polars as pl
 
 from iosonde.findings.cells import groups
-from iosonde.findings.finding import Finding, weakest
+from iosonde.findings.finding import Finding, Loss, weakest
 from iosonde.findings.kinds.count import Count
 from iosonde.findings.kinds.ratio import Ratio, every_two, in_parentheses, of_question
 from iosonde.findings.kinds.value import Value, best_of, selected
@@ -98,6 +98,11 @@ class Durability(Finding, kind="durability", topic="transactions", place=1):
     """Runs after whose kill the commits could not be looked up."""
     error: str = ""
     """Its reason, of the first of them."""
+
+    @property
+    def loss(self) -> Loss | None:
+        """Of settings that lose acknowledged commits."""
+        return "lost durability" if self.lost else None
 
     def _sentence(self) -> str:
         counts = [f"{self.lost:,} of {self.acknowledged:,}"] if self.unverified < self.runs else []

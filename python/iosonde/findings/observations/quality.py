@@ -9,7 +9,7 @@ from typing import Literal
 import polars as pl
 
 from iosonde.findings.drift import Drift, load_drift
-from iosonde.findings.finding import Finding, cases_of
+from iosonde.findings.finding import Finding, Loss, cases_of
 from iosonde.findings.kinds.count import Count, some
 from iosonde.findings.observations.littles_law import littles_law
 from iosonde.findings.support import verdicts_text
@@ -17,7 +17,7 @@ from iosonde.metrics import wording
 from iosonde.metrics.scopes import overall
 from iosonde.metrics.statistics import MINIMUM_REPEATS
 from iosonde.results.run_facts.own_io import MOST
-from iosonde.results.schema import UNSUPPORTED
+from iosonde.results.schema import UNSUPPORTED, WRONG_DATA
 from iosonde.verdict.verdict import KINDS, MEANING, Kind
 from iosonde.verdict.warning_kinds import BUSY, WARNINGS
 from iosonde.workload import names_where
@@ -79,6 +79,11 @@ class LittlesLaw(Count, kind="Little's law", topic="quality"):
     """The largest deviation from 1 that these runs cannot resolve."""
     has_verdicts: bool = True
     """True if verdicts explain the runs with fewer I/Os in flight; a simulated device has none."""
+
+    @property
+    def loss(self) -> Loss | None:
+        """Of latencies that are wrong."""
+        return "another load" if self.verdict == "above" else None
 
     def _sentence(self) -> str:
         see = ", see verdicts" if self.has_verdicts else ""
@@ -156,6 +161,34 @@ class FewRepeats(Count, kind="few repeats", topic="quality"):
         return f"{self.some} have fewer than {MINIMUM_REPEATS} repeats, so no CI"
 
 
+class WrongData(Count, kind="wrong data", topic="integrity"):
+    """Runs whose load found data that was not what had been written."""
+
+    what: str
+    example: str
+    """Message of one of the runs."""
+    hint: str
+
+    @property
+    def loss(self) -> Loss:
+        """The worst of all: a rate of such storage is of no use."""
+        return "wrong data"
+
+    def _sentence(self) -> str:
+        return f"Wrong data in {self.some}: {self.what}"
+
+    def _evidence(self) -> str:
+        return f"for example {self.example}; {self.hint}"
+
+
+_LOSSES: Mapping[str, Loss] = {
+    "memory_file_system": "served from memory",
+    "cache_below": "served from memory",
+    "not_direct": "another load",
+}
+"""Warnings without which the numbers of a study are misread, where most of its runs have them."""
+
+
 class TooFewSamples(Finding, kind="too few samples", topic="quality"):
     """A percentile that no run of a part, or of some of its levels, has enough samples for."""
 
@@ -179,6 +212,13 @@ class Warned(Finding, kind="warning", topic="quality"):
     example: str
     """Message of one of the runs."""
     hint: str
+    of_most: bool = False
+    """True if more than half of all runs have it."""
+
+    @property
+    def loss(self) -> Loss | None:
+        """Of some warnings that hold for most runs."""
+        return _LOSSES.get(self.code) if self.of_most else None
 
     def _sentence(self) -> str:
         title = WARNINGS[self.code].title if self.code in WARNINGS else self.example
@@ -331,17 +371,21 @@ def _few_repeats(runs: pl.DataFrame) -> Iterator[Finding]:
 
 def _warnings(warnings: pl.DataFrame, outcomes: pl.DataFrame | None) -> Iterator[Finding]:
     for (code,), group in warnings.group_by(["code"], maintain_order=True):
-        known = WARNINGS.get(str(code))
+        known, total = WARNINGS.get(str(code)), len(outcomes) if outcomes is not None else 0
         case_ids: tuple[str, ...] = ()
-        if known and outcomes is not None:
+        if (known or code in WRONG_DATA) and outcomes is not None:
             case_ids = tuple(
                 group.join(outcomes, on="run_id", maintain_order="left")["case_id"].unique(maintain_order=True)
             )
+        count = group["run_id"].n_unique()
+        given = {"example": group["message"][0], "hint": group["hint"][0] or "", "case_ids": case_ids}
+        if what := WRONG_DATA.get(str(code)):
+            yield WrongData(what=what, count=count, total=max(total, count), strength="strong", **given)
+            continue
         yield Warned(
             code=str(code),
-            runs=group["run_id"].n_unique(),
-            example=group["message"][0],
-            hint=group["hint"][0] or "",
+            runs=count,
+            of_most=2 * count > total > 0,
             strength="weak" if known and known.points_to == "note" else "moderate",
-            case_ids=case_ids,
+            **given,
         )

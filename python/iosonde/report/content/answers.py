@@ -18,14 +18,7 @@ def unanswered(study: Study, source: Source) -> Answer:
     """Return the answer of a result set whose findings could not be computed: verdicts and outcomes only."""
     from iosonde.findings.answer import Answer, trust_from
 
-    ended = [
-        (
-            record.outcome,
-            record.failure.code if record.failure else "",
-            record.verdict.kind if record.verdict else "",
-        )
-        for record in source.records
-    ]
+    ended = [record.ended for record in source.records]
     trust = trust_from(ended, single=False, drift=None, simulated=source.simulated)
     return Answer(question=study.question, summary=(), trust=trust, rest=())
 

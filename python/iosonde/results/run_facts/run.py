@@ -186,6 +186,12 @@ RUNS = Table(
             lambda run: run.wrong_sectors,
         ),
         Column(
+            "has_wrong_data",
+            FLAG,
+            "Whether the load found data (sectors, values, objects, pages, results) that was not what was written",
+            lambda run: run.record.has_wrong_data,
+        ),
+        Column(
             "peak_memory_bytes",
             U64,
             "Peak resident memory of the engine as it reports it, or of the measured command (wait4), bytes",
