@@ -18,7 +18,9 @@ from iosonde.metrics.scopes import overall
 from iosonde.metrics.statistics import Estimate, slope
 
 MINIMUM_CONTROLS = 4
-"""Fewer control runs show no trend."""
+"""Fewer control runs show nothing."""
+MINIMUM_FOR_TREND = 5
+"""Of fewer the interval of the change misses 0 in more than 5 % of series without a trend, by simulation."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,8 +35,8 @@ class Drift:
 
     @property
     def has_trend(self) -> bool:
-        """True if the interval of the change excludes zero."""
-        return self.change.above(0) or self.change.below(0)
+        """True if the interval of the change excludes 0."""
+        return self.controls >= MINIMUM_FOR_TREND and (self.change.above(0) or self.change.below(0))
 
 
 def load_drift(runs: pl.DataFrame, *, rates: Sequence[str] = ("iops",)) -> Drift | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from iosonde.findings.cells import OF_RESULTS, cells, groups, separated_by_results
+from iosonde.findings.cells import OF_RESULTS, cells, groups, separated_by_results, under_own_names
 from iosonde.findings.convergence import window_cells
 from iosonde.findings.device_state import DeviceStates
 from iosonde.findings.finding import Finding, Strength, weakest
@@ -205,6 +205,15 @@ class Question:
         if fraction is None or fraction in (0, 1):
             return f"{operation}s"
         return f"{operation}s in the {100 * fraction:.0f}/{100 * (1 - fraction):.0f} mix"
+
+    @property
+    def measured_levels(self) -> int:
+        """Number of levels of `over` of which a run is complete, whether or not it has a value of the metric."""
+        over, measured = self.analysis.over, self.runs["case_id"].unique().to_list()
+        of_part = under_own_names(
+            self.cases.filter(pl.col("part") == self.part.name, pl.col("case_id").is_in(measured))
+        )
+        return max(1, of_part[over].drop_nulls().n_unique()) if over in of_part else 1
 
     @property
     def seeks_maximum(self) -> bool:

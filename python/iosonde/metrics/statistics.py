@@ -52,6 +52,7 @@ PAIRED = "Student's t on logarithms of paired ratios"
 POOLED = "Welch's t on logarithms, pooled over cells"
 SIMULTANEOUS = "simultaneous t over all candidates"
 BOOTSTRAP = "percentile bootstrap"
+SIMULATED = "simulated medians"
 
 
 @dataclass(frozen=True)
@@ -470,6 +471,20 @@ def resampled_medians(values: ArrayLike, *, seed: int = SEED, resamples: int = R
     lower, upper = _middle_ranks(len(ordered), resamples, seed)
     medians: Floats = (ordered[lower] + ordered[upper]) / 2
     return medians
+
+
+def plausible_medians(values: ArrayLike, *, seed: int = SEED) -> Floats:
+    """Draw medians that the repeats of a case permit: Student's t on logarithms, with moderated variance.
+
+    Of values that are not all positive, the medians of bootstrap resamples.
+    """
+    sample = np.asarray(values, dtype=np.float64)
+    if (sample <= 0).any():
+        return resampled_medians(sample, seed=seed)
+    variance, degrees, _ = _mean_noise(sample)
+    drawn = np.random.default_rng(seed).standard_t(max(1.0, degrees), RESAMPLES)
+    found: Floats = np.exp(np.log(sample).mean() + math.sqrt(variance) * drawn)
+    return found
 
 
 def percentile_interval(value: float, resampled: Floats, n: int = 0) -> Estimate:

@@ -47,7 +47,7 @@ class Ratio(Finding):
         if self.ratio.is_wide:
             return f"{self.top} against {self.bottom}{self.about}: {self._metric} too variable to compare"
         if self.decision == "unclear" and not self.opposed:
-            effect = f"no clear difference in {self._metric}, {self._times}"
+            effect = f"{self._undecided} in {self._metric}, {self._ratio_text}"
         return f"{self.top} against {self.bottom}{self.about}: {effect}{self._details()}"
 
     def _details(self) -> str:
@@ -65,6 +65,15 @@ class Ratio(Finding):
     @property
     def _metric(self) -> str:
         return wording.metric_words(self.metric)
+
+    @property
+    def _undecided(self) -> str:
+        """An interval that contains 1, or none: too few runs show neither a difference nor that there is none."""
+        return "no clear difference" if self.ratio.certain else "too few runs to compare"
+
+    @property
+    def _ratio_text(self) -> str:
+        return f"ratio {wording.ratio_estimate_text(self.ratio, unit='')}"
 
     @property
     def _times(self) -> str:

@@ -38,17 +38,18 @@ class Comparison(Ratio, kind="comparison", topic="comparison"):
         if self.opposed and self.decision != "higher":
             return f"{self._metric} of {self.top} over {self.bottom}{self.about} {self.opposed.text}"
         if self.decision == "unclear":
-            ratio = wording.ratio_estimate_text(self.ratio, unit="")
-            return f"No clear difference between {both}{self.about}: {self._metric} ratio {ratio}"
+            return f"{self._undecided} between {both}{self.about}: {self._metric} {self._ratio_text}"
         if self.decision == "same":
             same = sum(1 / (1 + MARGIN) <= value <= 1 + MARGIN for _, value in self.cells)
             some = f" in {same} of {len(self.cells)} cells" if same < len(self.cells) else ""
             extremes = self._extremes("; ratio")
             return f"{both} have equal {self._metric} within {100 * MARGIN:.0f} %{self.about}{some}{extremes}"
-        average = " on average" if self.reversed_cells or self._differ else ""
+        average = " on average" if self._differ else ""
         plural, higher = _is_plural(self.top), metric_of(self.metric).better == "higher"
         verb = ("reach" if plural else "reaches") if higher else ("have" if plural else "has")
         value = f"{self._times} the {self._metric} of {self.bottom}{self.about}"
+        if self._differ and self.reversed_cells:
+            return f"{self._metric} of {self.top} over {self.bottom}{self.about}: from {' to '.join(self._spread)}"
         return f"{self.top} {verb}{average} {value}{self._extremes(',')}"
 
     def _evidence(self) -> str:
@@ -75,10 +76,13 @@ class NoDifferences(Finding, kind="no differences", topic="comparison"):
     high: float
     """Range of the ratios of any two levels."""
     repeats: int
+    certain: bool = True
+    """True if every ratio has an interval."""
 
     def _sentence(self) -> str:
         metric = wording.metric_words(self.metric)
-        return f"No clear differences in {metric} between {wording.listing(self.levels)}{self.about}"
+        what = "No clear differences" if self.certain else "Too few runs to compare: no differences shown"
+        return f"{what} in {metric} between {wording.listing(self.levels)}{self.about}"
 
     def _evidence(self) -> str:
         low, high = (wording.ratio_text(end) for end in (self.low, self.high))
@@ -140,6 +144,7 @@ def _no_differences(found: Sequence[Comparison]) -> NoDifferences:
         low=min(ratios),
         high=max(ratios),
         repeats=min(each.repeats for each in found),
+        certain=all(each.ratio.certain for each in found),
         strength="weak",
         case_ids=tuple(dict.fromkeys(case for each in found for case in each.case_ids)),
         part=found[0].part,

@@ -13,9 +13,11 @@ from iosonde.findings.finding import Finding
 from iosonde.findings.kinds.curve import Curve, OverFactor, along_axis, of_load
 from iosonde.findings.question import Question, QuestionKind
 from iosonde.metrics import wording
-from iosonde.metrics.statistics import MARGIN, Estimate, pooled_ratio, ratio
+from iosonde.metrics.statistics import MARGIN, MINIMUM_REPEATS, Estimate, pooled_ratio, ratio
 
 NEARLY_DOUBLE = 1.8
+KNOWN = 1.5
+"""Factor between the ends of the interval of a gain up to which an upper limit says something."""
 PAYS = 1.1
 """A later step must gain a tenth for an earlier one without gain to be worth a finding."""
 
@@ -55,18 +57,20 @@ class Scaling(OverFactor, kind="scaling", topic="scaling"):
     nearly_doubles: bool
     """True if every cell gains at least `NEARLY_DOUBLE` per doubling, in every step from `lower` to `upper`."""
     gain: Estimate
-    """Per doubling: the mean over the steps if it nearly doubles, else the largest of any step and cell."""
+    """Per doubling: the mean over the steps if it nearly doubles, else the largest of any step and cell, whose upper
+    end is stated."""
     steps: tuple[tuple[Any, float], ...]
     """Upper level and mean gain per doubling of every step."""
 
     def _sentence(self) -> str:
         step = f"from {self._level_value(self.lower)} to {self._level_value(self.upper)}"
-        gain = wording.ratio_text(self.gain.value)
         if self.nearly_doubles:
+            gain = wording.ratio_text(self.gain.value)
             return f"doubling {self._factor} nearly doubles {self._metric} of {self.load}, {step} ({gain} times)"
+        most = wording.ratio_text(self.gain.value if self.gain.high is None else self.gain.high)
         average = " on average" if self.upper != 2 * self.lower else ""
         each = f"each doubling of {self._factor} multiplies {self._metric} of {self.load}"
-        return f"{each} by at most {gain}{average} ({step})"
+        return f"{each} by at most {most}{average} (most {step})"
 
     def _evidence(self) -> str:
         listed = ", ".join(f"{self._level_value(upper)}: {gain:.2f}" for upper, gain in self.steps)
@@ -176,6 +180,8 @@ def _without_gain(question: Question, key: Mapping[str, Any], steps: Sequence[St
 def _cells_without_gain(step: Step) -> Step | None:
     """Return the cells that gain less than 5 %: all of the axis, else as much of either end as there is."""
     size = len(step.cells)
+    if step.repeats < MINIMUM_REPEATS:
+        return None  # Single runs of several cells show how these differ, not how far each is off.
     smallest = 1 if size == 1 else max(3, size // 3)
     stretches = [step.cells]
     for length in range(size - 1, smallest - 1, -1):
@@ -186,15 +192,18 @@ def _cells_without_gain(step: Step) -> Step | None:
 
 def _scaling(question: Question, key: Mapping[str, Any], steps: Sequence[Step]) -> Iterator[Finding]:
     """The longest run of steps in which every cell nearly doubles, else the most that any step brings."""
+    steps = [step for step in steps if step.repeats >= MINIMUM_REPEATS]
     good = [step.gain.above(NEARLY_DOUBLE) and min(each.value for each in step.gains) > NEARLY_DOUBLE for step in steps]
     start, end = _longest(good)
     run = steps[start:end]
+    if not steps:
+        return
     if run:
         gain = Estimate(_mean_gain(run, "value"), _mean_gain(run, "low"), _mean_gain(run, "high"))
     else:
         best = max(steps, key=lambda step: max(each.value for each in step.gains))
         run, gain = [best], max(best.gains, key=lambda each: each.value)
-        if not best.gain.above(1 + MARGIN):
+        if not best.gain.above(1 + MARGIN) or (gain.high or gain.value) > KNOWN * (gain.low or gain.value):
             return
     yield Scaling(
         **of_load(question, key, [case_id for step in run for case_id in step.case_ids], gain),

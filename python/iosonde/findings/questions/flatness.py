@@ -25,7 +25,8 @@ class Dependence(Range, kind="dependence", topic="scaling"):
         if self.decision == "flat":
             return f"{subject} varies by less than {100 * (FLAT - 1):.0f} % with {self._factor}"
         if self.decision == "unclear":
-            return f"No clear effect of {self._factor} on {subject}"
+            effect = "No clear effect" if self.ratio.certain else "Too few runs to show the effect"
+            return f"{effect} of {self._factor} on {subject}"
         first, last = self._at(self.first, self.first_level), self._at(self.last, self.last_level)
         where = f", most with {self.where}" if self.where else ""
         return f"{subject} depends on {self._factor}: {first} to {last}{where}"
@@ -42,7 +43,7 @@ def find(question: Question) -> Iterator[Finding]:
         largest = values["ratio"]
         if all(each.below(FLAT) for each in ratios):
             yield Dependence(**values, decision="flat")
-        elif largest.above(1 + MARGIN) or (not largest.certain and largest.value >= FLAT):
+        elif largest.above(1 + MARGIN):
             yield Dependence(**values, decision="depends")
         else:
             yield Dependence(**{**values, "strength": "weak"}, decision="unclear")

@@ -18,13 +18,18 @@ class OneLevel(Value, kind="one level", topic="performance", place=5):
 
     factor: str
     cells: int
+    unknown: int = 0
+    """Other levels that were measured and have too few samples for this metric."""
 
     def _sentence(self) -> str:
         return self._stated()
 
     def _evidence(self) -> str:
         best = f"best median of {wording.counted(self.cells, 'case')}; " if self.cells > 1 else ""
-        only = f"only one level of {wording.factor_words(self.factor)} was measured, so its effect is unknown"
+        factor = wording.factor_words(self.factor)
+        only = f"only one level of {factor} was measured, so its effect is unknown"
+        if self.unknown:
+            only = f"too few samples at {wording.counted(self.unknown, 'other level')} of {factor}"
         return f"{best}{self._runs}; {only}"
 
 
@@ -49,6 +54,7 @@ def find(question: Question) -> Iterator[Finding]:
             factor=over,
             setting=f"at {wording.listing(numbers)}" if numbers else "",
             cells=len(group),
+            unknown=question.measured_levels - 1,
             repeats=len(row["values"]),
             **question.claim([row["case_id"]], value),
         )

@@ -55,12 +55,17 @@ class Fastest(Finding, kind="fastest", topic="comparison"):
         if self.lead is None:
             return f"{self.load}: {first} with {names[0]}"
         if not self.lead.certain:
-            return f"{self.load}: highest value with {names[0]} ({first}), without confidence intervals"
+            return f"{self.load}: highest value with {names[0]} ({first}), too few runs to compare it with {names[1]}"
         few = wording.listing(self.unclear) if self.unclear else ""
         runs = f"; too few runs for a confidence interval with {few}" if few else ""
         if self.tied > 1:
-            tied = wording.listing(names[: self.tied])
-            return f"{self.load}: {tied} do not differ measurably ({first} with {names[0]}){runs}"
+            tied, value = wording.listing(names[: self.tied]), self.levels[0][1].value
+            behind = [
+                f"{wording.percent_text(each.value / value)} of it with {name}"
+                for name, each in self.levels[self.tied :]
+            ]
+            rest = f"; {wording.listing(behind)}" if behind else ""
+            return f"{self.load}: {tied} do not differ measurably ({first} with {names[0]}){rest}{runs}"
         if self.unclear:
             return f"{self.load}: highest value with {names[0]} ({first}){runs}"
         times = wording.ratio_estimate_text(self.lead)

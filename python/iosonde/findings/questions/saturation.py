@@ -1,8 +1,9 @@
 """Saturation: the smallest level of a factor that reaches 95 % of the peak along it.
 
-The peak is the best median along the factor, wherever it is. Uncertainty comes from the repeats: medians of resampled
-runs are evaluated thousands of times; the interval contains 95 % of these answers. Without repeats
-(published values) there is an answer and no interval.
+The peak is the best median along the factor, wherever it is. Uncertainty comes from the repeats: medians that they
+permit are drawn and evaluated thousands of times; the interval has 95 % of these answers, and is stated unless it is a
+single level. Of a load of which it has all levels nothing is stated. Without repeats (published values) there is an
+answer and no interval.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from iosonde.findings.finding import Finding, Strength
 from iosonde.findings.kinds.curve import Curve, OverFactor, along_axis, curves, of_load
 from iosonde.findings.question import Question, QuestionKind
 from iosonde.metrics import wording
-from iosonde.metrics.statistics import BOOTSTRAP, MINIMUM_REPEATS, SEED, Floats, ratio, resampled_medians
+from iosonde.metrics.statistics import MINIMUM_REPEATS, SEED, SIMULATED, Floats, plausible_medians, ratio
 
 SHARE_OF_PEAK = 0.95
 P99 = "completion_latency_ns_p99"
@@ -38,19 +39,26 @@ class Point:
     high: Any
     """Interval of the level; None without repeats."""
     agreement: float | None
-    """Share of the resampled answers that agree with `level`."""
+    """Share of the drawn answers that agree with `level`."""
     value: float
     peak: float
     peak_level: Any
-    saturates: bool
-    """True if the level is below the last one measured."""
+    is_last: bool
+    """True if the level is the last one measured."""
+    is_unknown: bool = False
+    """True if the interval has all levels."""
     case_ids: tuple[str, ...] = ()
     """At the level, and at the peak."""
 
     @property
     def is_uncertain(self) -> bool:
-        """True if fewer than half of the resampled answers agree."""
-        return self.agreement is not None and self.agreement < 0.5 and self.low != self.high
+        """True if the interval has several levels."""
+        return bool(self.low != self.high)
+
+    @property
+    def is_rising(self) -> bool:
+        """True if the last level exceeds all others, by its repeats."""
+        return self.is_last and self.low is not None and not self.is_uncertain
 
 
 class Saturation(OverFactor, kind="saturation", topic="scaling"):
@@ -64,8 +72,8 @@ class Saturation(OverFactor, kind="saturation", topic="scaling"):
 
     @property
     def is_unsaturated(self) -> bool:
-        """True if no point saturates, and the repeats agree."""
-        return not any(point.saturates or point.is_uncertain for point in self.points)
+        """True if every point still rises at the last level."""
+        return all(point.is_rising for point in self.points)
 
     def _sentence(self) -> str:
         return self._single(self.points[0]) if len(self.points) == 1 else self._along_axis()
@@ -83,15 +91,15 @@ class Saturation(OverFactor, kind="saturation", topic="scaling"):
         if point.low is None:
             return f"{text}; {self._runs}, too few for a confidence interval"
         interval = wording.range_text(self._level_value(point.low), self._level_value(point.high))
-        return f"{text}; 95 % CI of the {factor} {interval} ({BOOTSTRAP}); {self._runs}"
+        return f"{text}; 95 % CI of the {factor} {interval} ({SIMULATED}); {self._runs}"
 
     def _single(self, point: Point) -> str:
         if point.is_uncertain:
-            between = wording.between_levels(self.over, point.low, point.high)
-            return f"{self.load}: saturation point {between}, repeats disagree"
-        if not point.saturates:
+            return f"{self.load} saturate {wording.between_levels(self.over, point.low, point.high)}"
+        if point.is_last:
             last = f"{self._at(point.level)}, the highest level measured"
-            return f"{self.load}: not saturated {last} ({self._value(point.peak)})"
+            verb = "still rising" if point.is_rising else "highest"
+            return f"{self.load}: {verb} {last} ({self._value(point.peak)})"
         text = f"{self.load} saturate {self._at(point.level)} ({self._value(point.value)})"
         if self.p99_beyond:
             at, last = (wording.value_text(P99, each) for each in self.p99_beyond)
@@ -116,7 +124,7 @@ class Saturation(OverFactor, kind="saturation", topic="scaling"):
             found = sorted(saturated) if numeric else list(saturated)
             between = wording.between_levels(self.over, found[0], found[-1])
             clauses.append(f"saturated {between}{where}, depending on {wording.factor_words(axis)}")
-        clauses += [f"not saturated {self._cells(last, points)}" for last, points in unsaturated.items()]
+        clauses += [f"still rising {self._cells(last, points)}" for last, points in unsaturated.items()]
         if uncertain:
             clauses.append(f"repeats disagree on the saturation point{wording.range_words(axis, levels, uncertain)}")
         return f"{self.load}: {'; '.join(clauses)}"
@@ -132,7 +140,7 @@ class Saturation(OverFactor, kind="saturation", topic="scaling"):
         """Return the points of each answer that the repeats agree on."""
         found: dict[Any, list[Point]] = {}
         for point in self.points:
-            if point.saturates == saturates and not point.is_uncertain:
+            if point.is_last != saturates and not point.is_uncertain:
                 found.setdefault(point.level, []).append(point)
         return found
 
@@ -151,6 +159,8 @@ def find(question: Question) -> Iterator[Finding]:
     axis = question.axis
     for key, group in along_axis(question):
         points = tuple(saturation(curve, axis_level=curve.key[axis] if axis else None) for curve in group)
+        if all(point.is_unknown for point in points):
+            continue
         case_ids = [case for point in points for case in point.case_ids]
         yield Saturation(
             **of_load(question, key, case_ids, at_most=_strength(points)),
@@ -169,7 +179,7 @@ def _p99_beyond(question: Question, curve: Curve, point: Point) -> tuple[float, 
         (each.kind, each.part, each.over) == ("tail_growth", question.analysis.part, over)
         for each in question.study.analysis
     )
-    if asked or not point.saturates:
+    if asked or point.is_last:
         return None
     for tail in curves(question.cells(P99), over=over, by=question.by):
         if tail.key == curve.key and {point.level, curve.levels[-1]} <= set(tail.levels):
@@ -179,7 +189,7 @@ def _p99_beyond(question: Question, curve: Curve, point: Point) -> tuple[float, 
 
 
 def _strength(points: Sequence[Point]) -> Strength:
-    """By the agreement of the repeats; the worst point decides, as a sentence covers all of them."""
+    """By the agreement of the draws; the worst point decides, as a sentence covers all of them."""
     if any(point.agreement is None for point in points):
         return "weak"
     worst = min(point.agreement for point in points if point.agreement is not None)
@@ -202,7 +212,8 @@ def saturation(curve: Curve, *, axis_level: Any = None) -> Point:
         value=float(curve.medians[at]),
         peak=float(curve.medians[peak]),
         peak_level=curve.levels[peak],
-        saturates=at < len(curve.levels) - 1,
+        is_last=at == len(curve.levels) - 1,
+        is_unknown=(low, high) == (curve.levels[0], curve.levels[-1]),
         case_ids=(curve.case_ids[at], curve.case_ids[peak]),
     )
 
@@ -210,13 +221,13 @@ def saturation(curve: Curve, *, axis_level: Any = None) -> Point:
 def still_rises(best: Mapping[str, Any], lower: pl.DataFrame) -> bool:
     """Return True if a cell exceeds all cells of lower levels: by more than 5 %, and more than its repeats scatter.
 
-    Cells have `median` and `values`. Without repeats the medians decide.
+    Cells have `median` and `values`. Without repeats that is not known.
     """
     if lower.is_empty():
         return False
     second = lower.sort("median", maintain_order=True).row(-1, named=True)
     rise = ratio(best["values"], second["values"])
-    return bool(second["median"] < SHARE_OF_PEAK * best["median"]) and (rise.above(1) or not rise.certain)
+    return bool(second["median"] < SHARE_OF_PEAK * best["median"]) and rise.above(1)
 
 
 def _first_saturated(medians: Floats) -> NDArray[np.intp]:
@@ -227,8 +238,8 @@ def _first_saturated(medians: Floats) -> NDArray[np.intp]:
 
 
 def _uncertainty(values: Sequence[Floats], at: int) -> tuple[int, int, float]:
-    resampled = np.stack([resampled_medians(each, seed=SEED + i) for i, each in enumerate(values)], axis=1)
-    positions = np.sort(_first_saturated(resampled))
+    drawn = np.stack([plausible_medians(each, seed=SEED + i) for i, each in enumerate(values)], axis=1)
+    positions = np.sort(_first_saturated(drawn))
     low, high = (int(positions[int(q * (len(positions) - 1))]) for q in (0.025, 0.975))
     return low, high, float((positions == at).mean())
 

@@ -23,7 +23,7 @@ class TailGrowth(Range, kind="tail growth", topic="performance"):
         at_first, at_last = self._level(self.first_level), self._level_value(self.last_level)
         subject = f"{self._metric} of {self.load}{f' with {self.where}' if self.where else ''}"
         if self.ratio.is_noise:
-            return f"{subject} does not change clearly: {first} at {at_first}, {last} at {at_last}"
+            return f"no statistically clear change in {subject}: {first} at {at_first}, {last} at {at_last}"
         verb = "rises" if self.last >= self.first else "falls"
         return f"{subject} {verb} from {first} at {at_first} to {last} at {at_last}"
 
