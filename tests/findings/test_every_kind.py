@@ -115,7 +115,8 @@ def fastest_and_no_differences(rng: Rng) -> Made:
     top = max(best, key=lambda name: best[name][0])
     right = best[top][0] in [value for (name, depth), value in values.items()
                              if name in fast.sentence and f"queue depth {depth}" in fast.sentence]  # fmt: skip
-    claims = [Claim(fast, [*ordered, ordered[0] / ordered[1], 1, 8, 4096], holds=right)]
+    claims = [Claim(fast, [*ordered, ordered[0] / ordered[1], *(each / ordered[0] for each in ordered),
+                          1, 8, 4096], holds=right)]  # fmt: skip
     noisy = {(name,): [0.6e8, 1e8 + number, 1.6e8] for number, name in enumerate(names)}
     cases, runs = results(["format"], {"bandwidth": noisy}, block_size=4096, queue_depth=1, jobs=1, **LOAD)
     asked = {"kind": "asymmetry", "over": "format", "metric": "bandwidth"}

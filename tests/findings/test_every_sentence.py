@@ -134,7 +134,7 @@ def saturation_is_true(finding: Saturation, made: World) -> bool:
     sizes = made.sizes if finding.axis else [size_in(finding.load)]
     truth = {size: saturated_at(made, operation, size) for size in sizes}
     typed = {point.axis_level if finding.axis else sizes[0]: point.level for point in finding.points}
-    if typed != truth or any(point.saturates != (point.level < made.depths[-1]) for point in finding.points):
+    if typed != truth or any(point.is_last != (point.level == made.depths[-1]) for point in finding.points):
         return False
     return not finding.axis or all(clause_is_true(clause, truth, made) for clause in clauses(finding.sentence))
 
@@ -153,7 +153,7 @@ def clause_is_true(clause: str, truth: dict[int, int], made: World) -> bool:
         return (min(chosen), max(chosen)) == (low, high)
     depth = int(re.findall(r"queue depth (\d+)", clause)[0])
     claimed = {size for size, level in truth.items() if level == depth}
-    if "not saturated" in clause:
+    if "still rising" in clause:
         return sizes == claimed and depth == made.depths[-1]
     return sizes == claimed and depth < made.depths[-1]
 
@@ -200,7 +200,9 @@ def comparison_is_true(finding: Comparison, made: World) -> bool:
     opposed = f"is higher in {above} and lower in {below} of {len(ratios)} cells" in finding.sentence
     match finding.decision:
         case "higher":
-            varied = below > 0 or max(ratios) / min(ratios) > 1.25
+            varied = max(ratios) / min(ratios) > 1.25
+            if varied and below > 0:
+                return known and mean > 1 and "on average" not in finding.sentence and ": from " in finding.sentence
             return known and mean > 1 and ("on average" in finding.sentence) == varied
         case "same" if not opposed:
             alike = len(ratios) - above - below

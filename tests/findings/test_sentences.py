@@ -37,7 +37,7 @@ def rate(*, lower_bound: bool = False, unsaturated: bool = True) -> Throughput:
 
 def test_highest_rates() -> None:
     assert rate().sentence == snapshot(
-        "4 KiB random reads: 85.3 k IOPS at queue depth 64 (95 % CI 83.5–93.7 k IOPS); not saturated"
+        "4 KiB random reads: 85.3 k IOPS at queue depth 64 (95 % CI 83.5–93.7 k IOPS); still rising there"
     )
     assert rate(lower_bound=True, unsaturated=False).sentence == snapshot(
         "4 KiB random reads: at least 85.3 k IOPS at queue depth 64 (95 % CI 83.5–93.7 k IOPS)"
@@ -75,7 +75,7 @@ def test_tails() -> None:
     noise = replace(growth, last_level=8, first=100_000, last=104_000, ratio=Estimate(1.04, 0.33, 3.32))
     assert noise.ratio.is_noise and not replace(growth, ratio=Estimate(1.04)).ratio.is_noise
     assert noise.sentence == (
-        "p99 completion latency of 4 KiB random reads does not change clearly: 100 µs at queue depth 1, 104 µs at 8"
+        "No statistically clear change in p99 completion latency of 4 KiB random reads: 100 µs at queue depth 1, 104 µs at 8"
     )
 
 

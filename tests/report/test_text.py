@@ -61,7 +61,7 @@ This result set is incomplete: 12 of 13 runs are complete; 1 failed.
 To continue: iosonde resume DIR/set --retry-failed
 
 Answer
-○ 4 KiB 70/30 reads and writes: 329 k IOPS at queue depth 64; not saturated.
+○ 4 KiB 70/30 reads and writes: 329 k IOPS at queue depth 64.
 ● 4 KiB 70/30 reads and writes with one I/O in flight: median latency 67.1 µs
   (95 % CI 64.2–70.5 µs), p99 173 µs.
 Trust: No run has a verdict; 1 of 13 runs failed or stopped.

@@ -18,6 +18,7 @@ from iosonde.metrics.statistics import MARGIN, MINIMUM_REPEATS, Estimate, pooled
 NEARLY_DOUBLE = 1.8
 KNOWN = 1.5
 """Factor between the ends of the interval of a gain up to which an upper limit says something."""
+MANY_CELLS = 6
 PAYS = 1.1
 """A later step must gain a tenth for an earlier one without gain to be worth a finding."""
 
@@ -133,6 +134,11 @@ class Step:
         return min(len(values) for cell in self.cells for values in cell.pair)
 
     @property
+    def is_known(self) -> bool:
+        """True if there are repeats, or single runs of so many cells that their noise shows in how these differ."""
+        return self.repeats >= MINIMUM_REPEATS or len(self.cells) >= MANY_CELLS
+
+    @property
     def case_ids(self) -> list[str]:
         return [case_id for cell in self.cells for case_id in cell.case_ids]
 
@@ -180,8 +186,8 @@ def _without_gain(question: Question, key: Mapping[str, Any], steps: Sequence[St
 def _cells_without_gain(step: Step) -> Step | None:
     """Return the cells that gain less than 5 %: all of the axis, else as much of either end as there is."""
     size = len(step.cells)
-    if step.repeats < MINIMUM_REPEATS:
-        return None  # Single runs of several cells show how these differ, not how far each is off.
+    if not step.is_known:
+        return None
     smallest = 1 if size == 1 else max(3, size // 3)
     stretches = [step.cells]
     for length in range(size - 1, smallest - 1, -1):
@@ -192,7 +198,7 @@ def _cells_without_gain(step: Step) -> Step | None:
 
 def _scaling(question: Question, key: Mapping[str, Any], steps: Sequence[Step]) -> Iterator[Finding]:
     """The longest run of steps in which every cell nearly doubles, else the most that any step brings."""
-    steps = [step for step in steps if step.repeats >= MINIMUM_REPEATS]
+    steps = [step for step in steps if step.is_known]
     good = [step.gain.above(NEARLY_DOUBLE) and min(each.value for each in step.gains) > NEARLY_DOUBLE for step in steps]
     start, end = _longest(good)
     run = steps[start:end]

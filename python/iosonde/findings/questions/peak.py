@@ -22,9 +22,11 @@ class Peak(Highest, kind="peak", topic="performance", place=3):
     reached: str
     """First setting with 95 % of the peak."""
     reached_value: float
+    is_last: bool = False
+    """True if it is the last level measured: no level shows that it is a peak."""
 
     def _sentence(self) -> str:
-        reach = "reach at least" if self.lower_bound else "reach" if self.unsaturated else "peak at"
+        reach = "reach at least" if self.lower_bound else "reach" if self.is_last else "peak at"
         reached = "" if self.reached == self.setting else f"; at least 95 % of it with {self.reached}"
         value = wording.estimate_text(self.metric, self.value)
         return "; ".join([f"{self.load} {reach} {value} with {self.setting}{reached}", *self._limits])
@@ -103,6 +105,7 @@ def _peak(question: Question, key: Mapping[str, Any], group: pl.DataFrame) -> Fi
         reached=_setting(over, rest, reached),
         reached_value=reached["median"],
         unsaturated=_is_unsaturated(over, rest, best, group),
+        is_last=best[over] == group[over].max() and not over.endswith("_fraction"),
         part=question.part.name,
     )
 
