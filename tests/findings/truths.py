@@ -27,6 +27,7 @@ from iosonde.findings.observations.quality import (
     FewRepeats,
     LittlesLaw,
     MissingRuns,
+    NotUsable,
     TooFewSamples,
     Verdicts,
     Warned,
@@ -368,6 +369,14 @@ def wrong_data(finding: WrongData, truth: Truth) -> bool:
     return (finding.count, finding.total) == (runs, len(truth.ended))
 
 
+def not_usable(finding: NotUsable, truth: Truth) -> bool:
+    """True if other load disturbed most of the judged runs."""
+    undetermined = truth.ended.filter(verdict="undetermined")["run_id"].to_list()
+    disturbed = truth.warned.filter(pl.col("code") == "cpu_contention", pl.col("run_id").is_in(undetermined))
+    judged = truth.ended["verdict"].drop_nulls().len()
+    return finding.count == disturbed["run_id"].n_unique() and 2 * finding.count > judged == finding.total
+
+
 def few_repeats(finding: FewRepeats, truth: Truth) -> bool:
     counts = truth.ended.filter(outcome="complete").group_by("case_id").len()
     return finding.count == len(counts.filter(pl.col("len") < 3)) and finding.total == len(counts)
@@ -393,6 +402,7 @@ PREDICATES: dict[type[Finding], Callable[[Any, Truth], bool | None]] = {
     ControlDrift: drift,
     FewRepeats: few_repeats,
     MissingRuns: missing_runs,
+    NotUsable: not_usable,
     Verdicts: verdicts,
     Warned: warned,
     WrongData: wrong_data,

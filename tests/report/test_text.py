@@ -57,6 +57,7 @@ def test_the_terminal_shows_what_matters_in_eighty_columns(tmp_path: Path) -> No
     assert shown == snapshot("""\
 
 What a drive of known behaviour delivers
+EXAMPLE SSD 1TB (931 GiB)
 This result set is incomplete: 12 of 13 runs are complete; 1 failed.
 To continue: iosonde resume DIR/set --retry-failed
 

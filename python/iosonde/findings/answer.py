@@ -167,7 +167,10 @@ def _varied(findings: Sequence[Finding]) -> list[Finding]:
 
 def answered(question: str, findings: Sequence[Finding], trust: Trust) -> Answer:
     """Divide findings, the most important first, into the answer and the rest."""
-    summary = tuple(_varied([each for each in findings if each.topic != "quality" or each.loss])[:SENTENCES])
+    chosen = [each for each in findings if each.topic != "quality" or each.loss]
+    if any(each.loss == "disturbed" for each in chosen):  # Nothing that was measured is an answer.
+        chosen = [each for each in chosen if each.loss]
+    summary = tuple(_varied(chosen)[:SENTENCES])
     shown = {id(each) for each in summary}
     # The line on trust states the number of runs by verdict, and missing repeats of all cases.
     stated = {"verdicts", *(["few repeats"] if trust.single else [])}

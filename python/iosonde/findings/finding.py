@@ -57,7 +57,7 @@ TOPICS: dict[Topic, str] = {
 }
 """Headings of the groups of findings, in the order of a report."""
 
-Loss = Literal["wrong data", "lost durability", "served from memory", "another load"]
+Loss = Literal["wrong data", "lost durability", "served from memory", "another load", "disturbed"]
 LOSSES: tuple[Loss, ...] = get_args(Loss)
 """What a reader loses who misses a finding, the worst first: each precedes all rates."""
 

@@ -1,6 +1,6 @@
 """Drops of throughput that last to the end of a run, in runs that are not judged for steady state.
 
-A full cache, exhausted spare blocks, thermal throttling: the mean of such a run mixes two regimes. Short runs have
+A full cache, exhausted spare blocks, thermal throttling: the average of such a run covers both speeds. Short runs have
 too few intervals for the steady-state rule, so this looks for one change of level that lasts to the end.
 """
 
@@ -52,7 +52,7 @@ class LastingDrop:
 NAMED = 3
 
 
-class LastingDrops(Finding, kind="lasting drops", topic="state"):
+class LastingDrops(Finding, kind="lasting drops", topic="quality"):
     """Runs whose throughput fell while they were measured, and stayed low to their end."""
 
     drops: tuple[LastingDrop, ...]
@@ -63,9 +63,11 @@ class LastingDrops(Finding, kind="lasting drops", topic="state"):
     """Of the case with the deepest drop."""
 
     def _sentence(self) -> str:
-        deepest, runs = self.drops[0], f"{len(self.drops)} of {wording.counted(self.measured, 'run')}"
-        to = f"{self.words} to {wording.percent_text(deepest.fraction)} after {_when(deepest)}"
-        return f"Throughput dropped in {runs} and stayed low to the end, so their means mix two regimes: {to}"
+        deepest, count = self.drops[0], len(self.drops)
+        its = "its average covers" if count == 1 else "their averages cover"
+        to = f"slowed to {wording.percent_text(deepest.fraction)} after {_when(deepest)} ({self.words})"
+        most = " at most" if count > 1 else ""
+        return f"{count} of {wording.counted(self.measured, 'run')} {to}{most}; {its} both speeds"
 
     def _evidence(self) -> str:
         rate = partial(wording.value_text, "bandwidth")

@@ -39,6 +39,26 @@ class Verdicts(Finding, kind="verdicts", topic="quality"):
         return listed or "; ".join(f"{kind}: {MEANING[kind]}" for kind, _ in self.counts)
 
 
+class NotUsable(Count, kind="not usable", topic="quality"):
+    """Most runs were disturbed by other load on this machine: no answer, and no list of weak findings."""
+
+    code: str
+    """The warning that most of them have."""
+    example: str
+    """Message of one of them."""
+
+    @property
+    def loss(self) -> Loss:
+        """Nothing that was measured is worth reading."""
+        return "disturbed"
+
+    def _sentence(self) -> str:
+        return f"Not usable: other load on this machine disturbed {self.some} ({self.example}); repeat when it is idle"
+
+    def _evidence(self) -> str:
+        return f"warning `{self.code}` most often; {WARNINGS[self.code].hint}"
+
+
 class MissingRuns(Count, kind="missing runs", topic="quality"):
     """Runs that failed or were stopped."""
 
@@ -247,6 +267,7 @@ def find(
         judged = outcomes.filter(pl.col("verdict").is_not_null())["run_id"].to_list()
         yield from _missing(outcomes)
         yield from _verdicts(outcomes, warnings)
+        yield from _not_usable(outcomes, warnings)
         yield from _withheld(outcomes)
     yield from _errors(runs)
     law = _in_flight(runs, runs["run_id"].unique().to_list() if simulated else judged)
@@ -269,6 +290,31 @@ def _verdicts(outcomes: pl.DataFrame, warnings: pl.DataFrame | None) -> Iterator
         warnings=tuple(_deciding(others, warnings).items()),
         strength="strong",
         case_ids=cases_of(others),
+    )
+
+
+OF_OTHERS = ("cpu_contention", "cpus_shared", "engine_stalled", "steal_time", "other_io")
+"""Warnings that other load on the machine causes."""
+
+
+def _not_usable(outcomes: pl.DataFrame, warnings: pl.DataFrame | None) -> Iterator[Finding]:
+    """More than half of all judged runs are undetermined, and were disturbed by others."""
+    judged = outcomes.filter(pl.col("verdict").is_not_null())
+    if warnings is None or judged.is_empty():
+        return
+    undetermined = judged.filter(pl.col("verdict") == "undetermined").select("run_id", "case_id")
+    found = warnings.filter(pl.col("code").is_in(OF_OTHERS)).join(undetermined, on="run_id", maintain_order="left")
+    disturbed = undetermined.filter(pl.col("run_id").is_in(found["run_id"].to_list()))
+    if 2 * len(disturbed) <= len(judged):
+        return
+    counts = found["code"].value_counts().sort("count", "code", descending=[True, False])
+    code = str(counts["code"][0])
+    messages = found.filter(pl.col("code") == code)["message"]
+    yield NotUsable(
+        **some(disturbed, judged),
+        code=code,
+        example=f"in one of them {messages[len(messages) // 2]}",
+        strength="strong",
     )
 
 

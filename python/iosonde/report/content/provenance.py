@@ -232,6 +232,15 @@ def devices_text(source: Source) -> str:
     )
 
 
+def target_line(source: Source) -> str:
+    """Name what was measured: devices, file system and where it is mounted."""
+    systems = [record.target.get("file_system") or {} for record in source.records]
+    mounted = Counter(
+        f"{each['kind']} on {each['mount_point']}" for each in systems if each.get("kind") and each.get("mount_point")
+    )
+    return "; ".join([devices_text(source), *sorted(mounted)])
+
+
 def _size(device: Mapping[str, Any]) -> str:
     from iosonde.units import format_bytes
 

@@ -15,7 +15,7 @@ from rich.text import Text
 from iosonde.findings.answer import Answer
 from iosonde.metrics.registry import known_names, metric, named_among
 from iosonde.metrics.wording import counted, unbroken
-from iosonde.report.content.provenance import completion, headline
+from iosonde.report.content.provenance import completion, headline, target_line
 from iosonde.report.content.report import Chapter, Report, incomplete
 from iosonde.report.content.requirements import MEANING, NAME, OBSERVED, REASON, SHOWN, SHOWN_OF_WINDOWS, START
 from iosonde.report.content.sections import Labelled
@@ -37,6 +37,8 @@ def show(report: Report, console: Console, *, report_path: Path | None = None, b
         if report.simulated:
             _wrapped(console, f"{report.simulated.capitalize()}: {WARNING}.", style="yellow")
         for source in chapter.sources:
+            if not report.simulated:
+                _wrapped(console, target_line(source), style="dim")
             _incomplete(source, console)
         _requirements(chapter, console)
         _windows(chapter, console)
