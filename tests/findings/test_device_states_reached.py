@@ -84,7 +84,7 @@ def test_a_pass_that_settled_is_steady_and_one_that_did_not_is_preconditioned() 
     assert state() == ("steady",)
     assert state(FALLING) == ("preconditioned",)
     assert reached()[2] == ["Queue depth 1: steady state, SNIA's criterion met in rounds 2 to 6"]
-    assert reached(FALLING)[2] == ["Queue depth 1: no steady state within 6 rounds"]
+    assert reached(FALLING)[2] == ["Queue depth 1: did not become steady in 6 rounds"]
     states, _, sentences = reached(DECLINING)
     assert states.of_case("main/round6") == ("preconditioned",)
     assert sentences == ["Queue depth 1: no steady state, IOPS still falling; SNIA's criterion met in rounds 1 to 5"]
@@ -115,14 +115,14 @@ def test_the_standard_profiles_of_snia_address_enough_of_a_drive() -> None:
 def test_too_little_leaves_a_purged_device_fresh_in_every_sentence(options: dict[str, Any], sentence: str) -> None:
     states, [found], [steady] = reached(**options)
     assert states.of_case("main/round6") == ("fresh",)
-    assert found.sentence == f"Values of part `main` are for a fresh device, not for steady state: {sentence}"
-    assert steady == "Queue depth 1: stable on a fresh device, SNIA's criterion met in rounds 2 to 6"
+    assert found.sentence == f"Results of part `main` describe a fresh drive, not steady state: {sentence}"
+    assert steady == "Queue depth 1: stable, SNIA's criterion met in rounds 2 to 6; this describes a fresh drive"
 
 
 def test_a_device_that_was_not_purged_is_in_an_unknown_state_then() -> None:
     states, [found], [steady] = reached(prepared=GIB, purge="none")
     assert states.of_case("main/round6") == ("unknown",)
-    assert "an unknown device state" in found.sentence
+    assert "a drive in an unknown state" in found.sentence
     assert steady == "Queue depth 1: stable, SNIA's criterion met in rounds 2 to 6; device state unknown"
 
 

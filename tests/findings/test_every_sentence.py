@@ -153,7 +153,7 @@ def clause_is_true(clause: str, truth: dict[int, int], made: World) -> bool:
         return (min(chosen), max(chosen)) == (low, high)
     depth = int(re.findall(r"queue depth (\d+)", clause)[0])
     claimed = {size for size, level in truth.items() if level == depth}
-    if "still rising" in clause:
+    if "rising to" in clause:
         return sizes == claimed and depth == made.depths[-1]
     return sizes == claimed and depth < made.depths[-1]
 

@@ -150,7 +150,10 @@ def test_rates_of_undetermined_runs_and_of_caches_are_no_bounds() -> None:
     disturbed = drive(verdicts={"device-limited": 1, "undetermined": 4})
     rate = only(disturbed.findings, Throughput)
     assert not rate.lower_bound and "at least" not in rate.sentence and rate.verdicts == "4 of 5 runs undetermined"
-    assert disturbed.trust.line == "28 of 35 runs were undetermined: results not attributable to the device"
+    assert (
+        disturbed.trust.line
+        == "In 28 of 35 runs the limit could not be identified: results not attributable to the device"
+    )
     even = Support(verdicts={"case": Counter({"harness-limited": 2, "undetermined": 2})})
     assert not even.is_lower_bound("case"), "the median is between the two kinds"
     cached = drive(verdicts={"cache-served": 5})
@@ -213,7 +216,7 @@ def highest(bandwidth: dict[tuple[int], list[float]]) -> Peak:
 def test_a_value_that_rises_to_the_last_level_is_no_peak() -> None:
     rising = highest({(depth,): around(depth * 1e9) for depth in (1, 2, 4, 8)})
     assert (rising.unsaturated, rising.value.value, rising.setting) == (True, 8e9, "queue depth 8")
-    assert "peak" not in rising.sentence and rising.sentence.endswith("; still rising there")
+    assert "peak" not in rising.sentence and rising.sentence.endswith("; maximum not shown")
     once = highest({(depth,): [depth * 1e9] for depth in (1, 2, 4, 8)})
     assert not once.unsaturated and " reach " in once.sentence, "single runs show no rise, and the last level no peak"
     for last in (1.03, 0.8):

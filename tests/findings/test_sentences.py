@@ -37,7 +37,7 @@ def rate(*, lower_bound: bool = False, unsaturated: bool = True) -> Throughput:
 
 def test_highest_rates() -> None:
     assert rate().sentence == snapshot(
-        "4 KiB random reads: 85.3 k IOPS at queue depth 64 (95 % CI 83.5–93.7 k IOPS); still rising there"
+        "4 KiB random reads: 85.3 k IOPS at queue depth 64 (95 % CI 83.5–93.7 k IOPS); maximum not shown"
     )
     assert rate(lower_bound=True, unsaturated=False).sentence == snapshot(
         "4 KiB random reads: at least 85.3 k IOPS at queue depth 64 (95 % CI 83.5–93.7 k IOPS)"
@@ -107,7 +107,7 @@ def test_steady_state() -> None:
         "4 KiB random writes: steady at 88.9 k IOPS (95 % CI 88–89.5 k IOPS) after 24 min and until the end (1 h, drift below 2 % over the second half), 29 % of the best round"
     )
     assert steady(state="fresh").sentence == snapshot(
-        "4 KiB random writes: 88.9 k IOPS (95 % CI 88–89.5 k IOPS) on a fresh device, stable after 24 min, 29 % of the best round"
+        "4 KiB random writes: 88.9 k IOPS (95 % CI 88–89.5 k IOPS), stable after 24 min, 29 % of the best round; this describes a fresh drive"
     )
     never = steady(outcome="not steady", window=None, level=None, range_share=0.28, slope_share=0.14)
     assert never.sentence == snapshot(
@@ -124,9 +124,9 @@ def test_verdicts_and_the_line_on_trust() -> None:
     assert verdicts.sentence == snapshot("34 of 43 runs were device-limited, 6 harness-limited, 3 undetermined")
     trust = Trust(verdicts={"device-limited": 8, "undetermined": 35}, runs=45, incomplete=2, single=False)
     assert trust.line == snapshot(
-        "35 of 43 runs were undetermined: results not attributable to the device; 2 of 45 runs failed or stopped"
+        "In 35 of 43 runs the limit could not be identified: results not attributable to the device; 2 of 45 runs failed or stopped"
     )
     drifting = drift(controls("iops", [100, 97, 94, 92, 90]), metric="iops")
     assert Trust(verdicts={}, runs=1, incomplete=0, single=True, drift=drifting, simulated=True).line == snapshot(
-        "Simulated device on a virtual clock: no verdicts apply; the control case drifted by 10 %; no confidence intervals over repeats: fewer than 3"
+        "Simulated device on a virtual clock: bottleneck analysis does not apply; the control case drifted by 10 %; no confidence intervals over repeats: fewer than 3"
     )

@@ -73,13 +73,13 @@ class Trust:
 
     def _condition(self) -> str:
         if self.simulated:
-            return "simulated device on a virtual clock: no verdicts apply"
+            return "simulated device on a virtual clock: bottleneck analysis does not apply"
         if not self.judged:
             return "no run has a verdict"
         undetermined = self.verdicts.get("undetermined", 0)
         total = wording.counted(self.judged, "run")
         if 2 * undetermined > self.judged and not self.external:
-            return f"{undetermined} of {total} {'was' if self.judged == 1 else 'were'} undetermined{self._bounds()}"
+            return f"in {undetermined} of {total} the limit could not be identified{self._bounds()}"
         counts = {kind: self.verdicts[kind] for kind in KINDS if self.verdicts.get(kind)}
         text = verdicts_text(counts, self.judged, verb="was " if self.judged == 1 else "were ")
         return f"{text}{self._bounds()}" if self.mostly_unlimited else text

@@ -68,8 +68,8 @@ class FreshDevice(Finding, kind="fresh device", topic="state", place=FIRST):
     def _sentence(self) -> str:
         few = len(self.case_ids) < self.cases
         of = f"{len(self.case_ids)} of {wording.counted(self.cases, 'case')} of " if few else ""
-        what = "a fresh device, not for steady state" if self.state == "fresh" else "an unknown device state"
-        return f"Values of {of}part `{self.part}` are for {what}: {self._reason}"
+        what = "a fresh drive, not steady state" if self.state == "fresh" else "a drive in an unknown state"
+        return f"Results of {of}part `{self.part}` describe {what}: {self._reason}"
 
     @property
     def _reason(self) -> str:

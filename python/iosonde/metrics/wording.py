@@ -79,7 +79,7 @@ def selection_text(estimate: Estimate, maximum: Estimate, candidates: int) -> st
     low, selected_low, high, selected_high = (float(end or 0) for end in ends)
     extension = max(low / selected_low, selected_high / high) - 1
     return (
-        f"{text}; this selection extends the interval by up to {percent_text(extension)}"
+        f"{text}; adjusted for picking the best case: up to {percent_text(extension)} wider"
         if extension >= 0.001
         else text
     )

@@ -81,7 +81,7 @@ def _stages(walk: Walk, touched: first_touch.Passes) -> Stages:
     except FailedError as failed:
         walk.known = replace(walk.known, failure=str(failed), reason=walk.known.reason or str(failed))
     except OutOfTimeError as late:
-        walk.notes.undecided.append(f"what the stage {late} and later ones show: the time bound was reached")
+        walk.notes.undecided.append(f"time ran out before the stage {late}")
         walk.known = replace(walk.known, reason=walk.known.reason or "the time bound was reached before the decision")
     if touched:
         yield from _touched_again(walk, touched)

@@ -55,7 +55,7 @@ class Highest(Value):
     @property
     def _limits(self) -> list[str]:
         limits = {
-            "still rising there": self.unsaturated,
+            "maximum not shown": self.unsaturated,
             "cache-served": self.cache_served,
             "mean over a run that is not steady": self.is_mean_of_change,
         }

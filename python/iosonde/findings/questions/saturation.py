@@ -72,7 +72,7 @@ class Saturation(OverFactor, kind="saturation", topic="scaling"):
 
     @property
     def is_unsaturated(self) -> bool:
-        """True if every point still rises at the last level."""
+        """True if every load rises up to the last level."""
         return all(point.is_rising for point in self.points)
 
     def _sentence(self) -> str:
@@ -97,8 +97,8 @@ class Saturation(OverFactor, kind="saturation", topic="scaling"):
         if point.is_uncertain:
             return f"{self.load} saturate {wording.between_levels(self.over, point.low, point.high)}"
         if point.is_last:
-            last = f"{self._at(point.level)}, the highest level measured"
-            verb = "still rising" if point.is_rising else "highest"
+            last = f"{self._level(point.level)}, the highest level measured"
+            verb = "rising to" if point.is_rising else "highest at"
             return f"{self.load}: {verb} {last} ({self._value(point.peak)})"
         text = f"{self.load} saturate {self._at(point.level)} ({self._value(point.value)})"
         if self.p99_beyond:
@@ -114,7 +114,7 @@ class Saturation(OverFactor, kind="saturation", topic="scaling"):
         uncertain = [point.axis_level for point in self.points if point.is_uncertain]
         clauses = []
         if 0 < len(saturated) <= NAMED:
-            listed = [self._cells(level, points) for level, points in saturated.items()]
+            listed = [self._cells(self._at(level), points) for level, points in saturated.items()]
             clauses.append(f"saturated {', '.join(listed)}")
         elif saturated:
             points = [point for each in saturated.values() for point in each]
@@ -124,17 +124,17 @@ class Saturation(OverFactor, kind="saturation", topic="scaling"):
             found = sorted(saturated) if numeric else list(saturated)
             between = wording.between_levels(self.over, found[0], found[-1])
             clauses.append(f"saturated {between}{where}, depending on {wording.factor_words(axis)}")
-        clauses += [f"still rising {self._cells(last, points)}" for last, points in unsaturated.items()]
+        clauses += [f"rising to {self._cells(self._level(last), points)}" for last, points in unsaturated.items()]
         if uncertain:
             clauses.append(f"repeats disagree on the saturation point{wording.range_words(axis, levels, uncertain)}")
         return f"{self.load}: {'; '.join(clauses)}"
 
-    def _cells(self, level: Any, points: Sequence[Point]) -> str:
+    def _cells(self, level: str, points: Sequence[Point]) -> str:
         """Write a level, the cells that it is true for, and their values: `with 2 hosts for reads (90 k IOPS)`."""
         levels, chosen = ([each.axis_level for each in some] for some in (self.points, points))
         ends = [self._value(end(each.value for each in points)) for end in (min, max)]
         where = wording.range_words(str(self.axis), levels, chosen)
-        return f"{self._at(level)}{where} ({wording.range_text(*ends)})"
+        return f"{level}{where} ({wording.range_text(*ends)})"
 
     def _answers(self, *, saturates: bool) -> dict[Any, list[Point]]:
         """Return the points of each answer that the repeats agree on."""

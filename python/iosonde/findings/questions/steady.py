@@ -87,10 +87,10 @@ class SteadyRun(Finding):
             return f"{self.load}: {what}, {value} after {after}, {later} at the end ({length})"
         of_peak = f", {wording.percent_text(self.share_of_peak)} of the best round" if self.share_of_peak else ""
         if self.state == "fresh":
-            return f"{self.load}: {value} on a fresh device, stable after {after}{of_peak}"
+            return f"{self.load}: {value}, stable after {after}{of_peak}; this describes a fresh drive"
         if not _may_be_steady(self.state):
             return f"{self.load}: {value}, stable after {after}{of_peak}; device state {self.state}"
-        earlier = f", after an earlier level until round {self.left_before}" if self.left_before else ""
+        earlier = f"; the earlier plateau ended with round {self.left_before}" if self.left_before else ""
         drift = ""
         if self.drift_below is not None:
             drift = f", drift below {max(1, math.ceil(100 * self.drift_below))} % over the second half"
@@ -198,14 +198,14 @@ class SteadyRounds(Finding):
             if _may_be_steady(self.state):
                 return f"{self.load}: steady state, {rounds}"
             if self.state == "fresh":
-                return f"{self.load}: stable on a fresh device, {rounds}"
+                return f"{self.load}: stable, {rounds}; this describes a fresh drive"
             return f"{self.load}: stable, {rounds}; device state {self.state}"
         if self.range_share is None:
             return (
                 f"{self.load}: no steady state, {wording.counted(self.rounds, 'round')} are fewer than the "
                 f"{self.window} of a window"
             )
-        return f"{self.load}: no steady state within {wording.counted(self.rounds, 'round')}{left}"
+        return f"{self.load}: did not become steady in {wording.counted(self.rounds, 'round')}{left}"
 
     def _evidence(self) -> str:
         if self.range_share is None or self.slope_share is None:
