@@ -63,7 +63,7 @@ def measured(result_set: ResultSet) -> dict[str, list[tuple[int, int]]]:
 def test_a_day_that_was_interrupted_is_the_same_day(tmp_path: Path) -> None:
     whole = execute(plan(), tmp_path / "whole")
     [found] = found_rounds(whole)
-    assert not found.reached and found.reason == "steady state was not achieved within 5 rounds"
+    assert not found.reached and found.reason == "it did not become steady in 5 rounds"
     assert found.passes[0].stages == 1
     with pytest.raises(KeyboardInterrupt):
         execute(plan(), tmp_path / "in-parts", observer=StopAfter(2))

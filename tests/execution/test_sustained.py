@@ -223,7 +223,7 @@ def test_a_run_shorter_than_a_round_shows_no_steady_state_and_its_rate_is_a_mean
     assert any("IOPS" in each and each.endswith("; mean over a run that is not steady") for each in stated), stated
     assert "steady_fraction" not in set(run_metrics(result_set)["metric"])
     [found] = found_rounds(result_set)
-    assert not found.reached and found.reason == "steady state was not achieved within the length of the run"
+    assert not found.reached and found.reason == "it did not become steady within the length of the run"
     assert [record.end_reason for record in result_set.records()] == [""]
 
 

@@ -84,7 +84,7 @@ def test_cases_that_are_not_finished_are_one_finding_a_part() -> None:
     """An interrupted study of ten searches stated this ten times, twice in its answer."""
     cases: list[Any] = [SimpleNamespace(case_id=f"curve/load={load}", part="curve") for load in (0.1, 0.5, 0.9)]
     [found] = find([(case, None) for case in cases])
-    assert isinstance(found, NoBoundary) and not found.finished
+    assert isinstance(found, NoBoundary) and found.what == "not finished"
     assert found.case_ids == ("curve/load=0.1", "curve/load=0.5", "curve/load=0.9")
     assert found.sentence == "3 cases of part `curve`: not finished; continue with `iosonde resume DIR`"
     [alone] = find([(cases[0], None)])

@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+from iosonde.findings.convergence import of_windows
 from iosonde.findings.device_state import DeviceStates, FreshDevice, device_states
 from iosonde.findings.findings import findings
 from iosonde.plan import PREPARATION
@@ -30,7 +31,7 @@ STUDY = Study.model_validate(
 )
 
 
-def reached(
+def frames(
     rounds: Sequence[float] = SETTLED,
     *,
     planned: str = "steady",
@@ -41,8 +42,8 @@ def reached(
     stage: bool = False,
     bursting: bool = False,
     **parameters: Any,
-) -> tuple[DeviceStates, list[FreshDevice], list[str]]:
-    """States of a pass: a purge between writes of so many bytes, rounds with these rates, perhaps a stage."""
+) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+    """Cases, run metrics and runs of a pass: a purge between writes of so many bytes, rounds with these rates, perhaps a stage."""
     cases, runs, outcomes = [], [], []
     steps = [("earlier", float(before)), ("purge", 0.0), ("precondition", float(prepared))]
     steps += [(f"round{number}", rate) for number, rate in enumerate(rounds, 1)]
@@ -69,9 +70,15 @@ def reached(
         ]
         step = name if part == PREPARATION else None
         outcomes.append({**known, "step": step, "target_bytes": capacity, "rate_is_transient": bursting})
-    frames = [pl.DataFrame(each, infer_schema_length=None) for each in (cases, runs, outcomes)]
-    states = device_states(STUDY, *frames)
-    found = findings(STUDY, frames[0], frames[1], runs=None, states=states)
+    made = (pl.DataFrame(each, infer_schema_length=None) for each in (cases, runs, outcomes))
+    return next(made), next(made), next(made)
+
+
+def reached(*arguments: Any, **options: Any) -> tuple[DeviceStates, list[FreshDevice], list[str]]:
+    """States of a pass, and what is stated of it."""
+    cases, runs, outcomes = frames(*arguments, **options)
+    states = device_states(STUDY, cases, runs, outcomes)
+    found = findings(STUDY, cases, runs, runs=None, states=states)
     sentences = [each.sentence for each in found if each.kind == "steady rounds"]
     return states, list(states.findings), sentences
 
@@ -90,6 +97,13 @@ def test_a_pass_that_settled_is_steady_and_one_that_did_not_is_preconditioned() 
     assert sentences == ["Queue depth 1: no steady state, IOPS still falling; SNIA's criterion met in rounds 1 to 5"]
     assert reached(stage=True)[0].of_case("main/stage") == ("steady",), "the state that the rounds left"
     assert reached(FALLING, stage=True)[0].of_case("main/stage") == ("preconditioned",)
+
+
+def test_a_rate_is_that_of_the_last_window_and_never_of_the_best_round() -> None:
+    for rounds, window in ((SETTLED, [2, 3, 4, 5, 6]), (FALLING, [2, 3, 4, 5, 6])):
+        cases, runs, _ = frames(rounds)
+        kept = of_windows(STUDY.parts, cases, runs).filter(part="main")["case_id"].unique().sort()
+        assert kept.to_list() == [f"main/round{number}" for number in window]
 
 
 def test_the_standard_profiles_of_snia_address_enough_of_a_drive() -> None:

@@ -100,7 +100,7 @@ def test_not_achieved_is_a_result(tmp_path: Any) -> None:
     evidence = made(lambda run: 1000 * 0.8 ** int(run.levels.get("round", 1)))
     assert rounds_of(go_on(case, evidence)) == [1, 2, 3, 4, 5, 6, 7]
     found = concluded(case, evidence)
-    assert not found.reached and found.reason == "steady state was not achieved within 7 rounds"
+    assert not found.reached and found.reason == "it did not become steady in 7 rounds"
     assert found.passes[0].windows()[0][1].first == 3
 
 

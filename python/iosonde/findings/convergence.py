@@ -147,6 +147,19 @@ def window_cells(
     )
 
 
+def of_windows(parts: Sequence[Part], cases: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
+    """Return run metrics without rounds outside of the measurement window, or the last one, of their pass."""
+    outside: list[pl.DataFrame] = []
+    for part in (each for each in parts if each.rounds):
+        rounds = _rounds(part, cases, overall(runs)).select("case_id", "repeat", ROUND, *part.factors).unique()
+        for each in convergences(part, cases, runs):
+            first, last = _range(each)
+            chosen = [pl.col(name).eq_missing(level) for name, level in {**each.levels, "repeat": each.repeat}.items()]
+            left_out = rounds.filter(*chosen, ~pl.col(ROUND).is_between(first, last)) if each.sought else rounds.clear()
+            outside.append(left_out.select("case_id", "repeat"))
+    return runs.join(pl.concat(outside), on=["case_id", "repeat"], how="anti") if outside else runs
+
+
 def _range(each: Convergence) -> tuple[int, int]:
     latest = next((tracked.window for tracked in each.tracked if tracked.window), None)
     return (latest.first, latest.last) if latest else (1, each.rounds)

@@ -397,14 +397,14 @@ def _window(track: Track, first: int, last: int) -> Window:
 def _reason(settings: Settings, passes: Sequence[Pass]) -> str:
     failed = next((each.failure for each in passes if each.failure), "")
     if not failed and any(each.unsteady for each in passes):
-        return "steady state was not achieved within the length of the run"
+        return "it did not become steady within the length of the run"
     if failed or settings.max_rounds < settings.window:
         return failed
     missed = sum(not each.achieved for each in passes)
     if not missed:
         return ""
     of = f" in {missed} of {len(passes)} passes" if len(passes) > 1 else ""
-    return f"steady state was not achieved within {settings.max_rounds} rounds{of}"
+    return f"it did not become steady in {settings.max_rounds} rounds{of}"
 
 
 def _settings(part: Part, study: Study) -> Settings:

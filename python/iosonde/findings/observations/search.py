@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from iosonde.findings.finding import Finding
 from iosonde.metrics import wording
@@ -57,17 +57,17 @@ class Boundary(_OfSearch, kind="boundary", topic="limits", place=1):
 
 
 class NoBoundary(_OfSearch, kind="no boundary", topic="limits"):
-    """A search without a boundary, or one that has not finished."""
+    """A search without a boundary, or a procedure that has not finished or not reached what it seeks."""
 
     subject: str
     """Conditions of the search, or the case of another procedure."""
     reason: str
-    finished: bool
+    what: Literal["no boundary found", "not finished", "finished"]
     details: str
 
     def _sentence(self) -> str:
-        what = "no boundary found" if self.finished else "not finished"
-        return f"{self.subject}{self._where}: {what}; {self.reason}"
+        what = "" if self.what == "finished" else f"{self.what}; "
+        return f"{self.subject}{self._where}: {what}{self.reason}"
 
     def _evidence(self) -> str:
         return self.details
@@ -96,7 +96,7 @@ class AlsoMet(_OfSearch, kind="also met", topic="limits"):
 
 def find(procedures: Sequence[Ended], hosts: int = 0) -> Iterator[Finding]:
     """Return the boundary of each search, or why it is not known; `hosts` that carried out each run together."""
-    unfinished: dict[tuple[str, str], list[Case]] = {}
+    unfinished: dict[tuple[str, str, bool], list[Case]] = {}
     for case, conclusion in procedures:
         if isinstance(conclusion, SearchConclusion):
             each = hosts and int(case.parameters.get("hosts") or hosts)
@@ -104,9 +104,9 @@ def find(procedures: Sequence[Ended], hosts: int = 0) -> Iterator[Finding]:
             yield from _also_met(case, conclusion, each)
         elif conclusion is None or not conclusion.reached:
             reason = conclusion.reason if conclusion else "continue with `iosonde resume DIR`"
-            unfinished.setdefault((case.part, reason), []).append(case)
-    for (part, reason), cases in unfinished.items():
-        yield _unfinished(part, reason, [case.case_id for case in cases])
+            unfinished.setdefault((case.part, reason, conclusion is not None), []).append(case)
+    for (part, reason, is_finished), cases in unfinished.items():
+        yield _unfinished(part, reason, [case.case_id for case in cases], is_finished=is_finished)
 
 
 def probes(procedures: Sequence[Ended]) -> set[str]:
@@ -143,7 +143,7 @@ def _no_boundary(case: Case, found: SearchConclusion) -> NoBoundary:
         subject=_conditions(found),
         reason=found.reason,
         levels=case.levels,
-        finished=True,
+        what="no boundary found",
         details=f"{_spelled_out(found)}{at}; {wording.counted(len(found.probes), 'probe')}",
         strength="moderate",
         case_ids=(last.case_id,),
@@ -174,13 +174,13 @@ def _also_met(case: Case, found: SearchConclusion, hosts: int) -> Iterator[Findi
     )
 
 
-def _unfinished(part: str, reason: str, case_ids: Sequence[str]) -> NoBoundary:
+def _unfinished(part: str, reason: str, case_ids: Sequence[str], *, is_finished: bool) -> NoBoundary:
     return NoBoundary(
         subject=f"`{case_ids[0]}`" if len(case_ids) == 1 else f"{len(case_ids)} cases of part `{part}`",
         reason=reason,
         levels={},
-        finished=False,
-        details="runs of a case depend on each other, so the number of remaining runs is not known",
+        what="finished" if is_finished else "not finished",
+        details="runs of a case depend on each other, so their number is not known before they end",
         strength="moderate",
         case_ids=tuple(case_ids),
         part=part,
