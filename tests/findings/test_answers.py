@@ -140,7 +140,7 @@ def test_comparisons_with_the_same_result_are_merged() -> None:
     assert len(ARRAYS) * len(LOADS) > LISTED
     first, *others = found(spread({}), ASKED)
     assert isinstance(first, Comparison), "the first question of the study"
-    assert first.evidence.endswith(f"95 % CI by {first.ratio.method}, n = {first.ratio.n}")
+    assert first.methods == (f"95 % CI by {first.ratio.method}, n = {first.ratio.n}",)
     assert (first.ratio.method, first.ratio.n > 2) == (POOLED, True)
     comparisons = [first, *(each for each in others if isinstance(each, Comparison))]
     assert {(each.top, each.bottom, each.decision) for each in comparisons} == {

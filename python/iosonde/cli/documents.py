@@ -68,6 +68,7 @@ def _finding(finding: Any) -> dict[str, Any]:
         "topic": finding.topic,
         "sentence": finding.sentence,
         "evidence": finding.evidence,
+        "methods": finding.methods,
         **dataclasses.asdict(finding),
     }
 

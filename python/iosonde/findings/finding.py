@@ -114,9 +114,14 @@ class Finding(_Kind):
 
     @property
     def evidence(self) -> str:
-        """Numbers, the number of runs, and the methods of intervals."""
-        methods = sorted({f"{each.method}, n = {each.n}" for each in _estimates(vars(self)) if each.method})
-        return "; ".join([self._evidence(), *(f"95 % CI by {method}" for method in methods)])
+        """Numbers and the number of runs."""
+        return self._evidence()
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """Methods of its intervals."""
+        found = {f"{each.method}, n = {each.n}" for each in _estimates(vars(self)) if each.method}
+        return tuple(f"95 % CI by {method}" for method in sorted(found))
 
     @abstractmethod
     def _sentence(self) -> str: ...

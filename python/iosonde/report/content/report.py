@@ -51,6 +51,8 @@ _FEATURE_TABLES: tuple[Callable[[Material], list[Table]], ...] = contributed("ta
 """Tables that features add to the details."""
 Part = TypeVar("Part")
 
+OPEN = 12
+"""Findings of a report that are not folded."""
 HEADLINES = ("table", "accounts")
 """Those that may be the summary of a study."""
 
@@ -178,6 +180,16 @@ class Chapter:
     def sections(self) -> list[Section]:
         """The questions of the study, each with its figure, its findings and its values."""
         return self._assigned[0]
+
+    @cached_property
+    def open_findings(self) -> list[Finding]:
+        """Findings that a reader sees at once, the best supported first: `OPEN` with those of the answers."""
+        from iosonde.findings.finding import STRENGTHS
+
+        listed = [finding for section in self.sections for _, finding in section.findings]
+        listed += [finding for _, finding in self.further_findings]
+        room = max(0, OPEN - sum(len(each.summary) for _, each in self.answers))
+        return sorted(listed, key=lambda each: STRENGTHS.index(each.strength))[:room]
 
     @property
     def further_findings(self) -> list[Labelled]:

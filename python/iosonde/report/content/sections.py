@@ -35,7 +35,7 @@ _VIEWS_OF_TOPIC: Mapping[str, Sequence[str]] = {
     "transactions": ("lines", "bars", "timeseries"),
     "reference": ("lines", "bars", "heatmap"),
 }
-"""Kinds of figures that show the findings of a topic, the best first; of `quality` none does."""
+"""Kinds of figures that show the findings of a topic, the best first; of `integrity` and `quality` none does."""
 _VIEWS_OF_KIND: Mapping[str, Sequence[str]] = {
     "tail growth": ("percentiles", "tradeoff", "lines"),
     "unloaded latency": ("percentiles", "tradeoff"),

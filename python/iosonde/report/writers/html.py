@@ -26,7 +26,7 @@ from iosonde.cache import cache_directory, remember
 from iosonde.foreign_text import printable
 from iosonde.report.charts import svg, theme
 from iosonde.report.content.omitted import computed
-from iosonde.report.content.provenance import completion, headline, programs, provenance, rerun
+from iosonde.report.content.provenance import completion, headline, programs, provenance, rerun, target_line
 from iosonde.report.content.report import Report, incomplete
 from iosonde.report.content.table import folded
 from iosonde.report.material.quantities import case_name
@@ -73,6 +73,7 @@ def render(report: Report) -> str:
         rerun=rerun,
         programs=programs,
         completion=completion,
+        target_line=target_line,
         quoted=shlex.quote,
     )
     return printable(str(text)).lstrip()

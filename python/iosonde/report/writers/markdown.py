@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from iosonde.foreign_text import html, markdown_block, markdown_code, markdown_paragraph
 from iosonde.foreign_text import markdown as escape
@@ -18,6 +19,9 @@ from iosonde.report.content.sections import Labelled, Section
 from iosonde.report.content.table import Cell, Table, folded
 from iosonde.report.material.result_sets import WARNING, Source
 from iosonde.results.files import write_output
+
+if TYPE_CHECKING:
+    from iosonde.findings.finding import Finding
 
 RUNS_NAMED = 20
 
@@ -81,21 +85,26 @@ def _answer(chapter: Chapter, several: bool) -> Iterator[str]:
 def _results(chapter: Chapter, folder: str, several: bool) -> Iterator[str]:
     yield from ("", "## Results")
     for section in chapter.sections:
-        yield from _section(section, folder, several)
+        yield from _section(section, folder, several, chapter.open_findings)
     if chapter.further_findings:
-        yield from ("", "### Further findings", "", *_listed(chapter.further_findings, several))
+        yield from (
+            "",
+            "### Further findings",
+            "",
+            *_listed(chapter.further_findings, several, shown=chapter.open_findings),
+        )
     for table in chapter.comparison_tables:
         yield from _table(table)
 
 
-def _section(section: Section, folder: str, several: bool) -> Iterator[str]:
+def _section(section: Section, folder: str, several: bool, shown: Sequence[Finding]) -> Iterator[str]:
     yield from ("", f"### {escape(section.title)}")
     if section.figure:
         yield from _figure(section.figure, folder)
     if section.undrawn:
         yield from ("", f"No {section.undrawn.what}: {escape(section.undrawn.why)}.")
     if section.findings:
-        yield from ("", *_listed(section.findings, several))
+        yield from ("", *_listed(section.findings, several, shown=shown))
     for table in section.tables:
         if section.figure:
             summary = f"<summary>{html(table.title)}</summary>"
@@ -104,10 +113,17 @@ def _section(section: Section, folder: str, several: bool) -> Iterator[str]:
             yield from table_lines(table)
 
 
-def _listed(findings: Sequence[Labelled], several: bool) -> Iterator[str]:
+def _listed(findings: Sequence[Labelled], several: bool, *, shown: Sequence[Finding] | None = None) -> Iterator[str]:
+    """Yield a line for each finding, those that are not `shown` at once in a fold."""
+    lines: dict[bool, list[str]] = {True: [], False: []}
     for label, finding in findings:
         name = f"{escape(label)}: " if several else ""
-        yield f"- {name}{escape(finding.sentence)}. {escape(finding.evidence)} ({finding.strength} evidence)"
+        line = f"- {name}{escape(finding.sentence)}. {escape(finding.evidence)} ({finding.strength} evidence)"
+        lines[shown is None or finding in shown].append(line)
+    yield from lines[True]
+    if folded := lines[False]:
+        summary = f"<summary>{len(folded)} more finding{'s' * (len(folded) > 1)}</summary>"
+        yield from ("", "<details>", summary, "", *folded, "", "</details>")
 
 
 def _figure(figure: Figure, folder: str) -> Iterator[str]:
