@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import shutil
 import sys
 import textwrap
@@ -97,8 +98,8 @@ class Stripped(io.TextIOBase):
 
 
 def text_width() -> int:
-    """Return the width of running text: that of the terminal within limits, 80 without a terminal."""
-    if not sys.stdout.isatty():
+    """Return the width of running text: `COLUMNS`, else the terminal's, within limits; 80 without either."""
+    if not sys.stdout.isatty() and "COLUMNS" not in os.environ:
         return 80
     return min(max(shutil.get_terminal_size().columns, LEAST_WIDTH), MOST_WIDTH)
 
