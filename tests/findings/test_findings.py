@@ -236,8 +236,12 @@ def test_rate_limited_cases_are_no_peak_and_do_not_saturate() -> None:
     questions = [
         {"kind": kind, "over": "rate", "metric": "iops"} for kind in ("saturation", "peak", "gain_per_doubling")
     ]
+    questions.append({"kind": "tail_growth", "over": "rate", "metric": "response_latency_ns_p99"})
     found = findings(study({"rate": rates}, questions), cases, runs)
-    assert {each.kind for each in found if each.topic != "quality"} == {"offered rates"}
+    assert {each.kind for each in found if each.topic != "quality"} == {"offered rates", "tail growth"}
+    growth = only(found, TailGrowth)
+    assert (growth.last_level, growth.overloaded) == (2000, 4000)
+    assert growth.sentence.endswith("; overloaded from rate 4000 on")
     offered = only(found, OfferedRates)
     assert [(round(each.offered), each.kept) for each in offered.rates] == [(1000, True), (2000, True), (4000, False)]
 
