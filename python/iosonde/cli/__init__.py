@@ -2,8 +2,7 @@
 
 Each subcommand is one file: `cli/commands/NAME.py` has a function `command` with typer annotations, whose docstring is
 its help, or `group`, a typer application with subcommands of its own. These files are imported when their subcommand is
-used or all are listed. They import heavy packages (pydantic, polars, duckdb, rich) inside functions, to keep `--help`
-fast.
+used. They import heavy packages (pydantic, polars, duckdb, rich) inside functions, to keep their own help fast.
 
 Data goes to standard output, messages to standard error (`messages.py`). `reference.py` lists the exit codes and the
 environment variables.
@@ -27,33 +26,33 @@ from iosonde.cli import memory_limit, reference, terminal
 from iosonde.cli.messages import errors_exit, messages, with_messages
 from iosonde.errors import IosondeError
 
-COMMANDS = (
-    "list",
-    "show",
-    "plan",
-    "run",
-    "qualify",
-    "suite",
-    "fleet",
-    "resume",
-    "report",
-    "compare",
-    "check",
-    "collect",
-    "library",
-    "history",
-    "sql",
-    "export",
-    "import",
-    "io",
-    "verify",
-    "doctor",
-    "devices",
-    "cleanup",
-    "lab",
-    "man",
-)
-"""Every subcommand, in the order of `iosonde --help`."""
+COMMANDS = {
+    "list": "List the studies, the suites or the simulated drives.",
+    "show": "Show a study: question, factors, profiles, source.",
+    "plan": "Show what a study would do, without doing it.",
+    "run": "Run a study and report the results.",
+    "qualify": "Decide whether storage is good enough for an application.",
+    "suite": "Run a suite of studies and write one report.",
+    "fleet": "Run a study on many targets and compare their drives.",
+    "resume": "Continue a study: carry out its missing runs.",
+    "report": "Write a report of one or more result sets.",
+    "compare": "Compare two systems of one study, case by case.",
+    "check": "Check result sets for regressions.",
+    "collect": "Copy result sets of several machines into one library.",
+    "library": "Write an index of all result sets in a directory.",
+    "history": "Show every metric over time and where its level changed.",
+    "sql": "Query result sets with SQL.",
+    "export": "Export a result set to files.",
+    "import": "Convert a fio job file or command line to a study.",
+    "io": "Run a single measurement.",
+    "verify": "Check data that an earlier run wrote with `verify`.",
+    "doctor": "Show what this machine can measure and what is missing.",
+    "devices": "List block devices and whether they may be overwritten.",
+    "cleanup": "Remove leftovers of crashed or killed runs.",
+    "lab": "Block devices of known performance.",
+    "man": "Print the manual page.",
+}
+"""Every subcommand with the first sentence of its help, in the order of `iosonde --help`, which imports none of them."""
 
 
 def main() -> None:
@@ -127,6 +126,21 @@ class _Group(typer.core.TyperGroup):
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         self.commands = _Commands()  # type: ignore[assignment]  # nothing is ever added to it
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """List the subcommands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        """Complete the name of a subcommand without importing any."""
+        # Click, which typer has as a package of its own or as a dependency.
+        click = typer.core.TyperGroup.__mro__[1].__module__.rpartition(".")[0]
+        completion = importlib.import_module(f"{click}.shell_completion")
+        found = [
+            completion.CompletionItem(name, help=text) for name, text in COMMANDS.items() if name.startswith(incomplete)
+        ]
+        return [*found, *super(typer.core.TyperGroup, self).shell_complete(ctx, incomplete)]
 
     def invoke(self, ctx: Any) -> Any:
         """Run the subcommand; an error of one that decides has an exit code that is no decision."""

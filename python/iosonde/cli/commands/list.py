@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from itertools import groupby
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from iosonde import cache
 from iosonde.cli.tables import AsJson, print_json, print_table
 
 if TYPE_CHECKING:
@@ -28,14 +35,37 @@ def command(
     elif suites:
         _list_suites(as_json)
     elif as_json:
-        print_json(list(_studies(every_profile=True)))
+        studies = _cached("every-profile", lambda: list(_studies(every_profile=True)))
+        print_json([{name: value for name, value in each.items() if name != "heading"} for each in studies])
     else:
         _print_studies()
+
+
+def _cached(name: str, compute: Callable[[], list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Return what was computed before by the same files of iosonde: validating every study takes seconds of CPU time."""
+    path, digest = cache.cache_directory() / f"studies-{name}.json", _digest()
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        known = json.loads(path.read_bytes())
+        if known["files"] == digest:
+            found: list[dict[str, Any]] = known["studies"]
+            return found
+    studies = compute()
+    cache.remember(path, json.dumps({"files": digest, "studies": studies}).encode())
+    return studies
+
+
+def _digest() -> str:
+    """Identify the files of iosonde, and the features beside them, by their names, sizes and times."""
+    package = Path(cache.__file__).parent
+    files = sorted(path for kind in ("*.py", "*.toml") for path in package.rglob(kind))
+    facts = [(str(path), (status := path.stat()).st_size, status.st_mtime_ns) for path in files]
+    return hashlib.sha256(repr((facts, os.environ.get("IOSONDE_FEATURES"))).encode()).hexdigest()
 
 
 def _studies(*, every_profile: bool) -> Iterator[dict[str, Any]]:
     from iosonde.data import adapters, shipped
     from iosonde.planning import load, study_size
+    from iosonde.study.model import TOPICS
 
     for name in [*shipped(), *adapters()]:
         study = load(name)
@@ -44,6 +74,7 @@ def _studies(*, every_profile: bool) -> Iterator[dict[str, Any]]:
         yield {
             "name": name,
             "topic": study.topic,
+            "heading": TOPICS[study.topic],
             "title": study.title,
             "question": study.question,
             "needs": needs(sizes["standard"]),
@@ -74,18 +105,21 @@ def needs(size: StudySize) -> list[str]:
 
 
 def _print_studies() -> None:
-    from iosonde.study.model import TOPICS
-
-    studies = list(_studies(every_profile=False))
+    studies = _cached("standard", lambda: sorted(_studies(every_profile=False), key=_place))
     width = max(len(study["name"]) for study in studies)
-    for topic, heading in TOPICS.items():
+    for heading, rows in groupby(studies, key=lambda study: str(study["heading"])):
         print(heading)
-        rows = [study for study in studies if study["topic"] == topic]
         print_table(
             [f"  {study['name']:{width}}", _time(study), _with_needs(study["title"], study["needs"])] for study in rows
         )
         print()
     print("Times are those of the profile `standard`. Details: iosonde show STUDY")
+
+
+def _place(study: Mapping[str, Any]) -> int:
+    from iosonde.study.model import TOPICS
+
+    return list(TOPICS).index(study["topic"])
 
 
 def _time(study: dict[str, Any]) -> str:
