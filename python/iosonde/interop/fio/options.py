@@ -49,6 +49,12 @@ def find(name: str) -> Option | None:
     return _BY_NAME.get(name)
 
 
+def starting_with(beginning: str) -> list[str]:
+    """One name of each option with that beginning; those of engines only where no other has it."""
+    named = {id(option): (name, option) for name, option in _BY_NAME.items() if name.startswith(beginning)}
+    return [name for name, each in named.values() if each.why != _OF_ENGINE] or [name for name, _ in named.values()]
+
+
 def nearest(name: str) -> str | None:
     """The known name that a misspelt one probably means."""
     near = difflib.get_close_matches(name, _BY_NAME, n=1, cutoff=0.7)
@@ -72,6 +78,8 @@ def _named(written: str, fate: Fate, *, why: str, instead: str = "", off: tuple[
     name, *aliases = written.split("/")
     return Option(name=name, aliases=tuple(aliases), fate=fate, why=why, instead=instead, off=off)
 
+
+_OF_ENGINE = "it configures an I/O engine of fio"
 
 OPTIONS: tuple[Option, ...] = (
     _carried("rw", "`access`, `read_fraction`, `trim_fraction`; `rw=read:8k` becomes `strided`", "readwrite"),
@@ -341,6 +349,11 @@ OPTIONS: tuple[Option, ...] = (
         off=("0", "write"),
     ),
     *_dropped(
+        "client",
+        "hosts are named when the study is run",
+        "`iosonde run STUDY --target PATH --hosts HOSTS` runs the load on each of them",
+    ),
+    *_dropped(
         "hostname bindname listen port protocol interface pingpong ttl window_size mss nodelay verb serverip "
         "direct_write_to_pmem busy_wait_polling volume brick single-instance uri clustername rbdname pool clientname "
         "conf busy_poll touch_objects cont chunk_size object_class nfs_url namenode hdfsdirectory hdfs_use_direct "
@@ -352,7 +365,7 @@ OPTIONS: tuple[Option, ...] = (
         "xnvme_sync xnvme_admin xnvme_dev_nsid xnvme_dev_subnqn xnvme_mem xnvme_iovec libblkio_driver libblkio_path "
         "libblkio_pre_connect_props libblkio_num_entries libblkio_queue_size libblkio_pre_start_props "
         "libblkio_vectored libblkio_write_zeroes_on_trim libblkio_wait_mode libblkio_force_enable_completion_eventfd",
-        "it configures an I/O engine of fio",
+        _OF_ENGINE,
         "`--target` names the target",
         off=(),
     ),
