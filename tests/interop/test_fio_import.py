@@ -140,7 +140,9 @@ def test_sections_run_concurrently_until_stonewall_starts_a_part() -> None:
         ("io_size=50%", {"limit_bytes": "32MiB"}),
         ("filesize=16m\noffset=4m", {"span": "12MiB", "offset": "4MiB", "limit_bytes": "12MiB"}),
         # Engines are backends, and psync is fio's default.
-        ("ioengine=libaio\niodepth=8", {"backend": "uring", "queue_depth": 8, "registered_buffers": False}),
+        ("ioengine=libaio\niodepth=8\ndirect=1", {"backend": "uring", "queue_depth": 8, "registered_buffers": False}),
+        ("ioengine=libaio\niodepth=8", {"backend": "sync", "queue_depth": 1}),
+        ("ioengine=posixaio\niodepth=8\ndirect=1", {"backend": "sync", "queue_depth": 1}),
         ("ioengine=io_uring\niodepth=8", {"backend": "uring", "queue_depth": 8}),
         ("ioengine=sync\niodepth=8", {"backend": "sync", "queue_depth": 1}),
         ("iodepth=1", {"backend": "sync"}),
