@@ -132,7 +132,7 @@ def _check_target(drafts: Sequence[Draft], stages: SetupTargets[Target], study: 
     for group in sharing_a_setup(drafts):
         place = stages.on(group[0].case.setup)
         yield from requirements_of_features(group, place, study)
-        check_room(group, files_of(group), place)
+        check_room(group, files_of(group, place), place)
         check_direct(group, place)
 
 

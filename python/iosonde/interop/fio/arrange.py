@@ -221,16 +221,28 @@ def _places(group: Sequence[Job]) -> list[dict[str, Any]]:
 
 def _with_known_span(job: Job) -> Job:
     """Ranges of one file follow each other only if their lengths are known."""
-    span = job.place.span
-    if isinstance(span, str):
-        job.given.note(
-            "size",
-            why="the size of the target is unknown to the study, and its ranges must not overlap",
-            instead=f"it is a share of {compact_size(UNKNOWN_SPAN_BYTES)}; change `span` and `offset` in the study",
-        )
-        span = int(UNKNOWN_SPAN_BYTES * float(span.rstrip("%")) / 100) // _ALIGNMENT * _ALIGNMENT
-        span = max(span, _ALIGNMENT)
-    return replace(job, place=replace(job.place, span=parse_size(_span(job)) if span is None else span))
+    place = job.place
+    for name, value in (("size", place.span), ("offset", place.offset)):
+        if isinstance(value, str):
+            job.given.note(
+                name,
+                why="the size of the target is unknown to the study, and its ranges must not overlap",
+                instead=f"it is a share of {compact_size(UNKNOWN_SPAN_BYTES)}; change `span` and `offset` in the study",
+            )
+    offset = _of_unknown(place.offset)
+    if place.span is None:
+        return replace(job, place=replace(place, offset=offset, span=parse_size(_span(job))))
+    span = _of_unknown(place.span)
+    if isinstance(place.span, str):
+        span = max(min(span, UNKNOWN_SPAN_BYTES - offset), _ALIGNMENT)
+    return replace(job, place=replace(place, offset=offset, span=span))
+
+
+def _of_unknown(value: int | str) -> int:
+    """Bytes; a share is one of `UNKNOWN_SPAN_BYTES`."""
+    if isinstance(value, int):
+        return value
+    return int(UNKNOWN_SPAN_BYTES * float(value.rstrip("%")) / 100) // _ALIGNMENT * _ALIGNMENT
 
 
 def _key(job: Job) -> tuple[str, ...]:
@@ -242,7 +254,7 @@ def _starts(group: Sequence[Job]) -> dict[tuple[str, ...], int]:
     """Where the range of each name begins, one behind the other."""
     lengths: dict[tuple[str, ...], int] = {}
     for job in group:
-        length = job.place.offset + parse_size(_span(job)) * (job.jobs if not job.place.files else 1)
+        length = int(job.place.offset) + parse_size(_span(job)) * (job.jobs if not job.place.files else 1)
         lengths[_key(job)] = max(length, lengths.get(_key(job), 0))
     group[0].given.note_section(
         why="concurrent jobs share one file, or have one file each",
@@ -256,20 +268,31 @@ def _range(job: Job, start: int) -> dict[str, Any]:
     """The job's bytes of the shared file; jobs with files of their own each get a part of their range."""
     place = job.place
     own_files = not place.files and job.jobs > 1
-    offset = start + place.offset
+    offset = place.offset if isinstance(place.offset, str) else start + place.offset
     span = _span(job)
     if own_files and isinstance(place.span, int):
         span = compact_size(place.span * job.jobs)
     return {
         "span": span,
-        **({"offset": compact_size(offset)} if offset else {}),
+        **_offset(offset),
         **({"span_sharing": "split"} if place.split or own_files else {}),
     }
 
 
 def _own(job: Job) -> dict[str, Any]:
     """The job's bytes of its own files."""
-    return {"span": _span(job), **({"offset": compact_size(job.place.offset)} if job.place.offset else {})}
+    if isinstance(job.place.span, str):
+        job.given.note(
+            "size",
+            why="the line `filename=` is missing, and fio refuses a share of files that do not exist",
+            instead="each job has a file with an equal share of the free space; for one device, add "
+            "`filename=/dev/...` and import again",
+        )
+    return {"span": _span(job), **_offset(job.place.offset)}
+
+
+def _offset(value: int | str) -> dict[str, str]:
+    return {"offset": value if isinstance(value, str) else compact_size(value)} if value else {}
 
 
 def _span(job: Job) -> str:

@@ -98,7 +98,11 @@ OPTIONS: tuple[Option, ...] = (
     _carried("loops", "a factor on `limit_bytes` and `limit_operations`"),
     _carried("offset", "`offset`", "fileoffset"),
     _carried("offset_increment", '`span_sharing = "split"` where it equals `size`'),
-    _carried("filename", "one shared file, or a range of it for each name; the name itself is dropped"),
+    _carried(
+        "filename",
+        "one shared file, or a range of it for each name; the name itself is dropped. A section that is named after a "
+        "device (`[/dev/nvme0n1]`) and has no `filename` has that one",
+    ),
     _carried("directory", "nothing: `--target` names the place; without a file name each job has its own file"),
     _carried("filename_format", "whether jobs share a file"),
     _carried("nrfiles", "a factor on `filesize`; the files of a job become one", "nr_files"),

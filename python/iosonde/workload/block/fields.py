@@ -19,7 +19,6 @@ from iosonde.workload.reading import (
     DurationOrZero,
     Interval,
     Size,
-    SizeOrZero,
     none_as_empty,
     parse_duration_or_none,
 )
@@ -82,7 +81,9 @@ class BlockFields(BaseModel):
         description="Addressed range: a size, or a share of the available space such as `80%`; with "
         '`files = "per_job"` of each job\'s file (a share is then divided among the jobs).',
     )
-    offset: SizeOrZero = Field(0, description="Start of the span in the file.")
+    offset: Annotated[int | str, BeforeValidator(notation.parse_offset)] = Field(
+        0, description="Start of the span in the file: a size, or a share of the available space such as `50%`."
+    )
     span_sharing: Literal["shared", "split"] = Field(
         "shared", description="All jobs address the whole span, or each an equal part of it."
     )
@@ -283,6 +284,11 @@ class BlockFields(BaseModel):
     def extent_bytes(self) -> int:
         """Bytes of the file or drive that its jobs address together, once it is fitted to a target."""
         return int(self.span) * (self.jobs if self.has_files_on_drive else 1)
+
+    @property
+    def offset_bytes(self) -> int:
+        """Start of the span in bytes, once it is fitted to a target."""
+        return int(self.offset)
 
 
 WHOLE_WORKLOAD = (

@@ -71,7 +71,7 @@ def _rules(stream: BlockFields) -> list[Rule]:
          "`limit_bytes` and `limit_spans` limit the same: set one of them"),
         (stream.fill > 0 and stream.purge == "none",
          "`fill` needs a `purge`, so that the unfilled part is erased"),
-        (stream.fill > 0 and stream.offset > 0, "`fill` starts at offset 0: leave out `offset`"),
+        (stream.fill > 0 and stream.offset != 0, "`fill` starts at offset 0: leave out `offset`"),
         (stream.precondition_access != "sequential" and stream.precondition is None,
          "`precondition_access` is for `precondition`: set that, to the block size of the load"),
         (stream.capacity is not None and not stream.fill, "`capacity` applies to `fill` only: set `fill`"),
@@ -92,7 +92,8 @@ def _verification_rules(stream: BlockFields) -> list[Rule]:
     """Rules of data verification: it requires stored data of known contents, with space for a seal in each sector."""
     if stream.verify == "none":
         return []
-    sizes = [*stream.block_sizes, stream.offset]
+    # A share becomes a multiple of 1 MiB.
+    sizes = [*stream.block_sizes, stream.offset if isinstance(stream.offset, int) else 0]
     return [
         (stream.is_virtual, "`verify` needs a target that keeps data, and `null:` and `simulated:` keep none"),
         (stream.trim_fraction > 0, "`verify` does not know the contents of trimmed blocks: leave out `trim_fraction`"),

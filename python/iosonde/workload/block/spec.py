@@ -142,7 +142,7 @@ def _stream(name: str, stream: BlockParameters, begin: int) -> spec.Stream:
         "mix": {"read_fraction": stream.read_fraction, "trim_fraction": stream.trim_fraction},
         "block_sizes": [{"bytes": size, "weight": weight} for size, weight in mix_of(stream.block_size)],
         "span": {
-            "offset_bytes": begin + stream.offset,
+            "offset_bytes": begin + stream.offset_bytes,
             "bytes": stream.extent_bytes,
             "sharing": "split" if stream.has_files_on_drive else sharing,
         },
