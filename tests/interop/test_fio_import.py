@@ -179,10 +179,14 @@ def test_sections_run_concurrently_until_stonewall_starts_a_part() -> None:
         ("direct=1\nbuffered=1", {"io_mode": "buffered"}),
         ("buffered=0", {"io_mode": "direct"}),
         # Data, also of the file that is laid out.
-        ("rw=write\ndedupe_percentage=30", {"duplicate_fraction": 0.3}),
-        ("rw=write\nbuffer_compress_percentage=100", {"compression_ratio": 32}),
+        ("rw=write\ndedupe_percentage=100", {"duplicate_fraction": 1.0, "duplicate_size": "4KiB"}),
+        ("rw=write\nbs=4k,64k\ndedupe_percentage=30", {"duplicate_fraction": 0.3, "duplicate_size": "64KiB"}),
+        ("rw=write\nbs=4m\ndedupe_percentage=30", {"duplicate_fraction": 0.3, "duplicate_size": "1MiB"}),
+        ("rw=write\nbuffer_compress_percentage=100", {"payload": "zeros"}),
+        ("rw=write\nbuffer_compress_percentage=99", {"compression_ratio": 32}),
+        ("rw=write\nzero_buffers\nbuffer_compress_percentage=50", {"payload": None, "compression_ratio": 2}),
         ("rw=write\nbs=512\ndedupe_percentage=30", {"duplicate_fraction": None}),
-        ("rw=write\nzero_buffers\ndedupe_percentage=30", {"payload": "zeros"}),
+        ("rw=write\nzero_buffers\ndedupe_percentage=30", {"payload": None, "duplicate_fraction": 0.3}),
         ("rw=read\nbuffer_compress_percentage=75", {"compression_ratio": 4}),
         ("rw=trim\nzero_buffers", {"payload": None}),
         # Verification.
@@ -351,7 +355,20 @@ def test_a_missing_filename_is_named_where_jobs_have_shares_of_a_device(tmp_path
 
 def test_concurrent_jobs_with_different_contents_in_one_file_are_noted(tmp_path: Path) -> None:
     text = "[global]\nsize=1m\n[a]\nrw=read\nzero_buffers\n[b]\nrw=write\n"
-    assert noted(imported(tmp_path, text), "are laid out with incompressible data")
+    assert not noted(imported(tmp_path, text), "laid out"), "in files of their own they have their own contents"
+    named = text.replace("[a]", "[a]\nfilename=x").replace("[b]", "[b]\nfilename=y")
+    assert noted(imported(tmp_path, named), "it is laid out with incompressible data")
+
+
+def test_a_job_reads_its_own_kind_of_data_or_that_of_the_file_it_names(tmp_path: Path) -> None:
+    """fio lays each file out with the buffers of the first job that reads it, before any job starts."""
+    text = "[w]\n{name}rw=write\ndedupe_percentage=100\n[r]\nstonewall\n{name}rw=read\nzero_buffers\n"
+    for name, payload, layout in (("", "zeros", "always"), ("filename=x\n", "random", "missing")):
+        study = parse(imported(tmp_path, "[global]\nsize=1m\n" + text.format(name=name)).text)
+        plan = expand(study, open_target(str(tmp_path)), repeats=1)
+        read = plan.cases[1].parameters
+        assert (read["payload"], read["layout"]) == (payload, layout)
+        assert read["duplicate_fraction"] == (0 if payload == "zeros" else 1)
 
 
 def test_names_that_a_study_cannot_bear_are_changed(tmp_path: Path) -> None:

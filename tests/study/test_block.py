@@ -109,9 +109,10 @@ def test_a_wrong_value_is_refused_with_valid_ones(parameter: str, value: Any, me
         ({"span": "8KiB", "jobs": 4, "span_sharing": "split"}, "`span` is smaller than 16 KiB"),
         ({"offset": "100%"}, "leaves no room behind it"),
         ({"compression_ratio": 0.5}, "`compression_ratio` cannot be `0.5`"),
-        ({"duplicate_fraction": 1}, "it should be less than or equal to 0.99"),
+        ({"duplicate_fraction": 1.1}, "it should be less than or equal to 1"),
         ({"payload": "zeros", "compression_ratio": 2}, "zeros are fully reducible"),
         ({"block_size": 512, "duplicate_fraction": 0.5}, "`block_size` must be a multiple of that"),
+        ({"duplicate_size": "2MiB"}, "`duplicate_size` must be a multiple of 4 KiB, at most 1 MiB"),
         ({"verify": "after", "backend": "null"}, "needs a target that keeps data"),
         ({"verify": "after", "trim_fraction": 0.1, "read_fraction": 0.5}, "the contents of trimmed blocks"),
         ({"verify": "after", "payload": "zeros"}, "there are no zeros and no duplicates"),
@@ -311,7 +312,12 @@ def test_a_mix_is_read_back_exactly(parts: list[tuple[int, int]]) -> None:
 
 def test_reducible_data_is_in_the_spec_on_request() -> None:
     reducible = spec_of(compression_ratio=2, duplicate_fraction=0.25)["workload"]["streams"][0]["payload"]
-    assert reducible == {"kind": "reducible", "compression_ratio": 2.0, "duplicate_fraction": 0.25}
+    assert reducible == {
+        "kind": "reducible",
+        "compression_ratio": 2.0,
+        "duplicate_fraction": 0.25,
+        "duplicate_bytes": 4096,
+    }
 
 
 def test_verification_is_in_the_spec(tmp_path: Path) -> None:

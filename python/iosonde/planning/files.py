@@ -36,7 +36,7 @@ def laid_out_again(drafts: Sequence[Draft]) -> list[Draft]:
         for file, kind in each.items():
             kinds.setdefault(file, set()).add(kind)
     return [
-        _always_laid_out(draft) if _reads_missing(draft) and any(len(kinds[file]) > 1 for file in each) else draft
+        _always_laid_out(draft) if any(len(kinds[file]) > 1 for file in each) and _reads_missing(draft) else draft
         for draft, each in zip(drafts, contents, strict=True)
     ]
 

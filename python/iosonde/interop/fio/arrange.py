@@ -33,7 +33,33 @@ _LOUDEST_FIRST = {"page_cache": ("warm", "drop", "keep"), "backend": ("uring", "
 def arrange(jobs: Sequence[Job]) -> list[dict[str, Any]]:
     """The parts of the study as its file has them."""
     taken = {CONTROL}
-    return [_part(_without_idle_start(group), _distinct(_title(group), taken)) for group in _groups(jobs)]
+    groups = _groups(_with_contents_of_files(jobs))
+    return [_part(_without_idle_start(group), _distinct(_title(group), taken)) for group in groups]
+
+
+_CONTENTS = ("payload", "compression_ratio", "duplicate_fraction", "duplicate_size")
+
+
+def _with_contents_of_files(jobs: Sequence[Job]) -> list[Job]:
+    """The jobs; one that only reads a file of an earlier job reads that job's kind of data.
+
+    All others have their own, and the plan lays files out again where kinds differ.
+    """
+    known: dict[tuple[str, ...], dict[str, Any]] = {}
+    found = []
+    for job in jobs:
+        only_reads, files = job.stream["read_fraction"] == 1, job.place.files
+        if only_reads and files in known:
+            own = {name: value for name, value in job.stream.items() if name not in _CONTENTS}
+            job = replace(job, stream=own | known[files])
+        elif files and not _only_trims(job):
+            known[files] = {name: job.stream[name] for name in _CONTENTS if name in job.stream}
+        found.append(job)
+    return found
+
+
+def _only_trims(job: Job) -> bool:
+    return bool(job.stream.get("trim_fraction") == 1)
 
 
 def _groups(jobs: Sequence[Job]) -> list[list[Job]]:
@@ -181,17 +207,15 @@ def _active(job: Job, group: Sequence[Job]) -> dict[str, str]:
     return {"active": f"{compact_duration(job.start_ns)}-{compact_duration(end_ns) if ends_earlier else ''}"}
 
 
-_CONTENTS = ("payload", "compression_ratio", "duplicate_fraction")
-
-
 def _layout(group: Sequence[Job], run: dict[str, Any]) -> dict[str, str]:
     """fio writes files before it reads them, and not before it writes them; what is verified must be known."""
     needed = any(job.needs_data for job in group) or "verify" in run
-    if needed and len({tuple(job.stream.get(name) for name in _CONTENTS) for job in group}) > 1:
+    kinds = {tuple(job.stream.get(name) for name in _CONTENTS) for job in group}
+    if needed and len(kinds) > 1 and not _have_own_files(group):
         for job in (job for job in group if job.needs_data and any(name in job.stream for name in _CONTENTS)):
             job.given.note_section(
-                why="concurrent jobs write different kinds of data",
-                instead="files that are read are laid out with incompressible data",
+                why="concurrent jobs with different kinds of data share one file",
+                instead="it is laid out with incompressible data",
             )
     return {"layout": "missing" if needed else "never"}
 

@@ -124,9 +124,15 @@ OPTIONS: tuple[Option, ...] = (
     _carried("invalidate", "`page_cache`"),
     _carried("pre_read", "`page_cache`"),
     _carried("overwrite", "`layout`"),
-    _carried("zero_buffers", "`payload`, of writes and of files that are written before they are read"),
-    _carried("buffer_compress_percentage", "`compression_ratio`: 100 / (100 - percentage)"),
-    _carried("dedupe_percentage", "`duplicate_fraction`, where blocks are multiples of 4 KiB"),
+    _carried(
+        "zero_buffers",
+        "`payload`, of writes and of files that are written before they are read, without the two options below",
+    ),
+    _carried("buffer_compress_percentage", "`compression_ratio`: 100 / (100 - percentage); zeros for 100"),
+    _carried(
+        "dedupe_percentage",
+        "`duplicate_fraction` and `duplicate_size`, the block size: as in fio, whole I/Os are duplicates",
+    ),
     _carried("verify", '`verify`: `"during"` where a job only reads, or else `"after"`; the method is always CRC-32C'),
     _carried("do_verify", "`verify`"),
     _carried("cpus_allowed", "`cpus`"),

@@ -139,7 +139,13 @@ class BlockFields(BaseModel):
         1.0, ge=1, le=32, description="Compression ratio of written data with zstd, without duplicates; 1 to 32."
     )
     duplicate_fraction: float = Field(
-        0.0, ge=0, le=0.99, description="Share of the written 4 KiB blocks that are copies of others; 0 to 0.99."
+        0.0,
+        ge=0,
+        le=1,
+        description="Share of the written data that is a copy of other data, in units of `duplicate_size`.",
+    )
+    duplicate_size: Size = Field(
+        4096, description="Size of a duplicate (vdbench `dedupunit`), up to 1 MiB; a smaller I/O is one duplicate."
     )
     page_cache: Literal["drop", "keep", "warm"] = Field(
         "drop", description="Pages of the target before the first I/O: dropped, kept, or all read once."
@@ -332,6 +338,7 @@ SIZES: Sequence[str] = (
     "block_size",
     "span",
     "offset",
+    "duplicate_size",
     "ramp_bytes",
     "limit_bytes",
 )

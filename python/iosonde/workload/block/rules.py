@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from iosonde.protocol import HIGHEST_RATE
-from iosonde.units import format_bytes
+from iosonde.units import MIB, format_bytes
 from iosonde.workload.block.backends import BACKENDS
 from iosonde.workload.block.fields import BlockFields
+
+MOST_DUPLICATED = MIB
+"""The largest `duplicate_size`, by the engine."""
 
 Rule = tuple[bool, str]
 """A condition, and the error if it is true."""
@@ -62,6 +65,8 @@ def _rules(stream: BlockFields) -> list[Rule]:
          "`compression_ratio` and `duplicate_fraction` are for `payload = \"random\"`: zeros are fully reducible"),
         (stream.duplicate_fraction > 0 and any(size % 4096 for size in stream.block_sizes),
          "`duplicate_fraction` counts blocks of 4 KiB: `block_size` must be a multiple of that"),
+        (stream.duplicate_size % 4096 != 0 or stream.duplicate_size > MOST_DUPLICATED,
+         f"`duplicate_size` must be a multiple of 4 KiB, at most {format_bytes(MOST_DUPLICATED)}"),
         *_verification_rules(stream),
         (stream.completion_polling and stream.io_mode != "direct", "`completion_polling` needs `io_mode = \"direct\"`"),
         (stream.duration is None

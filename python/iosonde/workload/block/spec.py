@@ -214,5 +214,6 @@ def _payload(stream: BlockParameters) -> spec.Payload:
             "kind": "reducible",
             "compression_ratio": stream.compression_ratio,
             "duplicate_fraction": stream.duplicate_fraction,
+            "duplicate_bytes": stream.duplicate_size,
         }
     return {"kind": "zeros"} if stream.payload == "zeros" else {"kind": "random"}
