@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from iosonde.interop.fio.engines import ENGINES
+from iosonde.interop.fio.engines import ENGINES, Engine
 from iosonde.interop.fio.options import OPTIONS, Fate, Option
 
 PAGE = Path(__file__).parents[2] / "docs/fio.md"
@@ -45,11 +45,16 @@ def needless() -> list[str]:
     return ["| options | why |", "|---|---|", *rows]
 
 
+def backends(engine: Engine) -> str:
+    buffered = f"; `{engine.buffered}` with `direct=0`, one at a time" if engine.buffered else ""
+    return f"`{engine.backend}`{buffered}" if engine.backend else "left out"
+
+
 def engines() -> list[str]:
-    kinds = groupby(ENGINES.items(), key=lambda each: (each[1].backend, each[1].differs))
+    kinds = groupby(ENGINES.items(), key=lambda each: each[1])
     rows = [
-        f"| {', '.join(f'`{name}`' for name, _ in found)} | {f'`{backend}`' if backend else 'left out'} | {differs} |"
-        for (backend, differs), found in kinds
+        f"| {', '.join(f'`{name}`' for name, _ in found)} | {backends(engine)} | {engine.differs} |"
+        for engine, found in kinds
     ]
     return ["| fio's engine | backend | |", "|---|---|---|", *rows]
 

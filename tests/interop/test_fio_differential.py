@@ -166,6 +166,13 @@ def contents(done: Done) -> tuple[float, float]:
     return sum(len(zlib.compress(each)) for each in blocks) / len(data), len(set(blocks)) / len(blocks)
 
 
+def distinct_ios(done: Done) -> float:
+    """Share of distinct I/Os of 64 KiB in what the file holds."""
+    data = b"".join(path.read_bytes() for path in done.files)
+    ios = [data[at : at + (64 << 10)] for at in range(0, len(data), 64 << 10)]
+    return len(set(ios)) / len(ios)
+
+
 def affinity(done: Done) -> set[str]:
     found = (re.search(r"\[[0-9 ]+\]", each.arguments) for each in done.calls if each.name == "sched_setaffinity")
     return {each[0] for each in found if each}
@@ -257,6 +264,11 @@ CASES = [
             ("dedupe_percentage", "dedupe_percentage=60"),
         )
     ),
+    *(
+        Case("dedupe_percentage", f"rw={rw}\nbs=64k\nsize=32m\ndedupe_percentage=60", distinct_ios, tolerance=0.1)
+        for rw in ("read", "write")
+    ),
+    Case("ioengine", "ioengine=posixaio\niodepth=8", ios),
     Case("verify", "rw=write\nverify=crc32c", writes_alone),
     Case("verify", "rw=write\nverify=crc32c", reads_follow, True),
     Case("do_verify", "rw=write\nverify=crc32c\ndo_verify=0", reads_follow, False),

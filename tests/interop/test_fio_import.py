@@ -140,7 +140,9 @@ def test_sections_run_concurrently_until_stonewall_starts_a_part() -> None:
         ("io_size=50%", {"limit_bytes": "32MiB"}),
         ("filesize=16m\noffset=4m", {"span": "12MiB", "offset": "4MiB", "limit_bytes": "12MiB"}),
         # Engines are backends, and psync is fio's default.
-        ("ioengine=libaio\niodepth=8", {"backend": "uring", "queue_depth": 8, "registered_buffers": False}),
+        ("ioengine=libaio\niodepth=8\ndirect=1", {"backend": "uring", "queue_depth": 8, "registered_buffers": False}),
+        ("ioengine=libaio\niodepth=8", {"backend": "sync", "queue_depth": 1}),
+        ("ioengine=posixaio\niodepth=8\ndirect=1", {"backend": "sync", "queue_depth": 1}),
         ("ioengine=io_uring\niodepth=8", {"backend": "uring", "queue_depth": 8}),
         ("ioengine=sync\niodepth=8", {"backend": "sync", "queue_depth": 1}),
         ("iodepth=1", {"backend": "sync"}),
@@ -177,10 +179,14 @@ def test_sections_run_concurrently_until_stonewall_starts_a_part() -> None:
         ("direct=1\nbuffered=1", {"io_mode": "buffered"}),
         ("buffered=0", {"io_mode": "direct"}),
         # Data, also of the file that is laid out.
-        ("rw=write\ndedupe_percentage=30", {"duplicate_fraction": 0.3}),
-        ("rw=write\nbuffer_compress_percentage=100", {"compression_ratio": 32}),
+        ("rw=write\ndedupe_percentage=100", {"duplicate_fraction": 1.0, "duplicate_size": "4KiB"}),
+        ("rw=write\nbs=4k,64k\ndedupe_percentage=30", {"duplicate_fraction": 0.3, "duplicate_size": "64KiB"}),
+        ("rw=write\nbs=4m\ndedupe_percentage=30", {"duplicate_fraction": 0.3, "duplicate_size": "1MiB"}),
+        ("rw=write\nbuffer_compress_percentage=100", {"payload": "zeros"}),
+        ("rw=write\nbuffer_compress_percentage=99", {"compression_ratio": 32}),
+        ("rw=write\nzero_buffers\nbuffer_compress_percentage=50", {"payload": None, "compression_ratio": 2}),
         ("rw=write\nbs=512\ndedupe_percentage=30", {"duplicate_fraction": None}),
-        ("rw=write\nzero_buffers\ndedupe_percentage=30", {"payload": "zeros"}),
+        ("rw=write\nzero_buffers\ndedupe_percentage=30", {"payload": None, "duplicate_fraction": 0.3}),
         ("rw=read\nbuffer_compress_percentage=75", {"compression_ratio": 4}),
         ("rw=trim\nzero_buffers", {"payload": None}),
         # Verification.
@@ -200,6 +206,8 @@ def test_sections_run_concurrently_until_stonewall_starts_a_part() -> None:
         # Jobs with offsets in one file have disjoint parts of it, if these do not overlap.
         ("filename=x\nnumjobs=4\noffset_increment=64m", {"span": "256MiB", "span_sharing": "split"}),
         ("filename=x\nnumjobs=4\noffset_increment=32m", {"span": "160MiB", "span_sharing": None}),
+        ("filename=x\nsize=25%\noffset=50%", {"span": "25%", "offset": "50%", "limit_spans": 1}),
+        ("filename=x\nsize=50%\noffset=0%", {"span": "50%", "offset": None}),
         ("numjobs=4", {"files": "per_job"}),
         ("filename=x\nnumjobs=4", {"files": None}),
         ("filename_format=data.$jobname\nnumjobs=4", {"files": None}),
@@ -314,9 +322,53 @@ def test_shares_of_the_target_under_several_names_do_not_overlap(tmp_path: Path)
     assert noted(result, "`size=50%`: the size of the target is unknown")
 
 
-def test_concurrent_jobs_with_different_contents_are_noted(tmp_path: Path) -> None:
+def test_halves_of_a_target_of_unknown_size_are_disjoint(tmp_path: Path) -> None:
+    for names in (("x", "x"), ("x", "y")):
+        first, second = (f"[{job}]\nfilename={name}\nsize=50%\n" for job, name in zip("ab", names, strict=True))
+        result = imported(tmp_path, f"{first}{second}offset=50%\n[c]\nfilename=z\nsize=1m\nstonewall\n")
+        streams = [each["set"] for each in parts(result)[0]["streams"]]
+        ranges = [(each.get("offset", "0"), each["span"]) for each in streams]
+        expected = [("0", "50%"), ("50%", "50%")] if names[0] == names[1] else [("0", "512MiB"), ("1GiB", "512MiB")]
+        assert ranges == expected
+    study = parse(imported(tmp_path, "[a]\nfilename=x\nsize=75%\noffset=50%\n").text)
+    (run, *_) = expand(study, open_target("null:1GiB")).runs
+    assert run.spec["workload"]["streams"][0]["span"] == {
+        "offset_bytes": 1 << 29,
+        "bytes": 1 << 29,
+        "sharing": "shared",
+    }
+
+
+def test_a_section_named_like_a_device_is_on_that_device(tmp_path: Path) -> None:
+    result = imported(tmp_path, "[/dev/sdb]\nnumjobs=2\nsize=100%\n[a]\nfilename=/dev/sdb\nsize=1m\n")
+    (part,) = parts(result)
+    assert "files" not in part["measurement"]
+    assert [stream["set"]["span"] for stream in part["streams"]] == ["100%", "1MiB"]
+    assert noted(result, "[/dev/sdb] fio takes the name of the section for its device")
+
+
+def test_a_missing_filename_is_named_where_jobs_have_shares_of_a_device(tmp_path: Path) -> None:
+    result = imported(tmp_path, "[a]\nnumjobs=2\nsize=100%\n")
+    assert noted(result, "`size=100%`: the line `filename=` is missing")
+    assert not noted(imported(tmp_path, "[a]\nsize=100%\n"), "is missing")
+
+
+def test_concurrent_jobs_with_different_contents_in_one_file_are_noted(tmp_path: Path) -> None:
     text = "[global]\nsize=1m\n[a]\nrw=read\nzero_buffers\n[b]\nrw=write\n"
-    assert noted(imported(tmp_path, text), "are laid out with incompressible data")
+    assert not noted(imported(tmp_path, text), "laid out"), "in files of their own they have their own contents"
+    named = text.replace("[a]", "[a]\nfilename=x").replace("[b]", "[b]\nfilename=y")
+    assert noted(imported(tmp_path, named), "it is laid out with incompressible data")
+
+
+def test_a_job_reads_its_own_kind_of_data_or_that_of_the_file_it_names(tmp_path: Path) -> None:
+    """fio lays each file out with the buffers of the first job that reads it, before any job starts."""
+    text = "[w]\n{name}rw=write\ndedupe_percentage=100\n[r]\nstonewall\n{name}rw=read\nzero_buffers\n"
+    for name, payload, layout in (("", "zeros", "always"), ("filename=x\n", "random", "missing")):
+        study = parse(imported(tmp_path, "[global]\nsize=1m\n" + text.format(name=name)).text)
+        plan = expand(study, open_target(str(tmp_path)), repeats=1)
+        read = plan.cases[1].parameters
+        assert (read["payload"], read["layout"]) == (payload, layout)
+        assert read["duplicate_fraction"] == (0 if payload == "zeros" else 1)
 
 
 def test_names_that_a_study_cannot_bear_are_changed(tmp_path: Path) -> None:

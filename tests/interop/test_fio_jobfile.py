@@ -163,11 +163,57 @@ def test_a_comment_sign_is_a_part_of_a_value_on_the_command_line_and_a_wrong_one
     (only,) = command_line.read(command_line.split(["fio --name=a --description='x;y #1'"]), environment={})
     assert options(only) == ["description=x;y #1"]
     for line, message in {
-        "fio --name=a job.fio": "`job.fio` is not an option of fio",
+        "fio --name=a job.fio": "`job.fio` is neither an option of fio nor a job file",
         "fio --name='a": "cannot be split",
+        "fio --name=a --read=x": "the option `read` is ambiguous",
+        "fio --name=a; fio --name=b": "has 2 commands of fio",
+        "fio --section=b --name=a": "there is no section `b`",
     }.items():
         with pytest.raises(StudyError, match=message):
             command_line.read(command_line.split([line]), environment={})
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "$ fio LOAD",
+        "# fio LOAD",
+        "~ # fio LOAD",
+        "[user@host ~]# fio LOAD",
+        "(venv) user@host:/mnt/x$ sudo -u root fio LOAD",
+        "SIZE=9 /usr/local/bin/fio LOAD",
+        "time numactl -N 0 ./fio LOAD",
+        "# fio with small blocks\nsync; echo 3 > /proc/sys/vm/drop_caches && fio LOAD",
+        "fio LOAD > result.txt 2>&1",
+        "fio LOAD | tee 'my result'",
+        "fio LOAD &",
+        "fio LOAD; rm data",
+        "fio LOAD 2>/dev/null",
+        "LOAD",
+    ],
+)
+def test_a_command_line_is_read_as_people_copy_it(line: str) -> None:
+    for load in (
+        "--name=a --rw=read --numjobs 2",
+        "--nam=a --readw=read --numj=2",
+        "\u2013name=a --rw=read\n  --numjobs=2",
+    ):
+        command = command_line.split([line.replace("LOAD", load)])
+        (job,) = command_line.read(command, environment={})
+        assert (job.name, [setting.value for setting in job.settings]) == ("a", ["read", "2"])
+    assert command_line.is_command_line([line.replace("LOAD", "--name=a")])
+
+
+def test_a_command_line_sets_variables_and_selects_sections_of_job_files(tmp_path: Path) -> None:
+    first, second = tmp_path / "one.fio", tmp_path / "two.fio"
+    first.write_text("[global]\nsize=${SIZE}\n[a]\nbs=4k\n[b]\n")
+    second.write_text("[b]\nsize=2m\n")
+    words = ["SIZE=1m", "fio", "--rw=write", "--section=b", str(first), "--output=x", str(second)]
+    jobs = command_line.read(command_line.split(words), environment={"SIZE": "7m"})
+    assert [(job.name, options(job)) for job in jobs] == [
+        ("b", ["rw=write", "size=1m"]),
+        ("b", ["size=2m", "stonewall"]),
+    ], "job files after the first wait, without global options of the others"
 
 
 @pytest.mark.parametrize(

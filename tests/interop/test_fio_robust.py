@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from iosonde.errors import IosondeError, StudyError
-from iosonde.interop.fio import Imported, import_job_file
+from iosonde.interop.fio import Imported, import_command_line, import_job_file
 from iosonde.interop.fio.options import OPTIONS
 from iosonde.planning import expand, parse
 from iosonde.storage import open_target
@@ -48,6 +48,45 @@ def test_any_text_becomes_a_study_or_an_error_with_a_reason(lines: list[str], tm
         assert error.what
         return
     assert parse(result.text).parts
+
+
+PASTED = st.one_of(
+    st.tuples(st.sampled_from(CARRIED), VALUES).map(lambda each: f"--{'='.join(each)}"),
+    st.sampled_from(
+        [
+            "fio",
+            "$",
+            "# ",
+            "[a@b ~]#",
+            "sudo",
+            "A=1",
+            ">x",
+            "2>&1",
+            "|",
+            "&&",
+            ";",
+            "\\",
+            "\n",
+            "'",
+            '"',
+            "--name=b",
+            "--section=b",
+        ]
+    ),
+    st.text(max_size=12),
+)
+
+
+@settings(max_examples=200)
+@given(words=st.lists(PASTED, min_size=1, max_size=14))
+def test_any_pasted_text_becomes_a_study_or_an_error_with_a_reason(words: list[str]) -> None:
+    for pasted in ([" ".join(["fio --name=a --size=1m", *words])], ["fio", "--name=a", "--size=1m", *words]):
+        try:
+            result = import_command_line(pasted, environment={})
+        except StudyError as error:
+            assert error.what
+            continue
+        assert parse(result.text).parts
 
 
 FEW = ["0", "", "4k,8k", "9" * 400, "inf%"]

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from engines import real_engine
 from mounted import overlay
 from needs import BTRFS
 
+from iosonde.execution.checks.backend_probe import probe_backends
 from iosonde.storage import open_target
 from iosonde.storage.block_layer import block_stack
 from iosonde.storage.block_layer.mounts import mount_of
@@ -61,7 +63,7 @@ def test_the_alignment_of_direct_io_is_that_of_the_device(
     """The value from statx and the one found by reading agree."""
     directory = loop_file_system(sector_bytes=sector_bytes).directory
     assert direct_io.offset_alignment(directory) == sector_bytes
-    with direct_io._scratch_file(directory) as file:
+    with direct_io._unnamed_file(directory) as file:
         assert direct_io._found_by_reading(file) == sector_bytes
     assert [path.name for path in directory.iterdir()] == ["lost+found"]
 
@@ -83,6 +85,23 @@ def test_a_probe_finds_direct_writes_that_go_through_the_page_cache(
     if tuple(map(int, os.uname().release.split("-")[0].split(".")[:2])) >= (6, 15):
         assert found is True
     assert direct_io.writes_to_page_cache(Path("/proc/self")) is None
+
+
+@pytest.mark.system
+@pytest.mark.needs("FUSE", "bindfs")
+def test_direct_io_is_found_where_files_without_a_name_do_not_work(tmp_path: Path) -> None:
+    """A FUSE daemon that addresses files by path, like rclone, knows nothing of a file that was removed."""
+    (tmp_path / "data").mkdir()
+    mounted = tmp_path / "mounted"
+    mounted.mkdir()
+    subprocess.run(["bindfs", "-o", "hard_remove", tmp_path / "data", mounted], check=True)
+    try:
+        assert direct_io.offset_alignment(mounted) in (512, 4096)
+        assert direct_io.writes_to_page_cache(mounted) is not None
+        assert {each.name: each.is_available for each in probe_backends(real_engine(), mounted)}["sync"]
+        assert list((tmp_path / "data").iterdir()) == []
+    finally:
+        subprocess.run(["umount", "--lazy", mounted], check=True)
 
 
 @pytest.mark.system

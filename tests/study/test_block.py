@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -106,10 +107,12 @@ def test_a_wrong_value_is_refused_with_valid_ones(parameter: str, value: Any, me
         ({"jobs": 4, "limit_operations": 3}, "`limit_operations` is less than one for each job"),
         ({"jobs": 4, "limit_bytes": "8KiB"}, "`limit_bytes` is less than one block for each job"),
         ({"span": "8KiB", "jobs": 4, "span_sharing": "split"}, "`span` is smaller than 16 KiB"),
+        ({"offset": "100%"}, "leaves no room behind it"),
         ({"compression_ratio": 0.5}, "`compression_ratio` cannot be `0.5`"),
-        ({"duplicate_fraction": 1}, "it should be less than or equal to 0.99"),
+        ({"duplicate_fraction": 1.1}, "it should be less than or equal to 1"),
         ({"payload": "zeros", "compression_ratio": 2}, "zeros are fully reducible"),
         ({"block_size": 512, "duplicate_fraction": 0.5}, "`block_size` must be a multiple of that"),
+        ({"duplicate_size": "2MiB"}, "`duplicate_size` must be a multiple of 4 KiB, at most 1 MiB"),
         ({"verify": "after", "backend": "null"}, "needs a target that keeps data"),
         ({"verify": "after", "trim_fraction": 0.1, "read_fraction": 0.5}, "the contents of trimmed blocks"),
         ({"verify": "after", "payload": "zeros"}, "there are no zeros and no duplicates"),
@@ -213,8 +216,39 @@ def test_files_match_those_that_the_engine_creates(tmp_path: Path) -> None:
     assert files(span="1MiB", jobs=2, files="per_job") == {"main.0": 1 << 20, "main.1": 1 << 20}
     assert files(span="1MiB", backend="null") == {}
     journal = 4096 + 16 * 256
-    assert files(span="1MiB", verify="after") == {"data": 1 << 20, "data.verify": journal}
-    assert files(span="1MiB", jobs=2, files="per_job", verify="after").keys() > {"main.1", "main.1.verify"}
+    verified = {"main": fitted(tmp_path, span="1MiB", verify="after")}
+    assert (BLOCK.files(verified), BLOCK.journals(verified)) == ({"data": 1 << 20}, {"data.verify": journal})
+    own = {"main": fitted(tmp_path, span="1MiB", jobs=2, files="per_job", verify="after")}
+    assert BLOCK.journals(own).keys() == {"main.0.verify", "main.1.verify"}
+
+
+@dataclass(frozen=True)
+class Room:
+    """A place of one GiB."""
+
+    kind: str
+
+    def backend(self) -> None:
+        return None
+
+
+@pytest.mark.parametrize("kind", ["directory", "device"])
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_verified_data_fills_a_device_and_leaves_room_for_its_journals_elsewhere(kind: str, jobs: int) -> None:
+    own = {"jobs": jobs, "files": "per_job"} if jobs > 1 else {}
+    for offset in ("0", "50%"):
+        streams = {"main": BLOCK.build({"span": "100%", "offset": offset, "verify": "after", **own})}
+        streams = dict(BLOCK.fit(streams, Room(kind), room_bytes=1 << 30))
+        journals = BLOCK.journals(streams) if kind == "directory" else {}
+        needed = sum((BLOCK.files(streams) | journals).values())
+        assert (1 << 30) - jobs * (5 << 20) - (6 << 20) < needed <= 1 << 30
+
+
+def test_a_share_starts_and_ends_within_the_room() -> None:
+    for offset, span, expected in [("50%", "50%", (512, 512)), ("25%", "50%", (256, 512)), ("75%", "50%", (768, 256))]:
+        stream = BLOCK.build({"span": span, "offset": offset})
+        (fitted,) = BLOCK.fit({"main": stream}, Room("device"), room_bytes=1 << 30).values()
+        assert (fitted.offset >> 20, fitted.span >> 20) == expected
 
 
 def test_bytes_written_are_known_only_where_something_limits_them(tmp_path: Path) -> None:
@@ -278,7 +312,12 @@ def test_a_mix_is_read_back_exactly(parts: list[tuple[int, int]]) -> None:
 
 def test_reducible_data_is_in_the_spec_on_request() -> None:
     reducible = spec_of(compression_ratio=2, duplicate_fraction=0.25)["workload"]["streams"][0]["payload"]
-    assert reducible == {"kind": "reducible", "compression_ratio": 2.0, "duplicate_fraction": 0.25}
+    assert reducible == {
+        "kind": "reducible",
+        "compression_ratio": 2.0,
+        "duplicate_fraction": 0.25,
+        "duplicate_bytes": 4096,
+    }
 
 
 def test_verification_is_in_the_spec(tmp_path: Path) -> None:

@@ -230,6 +230,45 @@ def test_costs_add_up(tmp_path: Path) -> None:
     assert per_job.layout_bytes == 4 * (4 << 20), "main.0, main.1, reader.0 and writer.0"
 
 
+CONTENTS = """
+name = "kinds"
+title = "Kinds"
+question = "?"
+[measurement]
+span = "1MiB"
+limit_bytes = "1MiB"
+[[parts]]
+name = "write"
+measurement = { read_fraction = 0.0, duplicate_fraction = 1.0, layout = "never" }
+[[parts]]
+name = "read"
+factors = { payload = ["random", "zeros"] }
+[[parts]]
+name = "same"
+measurement = { read_fraction = 0.5, files = "per_job", jobs = 2 }
+[profiles.standard]
+title = "Standard"
+"""
+
+
+def test_cases_that_read_data_of_another_kind_than_others_write_lay_it_out_before_each_run(tmp_path: Path) -> None:
+    def layouts(text: str) -> dict[str, str]:
+        plan = expand(parse(text), open_target(str(tmp_path)))
+        found = {case.case_id: case.parameters["layout"] for case in plan.cases}
+        assert all(run.spec["workload"]["layout"] == found[run.case_id] for run in plan.runs)
+        assert any("because other cases write" in note for note in plan.notes) is ("always" in found.values())
+        return found
+
+    assert layouts(CONTENTS) == {
+        "write": "never",
+        "read/payload=random": "always",
+        "read/payload=zeros": "always",
+        "same": "missing",
+    }, "files of jobs are others"
+    alike = CONTENTS.replace(", duplicate_fraction = 1.0", "").replace(', "zeros"', "")
+    assert set(layouts(alike).values()) == {"never", "missing"}
+
+
 def test_a_span_larger_than_the_room_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     text = refusal(target=tmp_path, settings={"span": "1PiB"})
     assert text.startswith("no room on `DIR`: 1 PiB are needed and ")

@@ -28,6 +28,7 @@ fn main() {
     let reducible = |compression_ratio, duplicate_fraction| Payload::Reducible {
         compression_ratio,
         duplicate_fraction,
+        duplicate_bytes: 4096,
     };
     for (name, payload) in [
         ("random", Payload::Random),

@@ -6,7 +6,7 @@ use iosonde_protocol::{
     Active, Arrival, Backend, BlockWorkload, Durability, IoMode, Layout, Payload, Stream, Target, VerifyWhen,
 };
 
-use crate::payload::GRANULE_BYTES;
+use crate::payload::{DUPLICATE_BYTES_MAX, GRANULE_BYTES};
 use crate::target;
 use crate::transport::name_of;
 use crate::verify::IN_FLIGHT_MAX;
@@ -18,7 +18,6 @@ const TIME_NS_MAX: u64 = 365 * 24 * 3600 * 1_000_000_000;
 /// Beyond it so little of a block is random that its format's own bytes decide how far it compresses.
 const COMPRESSION_RATIO_MAX: f64 = 32.0;
 /// With more, the few blocks that are copied from would make up a share of their own.
-const DUPLICATE_FRACTION_MAX: f64 = 0.99;
 /// No device takes direct I/O in smaller units.
 const SECTOR_BYTES: u64 = 512;
 
@@ -283,6 +282,7 @@ fn check_payload(stream: &Stream, at: &dyn Fn(&str) -> String) -> Result<(), Run
     let Payload::Reducible {
         compression_ratio,
         duplicate_fraction,
+        duplicate_bytes,
     } = stream.payload
     else {
         return Ok(());
@@ -294,17 +294,23 @@ fn check_payload(stream: &Stream, at: &dyn Fn(&str) -> String) -> Result<(), Run
         format!("it lies between 1 (incompressible) and {COMPRESSION_RATIO_MAX}; for more use zeros"),
     )?;
     require(
-        (0.0..=DUPLICATE_FRACTION_MAX).contains(&duplicate_fraction),
+        (0.0..=1.0).contains(&duplicate_fraction),
         || format!("a share of duplicates of {duplicate_fraction}"),
         at("payload"),
-        format!("it lies between 0 and {DUPLICATE_FRACTION_MAX}"),
+        "it lies between 0 and 1",
     )?;
     let whole_granules = |bytes: u64| bytes.is_multiple_of(GRANULE_BYTES as u64);
+    require(
+        whole_granules(duplicate_bytes) && (1..=DUPLICATE_BYTES_MAX).contains(&duplicate_bytes),
+        || format!("duplicates of {duplicate_bytes} B"),
+        at("payload"),
+        "they are multiples of 4 KiB, up to 1 MiB",
+    )?;
     require(
         duplicate_fraction == 0.0 || stream.block_sizes.iter().all(|size| whole_granules(size.bytes)),
         || "duplicates in blocks that are not whole multiples of 4 KiB".into(),
         at("payload"),
-        "duplicates are blocks of 4 KiB: use multiples of that as `block_sizes`",
+        "duplicates are multiples of 4 KiB: use multiples of that as `block_sizes`",
     )
 }
 

@@ -29,11 +29,11 @@ mod threads;
 mod transport;
 pub mod verify;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use iosonde_harness::{LoadPlan, Run, RunError, Workload};
 use iosonde_protocol as protocol;
-use iosonde_protocol::{BlockWorkload, LayoutResult, PageCache, Payload, Phase, RunResult, VerificationResult};
+use iosonde_protocol::{BlockWorkload, LayoutResult, PageCache, Payload, Phase, RunResult, Stream, VerificationResult};
 use iosonde_target::OFlags;
 
 pub use backend::{Backend, JobFiles, Wait};
@@ -169,7 +169,7 @@ fn lay_out(workload: &BlockWorkload, session: Option<&Session>, run: &mut Run<'_
             target: &workload.target,
             path,
             layout: workload.layout,
-            payload: layout_payload(workload),
+            payload: layout_payload(workload, path),
             seed: run.inputs.seed,
             journal: session.map(|session| session.journal(path)),
         };
@@ -181,11 +181,21 @@ fn lay_out(workload: &BlockWorkload, session: Option<&Session>, run: &mut Run<'_
     Ok(sum)
 }
 
-/// Payload of the streams, for a layout with data of the same kind; incompressible data where they differ.
-fn layout_payload(workload: &BlockWorkload) -> Payload {
-    let first = workload.streams[0].payload;
-    let agree = workload.streams.iter().all(|stream| stream.payload == first);
-    if agree { first } else { Payload::Random }
+/// Payload of the streams that use the file, for a layout with data of the same kind; incompressible data where they
+/// differ.
+fn layout_payload(workload: &BlockWorkload, path: &Path) -> Payload {
+    let uses = |stream: &&Stream| {
+        target::stream_paths(&workload.target, stream)
+            .iter()
+            .any(|each| each == path)
+    };
+    let mut payloads = workload.streams.iter().filter(uses).map(|stream| stream.payload);
+    let first = payloads.next().unwrap_or(Payload::Random);
+    if payloads.all(|each| each == first) {
+        first
+    } else {
+        Payload::Random
+    }
 }
 
 fn prepare_page_cache(workload: &BlockWorkload, run: &Run<'_>) -> Result<(), RunError> {

@@ -10,7 +10,7 @@
 //!
 //! Compressible data consists of granules of 4 KiB, the first part of each random and the rest zeros: every compressor
 //! finds that, from Lempel-Ziv to run-length coding, and every block by itself compresses as well as the whole.
-//! Duplicates are whole granules out of a small pool that all jobs of a run share.
+//! Duplicates are one or more whole granules out of a small pool that all jobs of a run share.
 
 use iosonde_load::Rng;
 use iosonde_protocol::Payload;
@@ -21,9 +21,11 @@ const BASE_BYTES: usize = 16 << 10;
 const KEY_BYTES: usize = 64;
 /// Unit of compressibility and duplication: what file systems and devices compare and most of them compress.
 pub const GRANULE_BYTES: usize = 4096;
-/// Number of distinct granules that are copied: few, so that nearly all of the requested share are copies, and enough that
-/// equal granules are rarely adjacent.
+/// Number of distinct duplicates: few, so that nearly all of the requested share are copies, and enough that equal ones are
+/// rarely adjacent. Each begins one granule after the other in the pool.
 const POOL: usize = 16;
+/// The largest duplicate: layout writes so much at a time, and a pool of that size stays in the caches.
+pub const DUPLICATE_BYTES_MAX: u64 = 1 << 20;
 /// Bytes that zstd spends on a granule besides its random bytes: one match and the header of its literals.
 const GRANULE_OVERHEAD_BYTES: f64 = 4.0;
 /// Bytes that zstd spends on the seal of a sector (`verify::sector`), most of which follows from the sectors before.
@@ -48,6 +50,7 @@ enum Recipe {
         /// Of each granule; the rest is zeros.
         random_bytes: usize,
         duplicate_below: u64,
+        duplicate_bytes: usize,
     },
 }
 
@@ -67,9 +70,10 @@ impl Filler {
         if let Recipe::Reducible {
             random_bytes,
             duplicate_below: 1..,
+            duplicate_bytes,
         } = filler.recipe
         {
-            filler.pool = pool(random_bytes, seed);
+            filler.pool = pool(random_bytes, duplicate_bytes, seed);
         }
         filler
     }
@@ -85,22 +89,27 @@ impl Filler {
             Recipe::Reducible {
                 random_bytes,
                 duplicate_below,
-            } => self.fill_granules(buffer, random_bytes, duplicate_below),
+                duplicate_bytes,
+            } => {
+                for part in buffer.chunks_mut(duplicate_bytes) {
+                    if duplicate_below > 0 && self.rng.next_u53() < duplicate_below {
+                        let from = self.rng.below(POOL as u64) as usize * GRANULE_BYTES;
+                        part.copy_from_slice(&self.pool[from..from + part.len()]);
+                    } else {
+                        self.fill_granules(part, random_bytes);
+                    }
+                }
+            }
         }
     }
 
-    fn fill_granules(&mut self, buffer: &mut [u8], random_bytes: usize, duplicate_below: u64) {
-        for granule in buffer.chunks_mut(GRANULE_BYTES) {
-            if duplicate_below > 0 && self.rng.next_u53() < duplicate_below {
-                let from = self.rng.below(POOL as u64) as usize * GRANULE_BYTES;
-                granule.copy_from_slice(&self.pool[from..from + granule.len()]);
-            } else {
-                // The last one may be shorter: the same share of it is random.
-                let random = random_bytes * granule.len() / GRANULE_BYTES;
-                let (random, zeros) = granule.split_at_mut(random);
-                fresh(&mut self.rng, &self.base, random);
-                zeros.fill(0);
-            }
+    fn fill_granules(&mut self, part: &mut [u8], random_bytes: usize) {
+        for granule in part.chunks_mut(GRANULE_BYTES) {
+            // The last one may be shorter: the same share of it is random.
+            let random = random_bytes * granule.len() / GRANULE_BYTES;
+            let (random, zeros) = granule.split_at_mut(random);
+            fresh(&mut self.rng, &self.base, random);
+            zeros.fill(0);
         }
     }
 }
@@ -141,9 +150,11 @@ fn recipe(payload: Payload, sealed: bool) -> Recipe {
         Payload::Reducible {
             compression_ratio,
             duplicate_fraction,
+            duplicate_bytes,
         } => Recipe::Reducible {
             random_bytes: random_bytes(compression_ratio, sealed),
             duplicate_below: (duplicate_fraction * CERTAIN) as u64,
+            duplicate_bytes: duplicate_bytes as usize,
         },
     }
 }
@@ -165,9 +176,9 @@ fn random_bytes(ratio: f64, sealed: bool) -> usize {
 }
 
 /// The duplicates: the same for every job of a run.
-fn pool(random_bytes: usize, seed: u64) -> Vec<u8> {
+fn pool(random_bytes: usize, duplicate_bytes: usize, seed: u64) -> Vec<u8> {
     let mut rng = Rng::new(seed, &[0xd0b1e]);
-    let mut pool = vec![0; POOL * GRANULE_BYTES];
+    let mut pool = vec![0; (POOL - 1) * GRANULE_BYTES + duplicate_bytes];
     for granule in pool.chunks_mut(GRANULE_BYTES) {
         rng.fill(&mut granule[..random_bytes]);
     }
@@ -183,10 +194,11 @@ mod tests {
         Filler::new(payload, false, 7, &[])
     }
 
-    fn reducible(compression_ratio: f64, duplicate_fraction: f64) -> Payload {
+    fn reducible(compression_ratio: f64, duplicate_fraction: f64, duplicate_bytes: usize) -> Payload {
         Payload::Reducible {
             compression_ratio,
             duplicate_fraction,
+            duplicate_bytes: duplicate_bytes as u64,
         }
     }
 
@@ -222,7 +234,7 @@ mod tests {
         }
         for ratio in [1.5, 2.0, 8.0, 32.0] {
             let mut buffer = vec![9; 64 * GRANULE_BYTES];
-            self::filler(reducible(ratio, 0.0)).fill(&mut buffer);
+            self::filler(reducible(ratio, 0.0, GRANULE_BYTES)).fill(&mut buffer);
             for granule in buffer.chunks(GRANULE_BYTES) {
                 let random = 4096 - granule.iter().rev().take_while(|byte| **byte == 0).count();
                 assert!((random as f64 - 4096.0 / ratio).abs() <= 8.0, "{random} at {ratio}");
@@ -235,15 +247,36 @@ mod tests {
 
     #[test]
     fn the_share_of_duplicates_is_as_asked_for_and_the_same_for_every_job() {
-        let mut granules = Vec::new();
-        for job in 0..2 {
-            let mut filler = Filler::new(reducible(1.0, 0.3), false, 7, &[job]);
-            let mut buffer = vec![0; 5_000 * GRANULE_BYTES];
-            filler.fill(&mut buffer);
-            granules.extend(buffer.chunks(GRANULE_BYTES).map(<[u8]>::to_vec));
+        for bytes in [GRANULE_BYTES, 16 * GRANULE_BYTES] {
+            let mut parts = Vec::new();
+            for job in 0..2 {
+                let mut filler = Filler::new(reducible(1.0, 0.3, bytes), false, 7, &[job]);
+                let mut buffer = vec![0; 5_000 * bytes];
+                filler.fill(&mut buffer);
+                parts.extend(buffer.chunks(bytes).map(<[u8]>::to_vec));
+            }
+            let distinct: HashSet<_> = parts.iter().collect();
+            let duplicates = 1.0 - distinct.len() as f64 / parts.len() as f64;
+            assert!(
+                (duplicates - 0.3).abs() < 0.015,
+                "{duplicates} of {bytes} B are duplicates"
+            );
         }
-        let distinct: HashSet<_> = granules.iter().collect();
-        let duplicates = 1.0 - distinct.len() as f64 / granules.len() as f64;
-        assert!((duplicates - 0.3).abs() < 0.015, "{duplicates} are duplicates");
+    }
+
+    #[test]
+    fn a_duplicate_is_a_whole_io_up_to_its_size_without_repetition_inside() {
+        let mut filler = filler(reducible(1.0, 1.0, DUPLICATE_BYTES_MAX as usize));
+        let mut seen = HashSet::new();
+        for length in [DUPLICATE_BYTES_MAX as usize, GRANULE_BYTES] {
+            for _ in 0..10 * POOL {
+                let mut buffer = vec![0; length];
+                filler.fill(&mut buffer);
+                let granules: HashSet<_> = buffer.chunks(GRANULE_BYTES).collect();
+                assert_eq!(granules.len(), length / GRANULE_BYTES);
+                seen.insert(buffer);
+            }
+        }
+        assert_eq!(seen.len(), 2 * POOL);
     }
 }

@@ -3,7 +3,8 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use iosonde_protocol::{Backend, BackendInEffect, Fallback, UringNvmeOptions, UringOptions};
 
@@ -25,13 +26,13 @@ pub struct ProbedBackend {
     pub result: Result<BackendInEffect, Unavailable>,
 }
 
-/// Tries every backend on a device, a file, or an unnamed file in a directory, which is gone afterwards.
+/// Tries every backend on a device, a file, or a new file in a directory, which is gone afterwards.
 ///
 /// # Errors
 /// When the path cannot be read, or the directory has no room for such a file.
 pub fn probe_backends(path: &Path) -> io::Result<Vec<ProbedBackend>> {
-    let file = open(path)?;
-    Ok(backends().iter().map(|backend| tried(backend, &file)).collect())
+    let opened = open(path)?;
+    Ok(backends().iter().map(|backend| tried(backend, &opened.file)).collect())
 }
 
 /// Every backend that moves data through the kernel, in the order from the simplest interface to the closest to the device.
@@ -77,26 +78,58 @@ fn tried(backend: &Backend, file: &File) -> ProbedBackend {
     ProbedBackend { name, result }
 }
 
-/// Opened past the page cache where the file system can do that.
-fn open(path: &Path) -> io::Result<File> {
-    if path.is_dir() {
-        return unnamed(path);
+/// An open file, and its name if that is to be removed at the end.
+struct Opened {
+    file: File,
+    temporary: Option<PathBuf>,
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        if let Some(path) = &self.temporary {
+            let _ = std::fs::remove_file(path);
+        }
     }
-    let mut options = OpenOptions::new();
-    options.read(true);
-    let direct = options.clone().custom_flags(libc::O_DIRECT).open(path);
-    direct.or_else(|_| options.open(path))
+}
+
+/// Opened past the page cache where the file system can do that.
+fn open(path: &Path) -> io::Result<Opened> {
+    if path.is_dir() {
+        return unnamed(path).or_else(|_| named(path));
+    }
+    let file = direct_if_possible(OpenOptions::new().read(true), 0, path)?;
+    Ok(Opened { file, temporary: None })
+}
+
+fn direct_if_possible(options: &OpenOptions, flags: i32, path: &Path) -> io::Result<File> {
+    let with = |more| options.clone().custom_flags(flags | more).open(path);
+    with(libc::O_DIRECT).or_else(|_| with(0))
 }
 
 /// A file without a name in a directory.
-fn unnamed(directory: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true);
-    let with = |flags| options.clone().custom_flags(libc::O_TMPFILE | flags).open(directory);
-    let file = with(libc::O_DIRECT).or_else(|_| with(0))?;
+fn unnamed(directory: &Path) -> io::Result<Opened> {
+    let file = direct_if_possible(OpenOptions::new().read(true).write(true), libc::O_TMPFILE, directory)?;
+    write(&file)?;
+    Ok(Opened { file, temporary: None })
+}
+
+/// A file with a name: most FUSE daemons have no others.
+fn named(directory: &Path) -> io::Result<Opened> {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let path = directory.join(format!(".iosonde-probe-{}-{}", std::process::id(), since.as_nanos()));
+    let file = OpenOptions::new().write(true).create_new(true).open(&path)?;
+    let mut opened = Opened {
+        file,
+        temporary: Some(path.clone()),
+    };
+    write(&opened.file)?;
+    opened.file = direct_if_possible(OpenOptions::new().read(true).write(true), libc::O_NOFOLLOW, &path)?;
+    Ok(opened)
+}
+
+fn write(file: &File) -> io::Result<()> {
     file.write_all_at(&Buffer::new(TRIED_BYTES)?, 0)?;
-    file.sync_all()?;
-    Ok(file)
+    file.sync_all()
 }
 
 impl ProbedBackend {

@@ -576,7 +576,14 @@ pub enum Payload {
     Reducible {
         /// Compression ratio of the data with zstd, duplicates apart: 1 (incompressible) to 32.
         compression_ratio: f64,
-        /// Fraction of the 4 KiB blocks that are copies of others, 0 to 0.99.
+        /// Fraction of the data that is copies of other data, 0 to 1.
         duplicate_fraction: f64,
+        /// Bytes of a copy: a multiple of 4 KiB up to 1 MiB; absent: 4 KiB. An I/O that is smaller is one copy.
+        #[serde(default = "smallest_duplicate")]
+        duplicate_bytes: u64,
     },
+}
+
+fn smallest_duplicate() -> u64 {
+    4096
 }

@@ -18,7 +18,7 @@ from iosonde.planning.feasible import (
     check_room,
     requirements_of_features,
 )
-from iosonde.planning.files import destroyed, files_of, sharing_a_setup
+from iosonde.planning.files import destroyed, files_of, laid_out_again, sharing_a_setup
 from iosonde.planning.optional import possible_drafts
 from iosonde.planning.order import run_order, seed_of_run
 from iosonde.planning.setup_targets import SetupTargets, UnknownTarget
@@ -74,7 +74,10 @@ def _plan(
     profile: str,
     keep: bool,
 ) -> Plan:
-    drafts = [draft for side in sides for draft in side.drafts]
+    planned = [draft for side in sides for draft in side.drafts]
+    drafts = laid_out_again(planned)
+    numbered = {draft.number: draft for draft in drafts}
+    order = [numbered[draft.number] for draft in order]
     check_memory(drafts, whole)
     check_cpus(drafts, whole)
     stages_of = {draft.number: side.stages for side in sides for draft in side.drafts}
@@ -112,11 +115,20 @@ def _plan(
             *filter(None, (shared_storage(targets[0], target) for target in targets[1:])),
             *device_state.notes(cases),
             *_restoring(drafts),
+            *_laid_out_again(planned, drafts),
             *_notes_on(left_out),
         ],
         required_options=[option for target in targets for option in target.asks()],
         created_name=sides[0].stages.base.own,
     )
+
+
+def _laid_out_again(planned: Sequence[Draft], drafts: Sequence[Draft]) -> Iterator[str]:
+    """The cases with `layout = "always"` instead of `missing`."""
+    again = [draft.case.case_id for before, draft in zip(planned, drafts, strict=True) if draft is not before]
+    if again:
+        more = f" and {len(again) - 1} other {'case' if len(again) == 2 else 'cases'} lay" if again[1:] else " lays"
+        yield f"`{again[0]}`{more} out all files before each run, because other cases write data of another kind"
 
 
 def _notes_on(left_out: Sequence[LeftOut]) -> Iterator[str]:
@@ -132,7 +144,7 @@ def _check_target(drafts: Sequence[Draft], stages: SetupTargets[Target], study: 
     for group in sharing_a_setup(drafts):
         place = stages.on(group[0].case.setup)
         yield from requirements_of_features(group, place, study)
-        check_room(group, files_of(group), place)
+        check_room(group, files_of(group, place), place)
         check_direct(group, place)
 
 

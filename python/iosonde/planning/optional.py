@@ -57,6 +57,6 @@ def _check(draft: Draft, stages: SetupTargets[Target], study: Study) -> None:
     """An error if the case by itself is impossible."""
     place = stages.on(draft.case.setup)
     list(requirements_of_features([draft], place, study))
-    check_room([draft], files_of([draft]), place)
+    check_room([draft], files_of([draft], place), place)
     check_direct([draft], place)
     draft.workload.resolve(draft.streams, place, seed=0, run_id="possible")

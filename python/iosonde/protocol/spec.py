@@ -555,6 +555,7 @@ Pattern: TypeAlias = UniformPattern | ZipfianPattern | NormalPattern | Sequentia
 
 class ReduciblePayload(TypedDict):
     compression_ratio: Double
+    duplicate_bytes: NotRequired[Uint64]
     duplicate_fraction: Double
     kind: Literal["reducible"]
 

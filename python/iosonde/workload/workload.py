@@ -191,6 +191,10 @@ class Workload(Generic[P]):
         """Names and sizes, in bytes, of the files that a run keeps on disk."""
         return {}
 
+    def journals(self, streams: Mapping[str, P]) -> dict[str, int]:
+        """The same of journals of verification: beside the files, but not on a device."""
+        return {}
+
     def room_by(self, files: int) -> str:
         """A clause that names the parameters which decide how much room this many files need."""
         return self.sized_by

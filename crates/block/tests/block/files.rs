@@ -151,7 +151,7 @@ fn specs_that_contradict_themselves_and_targets_that_cannot_be_opened_are_refuse
             "compression ratio of 0.9",
         ),
         (|w| w.streams[0].payload = reducible(f64::NAN, 0.0), "ratio of NaN"),
-        (|w| w.streams[0].payload = reducible(1.0, 1.0), "duplicates of 1"),
+        (|w| w.streams[0].payload = reducible(1.0, 1.1), "duplicates of 1.1"),
     ];
     for (change, message) in cases {
         let mut workload = sound();
@@ -192,7 +192,23 @@ fn reducible(compression_ratio: f64, duplicate_fraction: f64) -> Payload {
     Payload::Reducible {
         compression_ratio,
         duplicate_fraction,
+        duplicate_bytes: 4096,
     }
+}
+
+#[test]
+fn each_file_is_laid_out_with_the_contents_of_the_stream_that_uses_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut workload = workload(file_per_job(&directory, MIB), Backend::Sync, MIB);
+    workload.streams[0].queue_depth = 1;
+    workload.streams[0].limit_operations = Some(1);
+    workload.streams.push(workload.streams[0].clone());
+    workload.streams[1].name = "zeros".into();
+    workload.streams[1].payload = Payload::Zeros;
+    workload.duration_ns = None;
+    run(&workload).unwrap();
+    let is_zeros = |name| std::fs::read(directory.path().join(name)).unwrap() == vec![0; MIB as usize];
+    assert_eq!(["main.0", "zeros.0"].map(is_zeros), [false, true]);
 }
 
 /// On a busy machine I/Os start late, but none is skipped, none starts early, and the recorded lag is exact.

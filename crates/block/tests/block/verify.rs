@@ -560,5 +560,6 @@ fn duplicates() -> Payload {
     Payload::Reducible {
         compression_ratio: 1.0,
         duplicate_fraction: 0.5,
+        duplicate_bytes: 4096,
     }
 }

@@ -37,7 +37,7 @@ Probe = Callable[[Path], ProbedBackend]
 def probe_backends(engine: Path, path: Path) -> list[ProbedBackend]:
     """Every backend, tried on a device, a file or a directory. Empty if the path cannot be read or the engine fails.
 
-    Nothing is written to a device or a file; in a directory the engine uses a file without a name.
+    Nothing is written to a device or a file; in a directory the engine uses a file of its own and removes it.
     """
     asked = ask(engine, "--probe-backends", path)
     if asked is None or asked.returncode:

@@ -33,7 +33,33 @@ _LOUDEST_FIRST = {"page_cache": ("warm", "drop", "keep"), "backend": ("uring", "
 def arrange(jobs: Sequence[Job]) -> list[dict[str, Any]]:
     """The parts of the study as its file has them."""
     taken = {CONTROL}
-    return [_part(_without_idle_start(group), _distinct(_title(group), taken)) for group in _groups(jobs)]
+    groups = _groups(_with_contents_of_files(jobs))
+    return [_part(_without_idle_start(group), _distinct(_title(group), taken)) for group in groups]
+
+
+_CONTENTS = ("payload", "compression_ratio", "duplicate_fraction", "duplicate_size")
+
+
+def _with_contents_of_files(jobs: Sequence[Job]) -> list[Job]:
+    """The jobs; one that only reads a file of an earlier job reads that job's kind of data.
+
+    All others have their own, and the plan lays files out again where kinds differ.
+    """
+    known: dict[tuple[str, ...], dict[str, Any]] = {}
+    found = []
+    for job in jobs:
+        only_reads, files = job.stream["read_fraction"] == 1, job.place.files
+        if only_reads and files in known:
+            own = {name: value for name, value in job.stream.items() if name not in _CONTENTS}
+            job = replace(job, stream=own | known[files])
+        elif files and not _only_trims(job):
+            known[files] = {name: job.stream[name] for name in _CONTENTS if name in job.stream}
+        found.append(job)
+    return found
+
+
+def _only_trims(job: Job) -> bool:
+    return bool(job.stream.get("trim_fraction") == 1)
 
 
 def _groups(jobs: Sequence[Job]) -> list[list[Job]]:
@@ -181,17 +207,15 @@ def _active(job: Job, group: Sequence[Job]) -> dict[str, str]:
     return {"active": f"{compact_duration(job.start_ns)}-{compact_duration(end_ns) if ends_earlier else ''}"}
 
 
-_CONTENTS = ("payload", "compression_ratio", "duplicate_fraction")
-
-
 def _layout(group: Sequence[Job], run: dict[str, Any]) -> dict[str, str]:
     """fio writes files before it reads them, and not before it writes them; what is verified must be known."""
     needed = any(job.needs_data for job in group) or "verify" in run
-    if needed and len({tuple(job.stream.get(name) for name in _CONTENTS) for job in group}) > 1:
+    kinds = {tuple(job.stream.get(name) for name in _CONTENTS) for job in group}
+    if needed and len(kinds) > 1 and not _have_own_files(group):
         for job in (job for job in group if job.needs_data and any(name in job.stream for name in _CONTENTS)):
             job.given.note_section(
-                why="concurrent jobs write different kinds of data",
-                instead="files that are read are laid out with incompressible data",
+                why="concurrent jobs with different kinds of data share one file",
+                instead="it is laid out with incompressible data",
             )
     return {"layout": "missing" if needed else "never"}
 
@@ -221,16 +245,28 @@ def _places(group: Sequence[Job]) -> list[dict[str, Any]]:
 
 def _with_known_span(job: Job) -> Job:
     """Ranges of one file follow each other only if their lengths are known."""
-    span = job.place.span
-    if isinstance(span, str):
-        job.given.note(
-            "size",
-            why="the size of the target is unknown to the study, and its ranges must not overlap",
-            instead=f"it is a share of {compact_size(UNKNOWN_SPAN_BYTES)}; change `span` and `offset` in the study",
-        )
-        span = int(UNKNOWN_SPAN_BYTES * float(span.rstrip("%")) / 100) // _ALIGNMENT * _ALIGNMENT
-        span = max(span, _ALIGNMENT)
-    return replace(job, place=replace(job.place, span=parse_size(_span(job)) if span is None else span))
+    place = job.place
+    for name, value in (("size", place.span), ("offset", place.offset)):
+        if isinstance(value, str):
+            job.given.note(
+                name,
+                why="the size of the target is unknown to the study, and its ranges must not overlap",
+                instead=f"it is a share of {compact_size(UNKNOWN_SPAN_BYTES)}; change `span` and `offset` in the study",
+            )
+    offset = _of_unknown(place.offset)
+    if place.span is None:
+        return replace(job, place=replace(place, offset=offset, span=parse_size(_span(job))))
+    span = _of_unknown(place.span)
+    if isinstance(place.span, str):
+        span = max(min(span, UNKNOWN_SPAN_BYTES - offset), _ALIGNMENT)
+    return replace(job, place=replace(place, offset=offset, span=span))
+
+
+def _of_unknown(value: int | str) -> int:
+    """Bytes; a share is one of `UNKNOWN_SPAN_BYTES`."""
+    if isinstance(value, int):
+        return value
+    return int(UNKNOWN_SPAN_BYTES * float(value.rstrip("%")) / 100) // _ALIGNMENT * _ALIGNMENT
 
 
 def _key(job: Job) -> tuple[str, ...]:
@@ -242,7 +278,7 @@ def _starts(group: Sequence[Job]) -> dict[tuple[str, ...], int]:
     """Where the range of each name begins, one behind the other."""
     lengths: dict[tuple[str, ...], int] = {}
     for job in group:
-        length = job.place.offset + parse_size(_span(job)) * (job.jobs if not job.place.files else 1)
+        length = int(job.place.offset) + parse_size(_span(job)) * (job.jobs if not job.place.files else 1)
         lengths[_key(job)] = max(length, lengths.get(_key(job), 0))
     group[0].given.note_section(
         why="concurrent jobs share one file, or have one file each",
@@ -256,20 +292,31 @@ def _range(job: Job, start: int) -> dict[str, Any]:
     """The job's bytes of the shared file; jobs with files of their own each get a part of their range."""
     place = job.place
     own_files = not place.files and job.jobs > 1
-    offset = start + place.offset
+    offset = place.offset if isinstance(place.offset, str) else start + place.offset
     span = _span(job)
     if own_files and isinstance(place.span, int):
         span = compact_size(place.span * job.jobs)
     return {
         "span": span,
-        **({"offset": compact_size(offset)} if offset else {}),
+        **_offset(offset),
         **({"span_sharing": "split"} if place.split or own_files else {}),
     }
 
 
 def _own(job: Job) -> dict[str, Any]:
     """The job's bytes of its own files."""
-    return {"span": _span(job), **({"offset": compact_size(job.place.offset)} if job.place.offset else {})}
+    if isinstance(job.place.span, str):
+        job.given.note(
+            "size",
+            why="the line `filename=` is missing, and fio refuses a share of files that do not exist",
+            instead="each job has a file with an equal share of the free space; for one device, add "
+            "`filename=/dev/...` and import again",
+        )
+    return {"span": _span(job), **_offset(job.place.offset)}
+
+
+def _offset(value: int | str) -> dict[str, str]:
+    return {"offset": value if isinstance(value, str) else compact_size(value)} if value else {}
 
 
 def _span(job: Job) -> str:

@@ -5,13 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+Backend = Literal["uring", "sync", "null"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Engine:
     """One of fio's engines."""
 
-    backend: Literal["uring", "sync", "null"] | None
+    backend: Backend | None
     """None for a load that is no block I/O on a file or device: its section is left out."""
+    buffered: Backend | None = None
+    """The backend with `direct=0`, where that is another one."""
     differs: str = ""
     """Note for readers of the results, if the load is carried out differently."""
 
@@ -21,13 +25,17 @@ def find(name: str) -> Engine | None:
     return ENGINES.get(name)
 
 
-def _each(names: str, backend: Literal["uring", "sync", "null"] | None, differs: str = "") -> dict[str, Engine]:
+def _each(names: str, backend: Backend | None, differs: str = "") -> dict[str, Engine]:
     return {name: Engine(backend=backend, differs=differs) for name in names.split()}
 
 
 ENGINES: dict[str, Engine] = {
-    **_each("io_uring libaio", "uring"),
-    **_each("posixaio solarisaio windowsaio guasi", "uring", "I/O goes through io_uring"),
+    **_each("io_uring", "uring"),
+    # Linux AIO completes a buffered request before io_submit(2) returns.
+    "libaio": Engine(backend="uring", buffered="sync"),
+    # glibc processes the requests of one file descriptor one after the other, in one thread.
+    **_each("posixaio", "sync", "I/O is done by `pread` and `pwrite`, one at a time as in glibc"),
+    **_each("solarisaio windowsaio guasi", "uring", "I/O goes through io_uring"),
     **_each("psync sync pvsync pvsync2 vsync", "sync"),
     **_each("mmap splice", "sync", "I/O is done by `pread` and `pwrite`"),
     **_each("null cpp_null", "null"),

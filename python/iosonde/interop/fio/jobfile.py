@@ -68,15 +68,8 @@ _NOT_JOB_FILES = (
 
 def read(path: Path, *, environment: Mapping[str, str]) -> list[Section]:
     """Return the sections of a job file, without `[global]`."""
-    kind = next((kind for start, kind in _NOT_JOB_FILES if start.match(_text(path, None, ""))), None)
-    if kind:
-        raise StudyError(
-            f"`{path}` is {kind}, not a job file",
-            hint='import the job file that fio ran, or its command line: `iosonde import fio "fio --name=..."`',
-        )
     reader = Reader(environment)
-    for line in _lines(path, depth=0, within=None):
-        reader.take(line)
+    reader.read_file(path)
     return reader.sections()
 
 
@@ -128,6 +121,24 @@ class Reader:
         self._own: list[Setting] | None = None
         self._section = ""
         self._done: list[tuple[str, Line, list[Setting]]] = []
+
+    def read_file(self, path: Path, *, waits: bool = False) -> None:
+        """Add the sections of a job file; one that `waits` for others has no global options of theirs."""
+        kind = next((kind for start, kind in _NOT_JOB_FILES if start.match(_text(path, None, ""))), None)
+        if kind:
+            raise StudyError(
+                f"`{path}` is {kind}, not a job file",
+                hint='import the job file that fio ran, or its command line: `iosonde import fio "fio --name=..."`',
+            )
+        before = len(self._done)
+        self._own = None
+        if waits:
+            self._globals = []
+        for line in _lines(path, depth=0, within=None):
+            self.take(line)
+        if waits and self._done[before:]:
+            name, line, own = self._done[before]
+            own.append(Setting(option="stonewall", value=None, section=name, file=line.file, line=line.number))
 
     def take(self, line: Line) -> None:
         header = re.fullmatch(r"\[(.*)\]", line.text)

@@ -38,8 +38,8 @@ def import_job_file(path: Path | str, *, environment: Mapping[str, str] | None =
 
 def import_command_line(words: Sequence[str], *, environment: Mapping[str, str] | None = None) -> Imported:
     """Read a command line of fio, as one word or as several; `StudyError` states what is wrong with it."""
-    arguments = command_line.split(words)
-    sections = command_line.read(arguments, environment=os.environ if environment is None else environment)
+    command = command_line.split(words)
+    sections = command_line.read(command, environment=os.environ if environment is None else environment)
     return _imported(sections, sections[0].name if sections else "job", "the fio command line")
 
 

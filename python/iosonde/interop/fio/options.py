@@ -49,6 +49,12 @@ def find(name: str) -> Option | None:
     return _BY_NAME.get(name)
 
 
+def starting_with(beginning: str) -> list[str]:
+    """One name of each option with that beginning; those of engines only where no other has it."""
+    named = {id(option): (name, option) for name, option in _BY_NAME.items() if name.startswith(beginning)}
+    return [name for name, each in named.values() if each.why != _OF_ENGINE] or [name for name, _ in named.values()]
+
+
 def nearest(name: str) -> str | None:
     """The known name that a misspelt one probably means."""
     near = difflib.get_close_matches(name, _BY_NAME, n=1, cutoff=0.7)
@@ -73,6 +79,8 @@ def _named(written: str, fate: Fate, *, why: str, instead: str = "", off: tuple[
     return Option(name=name, aliases=tuple(aliases), fate=fate, why=why, instead=instead, off=off)
 
 
+_OF_ENGINE = "it configures an I/O engine of fio"
+
 OPTIONS: tuple[Option, ...] = (
     _carried("rw", "`access`, `read_fraction`, `trim_fraction`; `rw=read:8k` becomes `strided`", "readwrite"),
     _carried("rwmixread", "`read_fraction`"),
@@ -90,7 +98,11 @@ OPTIONS: tuple[Option, ...] = (
     _carried("loops", "a factor on `limit_bytes` and `limit_operations`"),
     _carried("offset", "`offset`", "fileoffset"),
     _carried("offset_increment", '`span_sharing = "split"` where it equals `size`'),
-    _carried("filename", "one shared file, or a range of it for each name; the name itself is dropped"),
+    _carried(
+        "filename",
+        "one shared file, or a range of it for each name; the name itself is dropped. A section that is named after a "
+        "device (`[/dev/nvme0n1]`) and has no `filename` has that one",
+    ),
     _carried("directory", "nothing: `--target` names the place; without a file name each job has its own file"),
     _carried("filename_format", "whether jobs share a file"),
     _carried("nrfiles", "a factor on `filesize`; the files of a job become one", "nr_files"),
@@ -112,9 +124,15 @@ OPTIONS: tuple[Option, ...] = (
     _carried("invalidate", "`page_cache`"),
     _carried("pre_read", "`page_cache`"),
     _carried("overwrite", "`layout`"),
-    _carried("zero_buffers", "`payload`, of writes and of files that are written before they are read"),
-    _carried("buffer_compress_percentage", "`compression_ratio`: 100 / (100 - percentage)"),
-    _carried("dedupe_percentage", "`duplicate_fraction`, where blocks are multiples of 4 KiB"),
+    _carried(
+        "zero_buffers",
+        "`payload`, of writes and of files that are written before they are read, without the two options below",
+    ),
+    _carried("buffer_compress_percentage", "`compression_ratio`: 100 / (100 - percentage); zeros for 100"),
+    _carried(
+        "dedupe_percentage",
+        "`duplicate_fraction` and `duplicate_size`, the block size: as in fio, whole I/Os are duplicates",
+    ),
     _carried("verify", '`verify`: `"during"` where a job only reads, or else `"after"`; the method is always CRC-32C'),
     _carried("do_verify", "`verify`"),
     _carried("cpus_allowed", "`cpus`"),
@@ -341,6 +359,11 @@ OPTIONS: tuple[Option, ...] = (
         off=("0", "write"),
     ),
     *_dropped(
+        "client",
+        "hosts are named when the study is run",
+        "`iosonde run STUDY --target PATH --hosts HOSTS` runs the load on each of them",
+    ),
+    *_dropped(
         "hostname bindname listen port protocol interface pingpong ttl window_size mss nodelay verb serverip "
         "direct_write_to_pmem busy_wait_polling volume brick single-instance uri clustername rbdname pool clientname "
         "conf busy_poll touch_objects cont chunk_size object_class nfs_url namenode hdfsdirectory hdfs_use_direct "
@@ -352,7 +375,7 @@ OPTIONS: tuple[Option, ...] = (
         "xnvme_sync xnvme_admin xnvme_dev_nsid xnvme_dev_subnqn xnvme_mem xnvme_iovec libblkio_driver libblkio_path "
         "libblkio_pre_connect_props libblkio_num_entries libblkio_queue_size libblkio_pre_start_props "
         "libblkio_vectored libblkio_write_zeroes_on_trim libblkio_wait_mode libblkio_force_enable_completion_eventfd",
-        "it configures an I/O engine of fio",
+        _OF_ENGINE,
         "`--target` names the target",
         off=(),
     ),

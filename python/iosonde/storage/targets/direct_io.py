@@ -1,8 +1,9 @@
 """Alignment of offsets and sizes that direct I/O (`O_DIRECT`) requires on a file system.
 
-`statx(2)` reports it since Linux 6.1 on some file systems (`STATX_DIOALIGN`). Otherwise it is tried: an unnamed
-temporary file is read in ever larger pieces until the kernel accepts one. On btrfs that is not conclusive: it serves
-unaligned direct reads through the page cache.
+`statx(2)` reports it since Linux 6.1 on some file systems (`STATX_DIOALIGN`). Otherwise it is tried: a temporary
+file is read in ever larger pieces until the kernel accepts one. On btrfs that is not conclusive: it serves unaligned
+direct reads through the page cache. The file has a name only where one without does not work, as with FUSE daemons
+that address files by path.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import struct
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+
+from iosonde.storage.targets import temporary_files
 
 _CANDIDATES = (512, 1024, 2048, 4096)
 _PROBES = 4
@@ -32,11 +35,12 @@ def offset_alignment(directory: Path) -> int | None:
 
     Raises `OSError` when no file can be made there.
     """
-    with _scratch_file(directory) as file:
-        reported = _reported_by_statx(file)
-        if reported is not None:
-            return reported or None
-        return _found_by_reading(file)
+    with contextlib.suppress(OSError), _unnamed_file(directory) as file:
+        found = _alignment(file)
+        if found is not None:
+            return found
+    with _named_file(directory) as file:
+        return _alignment(file)
 
 
 def writes_to_page_cache(directory: Path) -> bool | None:
@@ -45,8 +49,9 @@ def writes_to_page_cache(directory: Path) -> bool | None:
     Recent kernels write files with checksums on btrfs that way, so that their contents do not change meanwhile. Others
     do so for a single write whose page they cannot drop at once, so several writes decide.
     """
-    with contextlib.suppress(OSError), _scratch_file(directory) as file:
-        return all(_leaves_page(file, page * mmap.PAGESIZE) for page in range(_PROBES))
+    for scratch_file in (_unnamed_file, _named_file):
+        with contextlib.suppress(OSError), scratch_file(directory) as file:
+            return all(_leaves_page(file, page * mmap.PAGESIZE) for page in range(_PROBES))
     return None
 
 
@@ -80,9 +85,26 @@ def _is_resident(mapped: mmap.mmap) -> bool:
 
 
 @contextlib.contextmanager
-def _scratch_file(directory: Path) -> Iterator[int]:
+def _unnamed_file(directory: Path) -> Iterator[int]:
     with tempfile.TemporaryFile(dir=directory, prefix=".iosonde-probe-") as handle:
         yield handle.fileno()
+
+
+@contextlib.contextmanager
+def _named_file(directory: Path) -> Iterator[int]:
+    with temporary_files.temporary_names(directory) as names:
+        path = directory / names.new()
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            yield file
+        finally:
+            os.close(file)
+            path.unlink()
+
+
+def _alignment(file: int) -> int | None:
+    reported = _reported_by_statx(file)
+    return _found_by_reading(file) if reported is None else reported or None
 
 
 def _reported_by_statx(file: int) -> int | None:

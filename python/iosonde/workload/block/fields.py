@@ -19,7 +19,6 @@ from iosonde.workload.reading import (
     DurationOrZero,
     Interval,
     Size,
-    SizeOrZero,
     none_as_empty,
     parse_duration_or_none,
 )
@@ -82,7 +81,9 @@ class BlockFields(BaseModel):
         description="Addressed range: a size, or a share of the available space such as `80%`; with "
         '`files = "per_job"` of each job\'s file (a share is then divided among the jobs).',
     )
-    offset: SizeOrZero = Field(0, description="Start of the span in the file.")
+    offset: Annotated[int | str, BeforeValidator(notation.parse_offset)] = Field(
+        0, description="Start of the span in the file: a size, or a share of the available space such as `50%`."
+    )
     span_sharing: Literal["shared", "split"] = Field(
         "shared", description="All jobs address the whole span, or each an equal part of it."
     )
@@ -138,7 +139,13 @@ class BlockFields(BaseModel):
         1.0, ge=1, le=32, description="Compression ratio of written data with zstd, without duplicates; 1 to 32."
     )
     duplicate_fraction: float = Field(
-        0.0, ge=0, le=0.99, description="Share of the written 4 KiB blocks that are copies of others; 0 to 0.99."
+        0.0,
+        ge=0,
+        le=1,
+        description="Share of the written data that is a copy of other data, in units of `duplicate_size`.",
+    )
+    duplicate_size: Size = Field(
+        4096, description="Size of a duplicate (vdbench `dedupunit`), up to 1 MiB; a smaller I/O is one duplicate."
     )
     page_cache: Literal["drop", "keep", "warm"] = Field(
         "drop", description="Pages of the target before the first I/O: dropped, kept, or all read once."
@@ -284,6 +291,11 @@ class BlockFields(BaseModel):
         """Bytes of the file or drive that its jobs address together, once it is fitted to a target."""
         return int(self.span) * (self.jobs if self.has_files_on_drive else 1)
 
+    @property
+    def offset_bytes(self) -> int:
+        """Start of the span in bytes, once it is fitted to a target."""
+        return int(self.offset)
+
 
 WHOLE_WORKLOAD = (
     "files",
@@ -326,6 +338,7 @@ SIZES: Sequence[str] = (
     "block_size",
     "span",
     "offset",
+    "duplicate_size",
     "ramp_bytes",
     "limit_bytes",
 )

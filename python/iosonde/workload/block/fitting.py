@@ -13,7 +13,7 @@ from iosonde.workload.block.backends import BACKENDS, VIRTUAL_DRIVES
 from iosonde.workload.block.fields import WHOLE_WORKLOAD
 from iosonde.workload.block.notation import mix_of
 from iosonde.workload.block.parameters import BlockParameters
-from iosonde.workload.block.requirements import prepares
+from iosonde.workload.block.requirements import journal_bytes, prepares
 from iosonde.workload.reading import check_agreement
 from iosonde.workload.workload import Room
 
@@ -24,6 +24,10 @@ def fit(streams: Mapping[str, BlockParameters], target: Room, *, room_bytes: int
     """The parameters with what the target decides: the backend, and bytes for a share of the room."""
     check_agreement(streams, WHOLE_WORKLOAD)
     jobs = sum(stream.jobs for stream in streams.values())
+    whole = next(iter(streams.values()))
+    if whole.verify != "none" and target.kind != "device":
+        files = jobs if whole.files == "per_job" else 1
+        room_bytes -= files * journal_bytes(streams, room_bytes // files)
     return {name: _fitted(stream, target, room_bytes, jobs) for name, stream in streams.items()}
 
 
@@ -47,11 +51,7 @@ def _fitted(stream: BlockParameters, target: Room, room_bytes: int, jobs: int) -
     if stream.start == "cold":
         changes |= {"ramp": 0, "ramp_bytes": None, "ramp_until": "time"}
         changes.setdefault("page_cache", "drop")
-    if isinstance(stream.span, str):
-        share = room_bytes * float(stream.span.rstrip("%")) / 100
-        if stream.files == "per_job":
-            share /= jobs
-        changes["span"] = int((share - stream.offset) // MIB * MIB)
+    changes |= _shares_in_bytes(stream, room_bytes // (jobs if stream.files == "per_job" else 1))
     if stream.unaligned == "round_up" and stream.io_mode == "direct" and described.stores_data:
         changes["block_size"] = _rounded_up(stream.block_size, target.direct_unit() or 1)
     changes |= _prepared(
@@ -64,6 +64,17 @@ def _fitted(stream: BlockParameters, target: Room, room_bytes: int, jobs: int) -
     if problem:
         raise StudyError(problem)
     return fitted
+
+
+def _shares_in_bytes(stream: BlockParameters, room_bytes: int) -> dict[str, int]:
+    """The span and its start where they are shares of the room: a span ends with the room at the latest."""
+    offset, span = (
+        int(room_bytes * float(value.rstrip("%")) / 100 // MIB * MIB) if isinstance(value, str) else value
+        for value in (stream.offset, stream.span)
+    )
+    if isinstance(stream.span, str):
+        span = min(span, (room_bytes - offset) // MIB * MIB)
+    return {"offset": offset, "span": span}
 
 
 def _simulated(stream: BlockParameters, target: Mapping[str, Any]) -> dict[str, Any]:

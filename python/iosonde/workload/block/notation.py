@@ -32,6 +32,14 @@ def parse_span(value: Any) -> int | str:
     return f"{percent:g}%"
 
 
+def parse_offset(value: Any) -> int | str:
+    """Bytes, or a share of the room as `50%`."""
+    found = 0 if isinstance(value, str) and value.strip() in ("0%", "0 %") else parse_span(value)
+    if found == "100%":
+        raise ValueError(f"`{value}` leaves no room behind it")
+    return found
+
+
 def parse_block_size(value: Any) -> int | str:
     """Bytes, or a mix as `4KiB/70:64KiB/30`; in TOML also a list of `{size, weight}`."""
     if isinstance(value, list):

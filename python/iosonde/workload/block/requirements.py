@@ -12,17 +12,20 @@ from iosonde.workload.workload import Layout
 
 
 def files(streams: Mapping[str, BlockParameters]) -> dict[str, int]:
-    """The files that a run keeps on disk, by name, with their sizes; streams must be fitted to the target."""
+    """The files of a run's data, by name, with their sizes; streams must be fitted to the target."""
     if next(iter(streams.values())).is_virtual:
         return {}
     whole, size_bytes = next(iter(streams.values())), addressed_bytes(streams)
     if whole.files != "per_job":
-        data = {"data": size_bytes}
-    else:
-        data = {f"{name}.{job}": size_bytes for name, stream in streams.items() for job in range(stream.jobs)}
-    if whole.verify == "none":
-        return data
-    return data | {f"{name}.verify": _journal_bytes(streams, size) for name, size in data.items()}
+        return {"data": size_bytes}
+    return {f"{name}.{job}": size_bytes for name, stream in streams.items() for job in range(stream.jobs)}
+
+
+def journals(streams: Mapping[str, BlockParameters]) -> dict[str, int]:
+    """The journals of verification, by name, with their sizes; streams must be fitted to the target."""
+    if next(iter(streams.values())).verify == "none":
+        return {}
+    return {f"{name}.verify": journal_bytes(streams, size) for name, size in files(streams).items()}
 
 
 def room_by(files: int) -> str:
@@ -33,7 +36,7 @@ def room_by(files: int) -> str:
 def addressed_bytes(streams: Mapping[str, BlockParameters]) -> int:
     """Return the end of the last span; streams must be fitted to the target."""
     begin = begins(streams)
-    return max(begin[name] + stream.offset + stream.extent_bytes for name, stream in streams.items())
+    return max(begin[name] + stream.offset_bytes + stream.extent_bytes for name, stream in streams.items())
 
 
 def active_range_bytes(parameters: Mapping[str, Any]) -> int | None:
@@ -50,13 +53,17 @@ def begins(streams: Mapping[str, BlockParameters]) -> dict[str, int]:
     for name, stream in streams.items():
         found[name] = at
         if stream.has_files_on_drive:
-            at += stream.offset + stream.extent_bytes
+            at += stream.offset_bytes + stream.extent_bytes
     return found
 
 
-def _journal_bytes(streams: Mapping[str, BlockParameters], size_bytes: int) -> int:
-    """Return the approximate bytes that verification keeps next to a file: 16 for each block."""
-    sizes = [size for stream in streams.values() for size in (*stream.block_sizes, stream.offset)]
+def journal_bytes(streams: Mapping[str, BlockParameters], size_bytes: int) -> int:
+    """Return the approximate bytes that verification keeps about a file: 16 for each block.
+
+    An offset that is still a share becomes a multiple of 1 MiB.
+    """
+    offsets = [stream.offset for stream in streams.values() if isinstance(stream.offset, int)]
+    sizes = [*(size for stream in streams.values() for size in stream.block_sizes), *offsets]
     return 4096 + 16 * (size_bytes // math.gcd(MIB, *sizes))
 
 
@@ -71,7 +78,7 @@ def must_align(stream: BlockParameters) -> dict[str, list[int]]:
     """Sizes that must be multiples of the unit of direct I/O, by parameter; empty for buffered I/O."""
     if stream.io_mode != "direct":
         return {}
-    sizes = {"block_size": stream.block_sizes, "stride": [stream.stride or 0], "offset": [stream.offset]}
+    sizes = {"block_size": stream.block_sizes, "stride": [stream.stride or 0], "offset": [stream.offset_bytes]}
     return {name: [size for size in values if size] for name, values in sizes.items()}
 
 

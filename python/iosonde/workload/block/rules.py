@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from iosonde.protocol import HIGHEST_RATE
-from iosonde.units import format_bytes
+from iosonde.units import MIB, format_bytes
 from iosonde.workload.block.backends import BACKENDS
 from iosonde.workload.block.fields import BlockFields
+
+MOST_DUPLICATED = MIB
+"""The largest `duplicate_size`, by the engine."""
 
 Rule = tuple[bool, str]
 """A condition, and the error if it is true."""
@@ -62,6 +65,8 @@ def _rules(stream: BlockFields) -> list[Rule]:
          "`compression_ratio` and `duplicate_fraction` are for `payload = \"random\"`: zeros are fully reducible"),
         (stream.duplicate_fraction > 0 and any(size % 4096 for size in stream.block_sizes),
          "`duplicate_fraction` counts blocks of 4 KiB: `block_size` must be a multiple of that"),
+        (stream.duplicate_size % 4096 != 0 or stream.duplicate_size > MOST_DUPLICATED,
+         f"`duplicate_size` must be a multiple of 4 KiB, at most {format_bytes(MOST_DUPLICATED)}"),
         *_verification_rules(stream),
         (stream.completion_polling and stream.io_mode != "direct", "`completion_polling` needs `io_mode = \"direct\"`"),
         (stream.duration is None
@@ -71,7 +76,7 @@ def _rules(stream: BlockFields) -> list[Rule]:
          "`limit_bytes` and `limit_spans` limit the same: set one of them"),
         (stream.fill > 0 and stream.purge == "none",
          "`fill` needs a `purge`, so that the unfilled part is erased"),
-        (stream.fill > 0 and stream.offset > 0, "`fill` starts at offset 0: leave out `offset`"),
+        (stream.fill > 0 and stream.offset != 0, "`fill` starts at offset 0: leave out `offset`"),
         (stream.precondition_access != "sequential" and stream.precondition is None,
          "`precondition_access` is for `precondition`: set that, to the block size of the load"),
         (stream.capacity is not None and not stream.fill, "`capacity` applies to `fill` only: set `fill`"),
@@ -92,7 +97,8 @@ def _verification_rules(stream: BlockFields) -> list[Rule]:
     """Rules of data verification: it requires stored data of known contents, with space for a seal in each sector."""
     if stream.verify == "none":
         return []
-    sizes = [*stream.block_sizes, stream.offset]
+    # A share becomes a multiple of 1 MiB.
+    sizes = [*stream.block_sizes, stream.offset if isinstance(stream.offset, int) else 0]
     return [
         (stream.is_virtual, "`verify` needs a target that keeps data, and `null:` and `simulated:` keep none"),
         (stream.trim_fraction > 0, "`verify` does not know the contents of trimmed blocks: leave out `trim_fraction`"),

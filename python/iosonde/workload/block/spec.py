@@ -142,7 +142,7 @@ def _stream(name: str, stream: BlockParameters, begin: int) -> spec.Stream:
         "mix": {"read_fraction": stream.read_fraction, "trim_fraction": stream.trim_fraction},
         "block_sizes": [{"bytes": size, "weight": weight} for size, weight in mix_of(stream.block_size)],
         "span": {
-            "offset_bytes": begin + stream.offset,
+            "offset_bytes": begin + stream.offset_bytes,
             "bytes": stream.extent_bytes,
             "sharing": "split" if stream.has_files_on_drive else sharing,
         },
@@ -214,5 +214,6 @@ def _payload(stream: BlockParameters) -> spec.Payload:
             "kind": "reducible",
             "compression_ratio": stream.compression_ratio,
             "duplicate_fraction": stream.duplicate_fraction,
+            "duplicate_bytes": stream.duplicate_size,
         }
     return {"kind": "zeros"} if stream.payload == "zeros" else {"kind": "random"}

@@ -8,6 +8,8 @@ from iosonde.interop.fio import units
 from iosonde.interop.fio.aspects.direction import Direction
 from iosonde.interop.fio.aspects.mix import sizes_together
 from iosonde.interop.fio.given import Given
+from iosonde.units import compact_size, format_bytes
+from iosonde.workload.block.rules import MOST_DUPLICATED
 
 MOST_COMPRESSIBLE = 32
 """The highest `compression_ratio`."""
@@ -39,17 +41,22 @@ def payload(given: Given, direction: Direction) -> dict[str, Any]:
     """Contents of writes, and of the file that is laid out for reads."""
     if direction.operations == ("trim",):
         return {}
-    if given.flag("zero_buffers"):
+    compressed, duplicated = (
+        given.read(name, units.share) if name in given else 0
+        for name in ("buffer_compress_percentage", "dedupe_percentage")
+    )
+    # fio ignores the flag beside the percentages, and has zeros for fully compressible data without duplicates.
+    is_zeros = compressed >= 100 or (given.flag("zero_buffers") and not compressed)
+    if is_zeros and not duplicated:
         return {"payload": "zeros"}
-    return {**_compression(given), **_duplicates(given, direction)}
+    return {**_compression(given, compressed % 100), **_duplicates(given, direction, duplicated)}
 
 
-def _compression(given: Given) -> dict[str, Any]:
-    percent = given.read("buffer_compress_percentage", units.share) if "buffer_compress_percentage" in given else 0
+def _compression(given: Given, percent: float) -> dict[str, Any]:
     if not percent:
         return {}
-    ratio = MOST_COMPRESSIBLE if percent >= 100 else 100 / (100 - percent)
-    if ratio > MOST_COMPRESSIBLE or percent >= 100:
+    ratio = 100 / (100 - percent)
+    if ratio > MOST_COMPRESSIBLE:
         given.note(
             "buffer_compress_percentage",
             why=f"`compression_ratio` goes up to {MOST_COMPRESSIBLE}",
@@ -58,16 +65,25 @@ def _compression(given: Given) -> dict[str, Any]:
     return {"compression_ratio": round(min(ratio, MOST_COMPRESSIBLE), 3)}
 
 
-def _duplicates(given: Given, direction: Direction) -> dict[str, Any]:
-    percent = given.read("dedupe_percentage", units.share) if "dedupe_percentage" in given else 0
-    if percent and any(size % 4096 for size, _ in sizes_together(given, direction)):
+def _duplicates(given: Given, direction: Direction, percent: float) -> dict[str, Any]:
+    """In fio an I/O is a copy as a whole."""
+    if not percent:
+        return {}
+    sizes = [size for size, _ in sizes_together(given, direction)]
+    if any(size % 4096 for size in sizes):
         given.note(
             "dedupe_percentage",
-            why="duplicates are blocks of 4 KiB, and not every I/O is a multiple of that",
+            why="duplicates are multiples of 4 KiB, and not every I/O is one",
             instead="no block is a duplicate on purpose",
         )
         return {}
-    return {"duplicate_fraction": min(percent, 99) / 100} if percent else {}
+    if max(sizes) > MOST_DUPLICATED:
+        given.note(
+            "dedupe_percentage",
+            why=f"a duplicate has at most {format_bytes(MOST_DUPLICATED)}, and I/Os are larger",
+            instead="parts of that size are duplicates",
+        )
+    return {"duplicate_fraction": percent / 100, "duplicate_size": compact_size(min(max(sizes), MOST_DUPLICATED))}
 
 
 def why_unverifiable(given: Given, direction: Direction, stream: dict[str, Any]) -> str:

@@ -17,7 +17,8 @@ class Place:
 
     files: tuple[str, ...]
     """Names as the job file has them; empty: each of the jobs has a file of its own."""
-    offset: int
+    offset: int | str
+    """Bytes, or a share as `20%` where it depends on the target."""
     span: int | str | None
     """Bytes, a share as `20%`, or None where it depends on the target."""
     split: bool
@@ -71,6 +72,12 @@ def _files(given: Given) -> tuple[str, ...]:
         given.note("filename", why="a job has one file", instead=f"one range represents the {len(names)} files")
     if names:
         return (":".join(names),)
+    if given.section.name.startswith("/dev/") and given.number("nrfiles", 1) == 1:
+        given.note_section(
+            why="fio takes the name of the section for its device",
+            instead="`--target` names the file or directory when it is run",
+        )
+        return (given.section.name,)
     pattern = given.raw("filename_format")
     if pattern and "$jobnum" not in pattern:
         return (pattern.replace("$jobname", given.section.name),)
@@ -84,7 +91,7 @@ def _span(given: Given) -> int | str | None:
     whole = _file_bytes(given, count)
     text = given.text("size")
     if text and not text.endswith("%"):
-        return given.size("size") if whole is None else min(given.size("size"), whole - _offset(given))
+        return given.size("size") if whole is None else min(given.size("size"), whole - int(_offset(given)))
     if not text:
         return whole
     percent = given.read("size", units.share)
@@ -101,15 +108,15 @@ def _file_bytes(given: Given, count: int) -> int | None:
     return count * max(given.read("filesize", lambda _: units.size(end, kb_base=given.kb_base)) for end in ends)  # noqa: B023
 
 
-def _offset(given: Given) -> int:
+def _offset(given: Given) -> int | str:
     text = given.text("offset")
     if not text.endswith("%"):
         return given.size("offset") if text else 0
     whole = _file_bytes(given, given.number("nrfiles", 1))
+    percent = given.read("offset", units.share)
     if whole is None:
-        given.note("offset", why="the size of the target is not known", instead="the range begins at its start")
-        return 0
-    return int(whole * given.read("offset", units.share) / 100) // 4096 * 4096
+        return f"{percent:g}%" if percent else 0
+    return int(whole * percent / 100) // 4096 * 4096
 
 
 def limits(given: Given, jobs: int, place: Place) -> dict[str, Any]:

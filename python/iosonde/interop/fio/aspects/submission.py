@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from iosonde.interop.fio import engines, units
@@ -14,7 +15,7 @@ def engine_name(given: Given) -> str:
 
 
 def chosen_engine(given: Given) -> engines.Engine:
-    """The backend that corresponds to fio's engine."""
+    """fio's engine, with the backend that corresponds to it."""
     engine = engines.find(engine_name(given))
     if engine is None:
         given.fail(
@@ -24,7 +25,7 @@ def chosen_engine(given: Given) -> engines.Engine:
         )
     if engine.backend and engine.differs:
         given.note("ioengine", why="iosonde has no such engine", instead=engine.differs)
-    return engine
+    return engine if _is_direct(given) else replace(engine, backend=engine.buffered or engine.backend)
 
 
 def backend(given: Given, engine: engines.Engine, stream: dict[str, Any]) -> dict[str, Any]:
@@ -49,9 +50,10 @@ def concurrency(given: Given, engine: engines.Engine, jobs: int) -> dict[str, An
     """Jobs, and how many I/Os each has in flight."""
     depth = given.number("iodepth", 1)
     if engine.backend == "sync" and depth > 1:
+        with_mode = " with `direct=0`" if engine.buffered else ""
         given.note(
             "iodepth",
-            why=f"`ioengine={engine_name(given)}` does one I/O at a time, in fio too",
+            why=f"`ioengine={engine_name(given)}`{with_mode} does one I/O at a time, in fio too",
             instead="`queue_depth` is 1",
         )
         depth = 1
@@ -60,11 +62,18 @@ def concurrency(given: Given, engine: engines.Engine, jobs: int) -> dict[str, An
 
 def io_mode(given: Given) -> dict[str, Any]:
     """Past the page cache, or through it."""
-    name = given.last_of("direct", "buffered", "atomic")
-    is_direct = name is not None and given.flag(name) != (name == "buffered")
-    if name == "atomic" and is_direct:
+    is_direct = _is_direct(given)
+    if is_direct and given.last_of(*_MODES) == "atomic":
         given.note("atomic", why="atomic writes are not requested", instead="writes are plain direct I/O")
     return {"io_mode": "direct" if is_direct else "buffered"}
+
+
+_MODES = ("direct", "buffered", "atomic")
+
+
+def _is_direct(given: Given) -> bool:
+    name = given.last_of(*_MODES)
+    return name is not None and given.flag(name) != (name == "buffered")
 
 
 def cpus(given: Given, jobs: int) -> dict[str, Any]:
