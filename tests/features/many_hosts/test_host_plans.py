@@ -204,6 +204,8 @@ def test_an_arm_may_have_more_hosts_than_the_other(tmp_path: Path) -> None:
 def test_hosts_are_refused_before_anything_starts() -> None:
     for spec, problem in (
         ("local:0", "requires a number from 1 to 64"),
+        ("tls://[::1", "must be `local:N`, `ssh:FILE`, `slurm:N` or the address of a Dask scheduler"),
+        ("tls://10.0.0.1:876543", "must be `local:N`, `ssh:FILE`, `slurm:N` or the address of a Dask scheduler"),
         ("tls://", "must be `local:N`, `ssh:FILE`, `slurm:N` or the address of a Dask scheduler"),
         ("tcp://127.0.0.1:8786", "has no authentication: anyone who reaches this scheduler can run any program"),
     ):
