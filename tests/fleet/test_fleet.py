@@ -18,6 +18,7 @@ from engines import FAKE, real_engine
 from fleet_samples import STUDY
 from hosts_in_namespaces import Network, await_, network
 from loop_stacks import MIB, loop_devices
+from loop_stacks import run as run_program
 from strangers import listening, sharing_network
 
 from iosonde.errors import ResultsError, StudyError, TargetError
@@ -57,7 +58,7 @@ def planned(study: Path, targets: dict[str, str]) -> Planned:
 
 def carried_out(fleet: fleets.FleetDirectory, notes: list[str]) -> Outcome:
     options = {"parallel": 2, "consent": NO_CONSENT, "retry_failed": False, "time_limit_s": None}
-    return FleetSession(fleet, fleets.remaining(fleet), **options, note=notes.append).carry_out()  # type: ignore[arg-type]
+    return FleetSession(fleet, fleets.remaining(fleet), [], **options, note=notes.append).carry_out()  # type: ignore[arg-type]
 
 
 def is_running(pid: int) -> bool:
@@ -172,7 +173,23 @@ def test_each_device_requires_consent_and_those_on_one_disk_take_turns(
         refused = iosonde(*command, "--destroy", devices[0])
         assert refused.returncode == 1 and f"add --destroy {devices[1]}" in refused.stderr
         assert "1 of 2 targets are refused, so none is measured" in refused.stderr and not directory.exists()
-        done = iosonde(*command, "--destroy-all-listed")
+        run_program("mkfs.ext4", "-q", devices[1])
+        (tmp_path / "mounted").mkdir()
+        run_program("mount", devices[1], tmp_path / "mounted")
+        try:
+            planned_with = iosonde(*command, "--plan")
+            assert (
+                planned_with.returncode == 3 and f"refused: `{devices[1]}` must not be written" in planned_with.stdout
+            )
+            refused = iosonde(*command, "--destroy-all-listed")
+        finally:
+            run_program("umount", tmp_path / "mounted")
+        assert refused.returncode == 1 and not directory.exists()
+        for text in ("1 of 2 targets are refused, so none is measured", f"is mounted at `{tmp_path}/mounted`"):
+            assert text in refused.stderr
+        with devices[0].open("rb") as device:
+            assert not any(device.read()), "it was not overwritten"
+        done = iosonde(*command, "--destroy-all-listed", "--confirm", 32 * MIB)
         assert done.returncode == 0, done.stderr
         assert "disk-0, disk-1 share" in done.stderr
     first, second = (ResultSet.open(directory / f"disk-{place}").records() for place in range(2))
@@ -237,6 +254,25 @@ def test_a_received_fleet_that_was_edited_is_refused(study: Path, tmp_path: Path
         fleets.open_directory(fleet.path)
     with pytest.raises(ResultsError, match="not the directory of a fleet"):
         fleets.open_directory(tmp_path)
+
+
+@pytest.mark.unit
+def test_hosts_of_a_fleet_are_those_that_the_command_line_names(tmp_path: Path) -> None:
+    """A received directory decides neither who is contacted nor which program is started there."""
+    file, directory = tmp_path / "fleet.toml", Path("received")
+    file.write_text('[[hosts]]\naddress = "a"\n[[hosts]]\nname = "b"\naddress = "10.0.0.2"\npython = "/opt/python"\n')
+    trusted = f"ssh:{file}"
+    file.write_text(file.read_text() + LISTED.format("x", "sim:p900"))
+    [found] = model.named_hosts(trusted, ["b"], directory)
+    assert (found.address, found.python) == ("10.0.0.2", "/opt/python")
+    assert model.named_hosts(None, [], directory) == []
+    for spec, text in (
+        (None, "the fleet has targets on `b`, `c`, which must be named again.*resume received --hosts ssh:FILE"),
+        ("local:2", "must be `ssh:FILE`; got `local:2`"),
+        (trusted, "has no host `c`"),
+    ):
+        with pytest.raises(TargetError, match=f"(?s){text}"):
+            model.named_hosts(spec, ["b", "c"], directory)
 
 
 NAMES = ("north", "south")
@@ -305,6 +341,9 @@ def test_each_host_checks_its_devices_and_its_records_are_collected(hosts: Netwo
         before = contents(out / "fleet" / "files")
         shutil.rmtree(lost)
         code, output = run(hosts, "resume", out / "fleet")
+        assert code == 1 and "the fleet has targets on `south`, which must be named again" in output, output
+        assert f"iosonde resume {out}/fleet --hosts ssh:FILE" in output
+        code, output = run(hosts, "resume", out / "fleet", "--hosts", f"ssh:{file}")
         assert code == 3, output
         assert contents(out / "fleet" / "files") == before, "collected, not measured again"
         code, output = run(hosts, "fleet", study, "--targets", file, "--output", tmp_path / "out" / "fleet")

@@ -123,7 +123,7 @@ def process() -> Iterator[WorkerProcess]:
 
 def session(fleet: FleetDirectory, notes: list[str]) -> FleetSession:
     options = {"parallel": 1, "consent": NO_CONSENT, "retry_failed": False, "time_limit_s": None}
-    return FleetSession(fleet, fleet.result_sets, **options, note=notes.append)  # type: ignore[arg-type]
+    return FleetSession(fleet, fleet.result_sets, fleet.description.hosts, **options, note=notes.append)  # type: ignore[arg-type]
 
 
 @pytest.mark.engine

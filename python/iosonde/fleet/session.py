@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import selectors
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from iosonde.fleet.sharing import hardware_of
 from iosonde.plan import Plan
 from iosonde.python_process import module_command
 from iosonde.results import ResultSet
-from iosonde.ssh_hosts import OF_SSH
+from iosonde.ssh_hosts import OF_SSH, SshHost
 from iosonde.storage.safety.consent import Consent
 
 
@@ -38,12 +38,13 @@ class Outcome:
 
 
 class FleetSession:
-    """One `fleet` or `resume`."""
+    """One `fleet` or `resume`, on hosts that the command line names."""
 
     def __init__(
         self,
         fleet: FleetDirectory,
         pending: Mapping[str, Path],
+        listed: Sequence[SshHost],
         *,
         parallel: int | None,
         consent: Consent,
@@ -56,7 +57,6 @@ class FleetSession:
         self._directories = dict(pending)
         self._outcome = Outcome()
         self._fleet, self._parallel = fleet, parallel
-        listed = fleet.description.hosts
         self._hosts = {host.called: host for host in listed}
         self._host_of = {each.name: each.host for each in fleet.targets(pending)}
         self._hardware: dict[str, frozenset[str]] = {}
@@ -73,7 +73,7 @@ class FleetSession:
     def _describe(self) -> None:
         """Find the hardware of each target; one that is gone has failed."""
         targets = self._fleet.targets(self._pending)
-        found = hosts.describe(self._fleet.description.hosts, targets, None, {})
+        found = hosts.describe([*self._hosts.values()], targets, None, {})
         self._room |= {host: self._parallel or most_at_a_time(cpus) for host, cpus in found.cpus.items()}
         for each in targets:
             try:
