@@ -218,6 +218,23 @@ def test_hosts_are_refused_before_anything_starts() -> None:
 
 
 @pytest.mark.parametrize(
+    ("status", "errors", "hint"),
+    [
+        (255, b"Permission denied (publickey).", "connect without a password"),
+        (
+            1,
+            b"ModuleNotFoundError: No module named 'distributed'",
+            "/opt/python -m pip install 'iosonde[hosts]'` there",
+        ),
+        (1, b"Error while finding module: No module named 'iosonde'", "install the same version of iosonde there"),
+        (127, b"sh: 1: /opt/python: not found", "install the same version of iosonde there"),
+    ],
+)
+def test_the_hint_for_a_host_names_what_it_lacks(status: int, errors: bytes, hint: str) -> None:
+    assert hint in ssh_hosts.SshHost(address="north", python="/opt/python").error(status, errors).hint
+
+
+@pytest.mark.parametrize(
     ("text", "problem"),
     [
         ("", "`hosts` is missing"),

@@ -261,8 +261,10 @@ def connected(spec: str) -> Iterator[Carrier]:
 
 def _missing(error: ModuleNotFoundError) -> TargetError:
     name = str(error.name).partition(".")[0].replace("_", "-")
+    extras = "hosts,slurm" if name == "dask-jobqueue" else "hosts"
     return TargetError(
-        f"`--hosts` requires the package `{name}`", hint=f"install it: `{sys.executable} -m pip install {name}`"
+        f"`--hosts` requires the package `{name}`",
+        hint=f"install all that it requires: `{sys.executable} -m pip install 'iosonde[{extras}]'`",
     )
 
 
