@@ -59,7 +59,7 @@ def stalls_row(usual: float, more: int, count: int, drives: int) -> str:
     odd, named, others = f"slot-{drives // 3}", 0, 0
     for seed in range(count):
         [found] = fleets(fleet(drives, seed=5000 + seed, stalls=usual, more_stalls={drives // 3: more}))
-        of_drives = {each.drive.summary.path for each in found.named if each.drive}
+        of_drives = {each.drive.summary.path for each in found.named if each.drive and each.stalls}
         named += bool(more) and odd in of_drives
         others += len(of_drives - {odd} if more else of_drives)
     return f"{usual:>20.0f} | {more:>11} | {named if more else '-':>12} | {others:>4}"

@@ -151,7 +151,9 @@ class Host:
         return clock.Exchange(sent_ns=sent_ns, received_ns=read_ns, replied_ns=read_ns, returned_ns=time.time_ns())
 
     async def start(self) -> None:
-        """Start the agent, and listen to it."""
+        """Start the agent, if it has not been started, and listen to it."""
+        if self._listening:
+            return
         agent = await self.call(relay.start, LEASE_S)
         if self.is_local:
             self.agent = os.pidfd_open(agent)
