@@ -22,6 +22,7 @@ from loop_stacks import run as run_program
 from strangers import listening, sharing_network
 
 from iosonde.errors import ResultsError, StudyError, TargetError
+from iosonde.execution.environment import require_same_software
 from iosonde.fleet import directory as fleets
 from iosonde.fleet import hosts as fleet_hosts
 from iosonde.fleet import model, sharing
@@ -390,13 +391,11 @@ def test_consent_hardware_and_software_are_those_of_a_host() -> None:
     assert a & b == {UNKNOWN}, "hosts share a server and no drives"
     assert fleet_hosts.hardware(["drive sda"], "") == {"drive sda"}, "a host that is this machine"
     own = {"iosonde": "1", "engine": "1", "engine_sha256": "a"}
-    fleet_hosts.require_same_software("north", own, own)
+    require_same_software("north", own, own)
     with pytest.raises(TargetError, match=r"`north` must have the same `engine_sha256` .*; got `b` instead of `a`"):
-        fleet_hosts.require_same_software("north", own | {"engine_sha256": "b"}, own)
-    with pytest.raises(
-        TargetError, match="cannot determine `engine` on host `north`: its engine did not answer within"
-    ):
-        fleet_hosts.require_same_software("north", own | {"engine": None}, own)
+        require_same_software("north", own | {"engine_sha256": "b"}, own)
+    with pytest.raises(TargetError, match="cannot determine `engine` of host `north`: no answer within 60 s"):
+        require_same_software("north", own | {"engine": None}, own)
 
 
 @pytest.mark.engine

@@ -33,7 +33,6 @@ from iosonde.ssh_hosts import SshHost
 from iosonde.storage.safety.consent import Consent
 from iosonde.storage.safety.journal_entry import boot_id
 from iosonde.study.model import Study
-from iosonde.tools import ANSWER_S as PROGRAM_S
 from iosonde.units import format_duration
 
 LEASE_S = 60.0
@@ -136,7 +135,7 @@ def described_by(
 ) -> messages.Described:
     """The answer of a host about the targets that it was asked for; `TargetError` if it is none."""
     answer = _answer(messages.Machine, host, output)
-    require_same_software(host, answer.software, own)
+    environment.require_same_software(host, answer.software, own)
     return _of_all(host, _answer(messages.Described, host, output), asked)
 
 
@@ -200,23 +199,6 @@ def _of_all(host: str, answer: A, asked: Mapping[str, object]) -> A:
         what = "sent no answer for" if wrong[0] in asked else "sent an answer for an unknown target,"
         raise TargetError(f"host `{host}` {what} `{printable(wrong[0])}`", hint=SAME)
     return answer
-
-
-def require_same_software(host: str, found: Mapping[str, Any], own: Mapping[str, Any]) -> None:
-    """`TargetError` if measurements of the host are those of another iosonde."""
-    for name in ("iosonde", "engine", "engine_sha256"):
-        if found.get(name) is None or own[name] is None:
-            place = f"on host `{host}`" if found.get(name) is None else "on this machine"
-            raise TargetError(
-                f"cannot determine `{name}` {place}: its engine did not answer within {PROGRAM_S} s or cannot be run",
-                hint="try again when the machine is less busy; `iosonde doctor` there names other causes",
-            )
-        if found[name] != own[name]:
-            raise TargetError(
-                f"host `{host}` must have the same `{name}` as this machine; got `{printable(str(found[name]))}` "
-                f"instead of `{own[name]}`",
-                hint=SAME,
-            )
 
 
 def hardware(parts: Sequence[str], machine: str) -> frozenset[str]:

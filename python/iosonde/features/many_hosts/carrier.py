@@ -31,6 +31,7 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from iosonde import ssh_hosts
 from iosonde.errors import EngineError, IosondeError, TargetError
+from iosonde.execution import environment
 from iosonde.features.many_hosts import clock, relay, slurm, ssh_workers, tls, worker
 from iosonde.features.many_hosts.named_hosts import check_scheduler, local_count, local_name
 from iosonde.python_process import module_command
@@ -518,13 +519,7 @@ async def _meet(hosts: Sequence[Host]) -> None:
     answers = await gather(_described(host) for host in hosts)
     for host, answer in zip(hosts, answers, strict=True):
         host.machine, host.software, host.role = answer["machine"], answer["software"], answer["role"]
-        for name in ("iosonde", "engine", "engine_sha256", "dask", "distributed"):
-            if host.software[name] != own[name]:
-                raise TargetError(
-                    f"host `{host.name}` must have the same `{name}` as this machine; got `{host.software[name]}` "
-                    f"instead of `{own[name]}`",
-                    hint="install the same versions of iosonde and Dask on all hosts",
-                )
+        environment.require_same_software(host.name, host.software, own, "dask", "distributed")
 
 
 async def _described(host: Host) -> Message:
