@@ -3,7 +3,8 @@
     python bench/fleet_error_rates.py [--fleets 100] [--drives 100]
 
 Prints how many names fleets of equal drives give in all; and for fleets with one drive that is slower at p99 and one
-with another firmware, how often both are named, and how many other drives are.
+with another firmware, how often both are named, and how many other drives are. Then the same for stalls of 50 ms, which
+every drive has with a probability, and one drive more often.
 """
 
 from __future__ import annotations
@@ -30,6 +31,10 @@ def main() -> None:
     print("p99 of one drive | it was named | firmware named | others named in all")
     for slower in (1.0, 1.05, 1.07, 1.10, 1.12, 1.20):
         print(row(slower, options.fleets, options.drives), flush=True)
+    print("stalls of each drive | more of one | it was named | others named in all")
+    for usual in (0.0, 1.0, 10.0):
+        for more in (0, 3, 6, 12, 24):
+            print(stalls_row(usual, more, options.fleets, options.drives), flush=True)
     print(f"{time.monotonic() - begin:.0f} s")
 
 
@@ -47,6 +52,17 @@ def row(slower: float, count: int, drives: int) -> str:
     if slower == 1:
         return f"{'equal':>16} | {'-':>12} | {'-':>14} | {others:>4}"
     return f"{100 * (slower - 1):>14.0f} % | {named:>12} | {firmware:>14} | {others:>4}"
+
+
+def stalls_row(usual: float, more: int, count: int, drives: int) -> str:
+    """Return the counts over fleets of which one drive has `more` stalls than expected of the others."""
+    odd, named, others = f"slot-{drives // 3}", 0, 0
+    for seed in range(count):
+        [found] = fleets(fleet(drives, seed=5000 + seed, stalls=usual, more_stalls={drives // 3: more}))
+        of_drives = {each.drive.summary.path for each in found.named if each.drive and each.stalls}
+        named += bool(more) and odd in of_drives
+        others += len(of_drives - {odd} if more else of_drives)
+    return f"{usual:>20.0f} | {more:>11} | {named if more else '-':>12} | {others:>4}"
 
 
 if __name__ == "__main__":

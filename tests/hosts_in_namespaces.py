@@ -62,9 +62,9 @@ class NamespaceHost:
         with suppress(ProcessLookupError):
             os.kill(self._first(), signal.SIGKILL)
 
-    def hide(self, directory: Path) -> Path:
+    def hide(self, directory: Path, *, size: str = "50%") -> Path:
         """Mount an empty file system on a directory of the host, and return where its files are for this process."""
-        mount = ["mount", "-t", "tmpfs", "tmpfs", directory]
+        mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", directory]
         subprocess.run(["nsenter", f"--target={self._first()}", "--mount", *mount], check=True)
         return Path(f"/proc/{self._first()}/root{directory}")
 

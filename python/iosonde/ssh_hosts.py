@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -65,7 +66,10 @@ class SshHost(BaseModel):
 
     def error(self, status: int, errors: bytes) -> TargetError:
         """The error for a command on the host that has ended with this status."""
-        wanted = "connect without a password" if status == OF_SSH else "install the same version of iosonde there"
+        lacks = re.search(rb"No module named '(?!iosonde)", errors)
+        install = f"install what it lacks with `{shlex.quote(self.python)} -m pip install 'iosonde[hosts]'` there"
+        same = install if lacks else "install the same version of iosonde there"
+        wanted = "connect without a password" if status == OF_SSH else same
         return TargetError(
             f"no worker on host `{self.called}` (`{self.address}`): {ssh_problem(status, errors)}",
             hint=f"{wanted}, and try `{self.by_hand()}`",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import shutil
 import signal
@@ -19,9 +18,11 @@ from engines import FAKE, real_engine
 from fleet_samples import STUDY
 from hosts_in_namespaces import Network, await_, network
 from loop_stacks import MIB, loop_devices
+from loop_stacks import run as run_program
 from strangers import listening, sharing_network
 
 from iosonde.errors import ResultsError, StudyError, TargetError
+from iosonde.execution.environment import require_same_software
 from iosonde.fleet import directory as fleets
 from iosonde.fleet import hosts as fleet_hosts
 from iosonde.fleet import model, sharing
@@ -32,7 +33,6 @@ from iosonde.fleet.sharing import UNKNOWN
 from iosonde.library import Index
 from iosonde.planning import load
 from iosonde.results import ResultSet
-from iosonde.results.schema import MANIFEST
 from iosonde.ssh_hosts import SshHost
 from iosonde.storage.safety.consent import NO_CONSENT, Consent
 
@@ -59,7 +59,7 @@ def planned(study: Path, targets: dict[str, str]) -> Planned:
 
 def carried_out(fleet: fleets.FleetDirectory, notes: list[str]) -> Outcome:
     options = {"parallel": 2, "consent": NO_CONSENT, "retry_failed": False, "time_limit_s": None}
-    return FleetSession(fleet, fleets.remaining(fleet), **options, note=notes.append).carry_out()  # type: ignore[arg-type]
+    return FleetSession(fleet, fleets.remaining(fleet), [], **options, note=notes.append).carry_out()  # type: ignore[arg-type]
 
 
 def is_running(pid: int) -> bool:
@@ -174,7 +174,23 @@ def test_each_device_requires_consent_and_those_on_one_disk_take_turns(
         refused = iosonde(*command, "--destroy", devices[0])
         assert refused.returncode == 1 and f"add --destroy {devices[1]}" in refused.stderr
         assert "1 of 2 targets are refused, so none is measured" in refused.stderr and not directory.exists()
-        done = iosonde(*command, "--destroy-all-listed")
+        run_program("mkfs.ext4", "-q", devices[1])
+        (tmp_path / "mounted").mkdir()
+        run_program("mount", devices[1], tmp_path / "mounted")
+        try:
+            planned_with = iosonde(*command, "--plan")
+            assert (
+                planned_with.returncode == 3 and f"refused: `{devices[1]}` must not be written" in planned_with.stdout
+            )
+            refused = iosonde(*command, "--destroy-all-listed")
+        finally:
+            run_program("umount", tmp_path / "mounted")
+        assert refused.returncode == 1 and not directory.exists()
+        for text in ("1 of 2 targets are refused, so none is measured", f"is mounted at `{tmp_path}/mounted`"):
+            assert text in refused.stderr
+        with devices[0].open("rb") as device:
+            assert not any(device.read()), "it was not overwritten"
+        done = iosonde(*command, "--destroy-all-listed", "--confirm", 32 * MIB)
         assert done.returncode == 0, done.stderr
         assert "disk-0, disk-1 share" in done.stderr
     first, second = (ResultSet.open(directory / f"disk-{place}").records() for place in range(2))
@@ -239,6 +255,25 @@ def test_a_received_fleet_that_was_edited_is_refused(study: Path, tmp_path: Path
         fleets.open_directory(fleet.path)
     with pytest.raises(ResultsError, match="not the directory of a fleet"):
         fleets.open_directory(tmp_path)
+
+
+@pytest.mark.unit
+def test_hosts_of_a_fleet_are_those_that_the_command_line_names(tmp_path: Path) -> None:
+    """A received directory decides neither who is contacted nor which program is started there."""
+    file, directory = tmp_path / "fleet.toml", Path("received")
+    file.write_text('[[hosts]]\naddress = "a"\n[[hosts]]\nname = "b"\naddress = "10.0.0.2"\npython = "/opt/python"\n')
+    trusted = f"ssh:{file}"
+    file.write_text(file.read_text() + LISTED.format("x", "sim:p900"))
+    [found] = model.named_hosts(trusted, ["b"], directory)
+    assert (found.address, found.python) == ("10.0.0.2", "/opt/python")
+    assert model.named_hosts(None, [], directory) == []
+    for spec, text in (
+        (None, "the fleet has targets on `b`, `c`, which must be named again.*resume received --hosts ssh:FILE"),
+        ("local:2", "must be `ssh:FILE`; got `local:2`"),
+        (trusted, "has no host `c`"),
+    ):
+        with pytest.raises(TargetError, match=f"(?s){text}"):
+            model.named_hosts(spec, ["b", "c"], directory)
 
 
 NAMES = ("north", "south")
@@ -307,6 +342,9 @@ def test_each_host_checks_its_devices_and_its_records_are_collected(hosts: Netwo
         before = contents(out / "fleet" / "files")
         shutil.rmtree(lost)
         code, output = run(hosts, "resume", out / "fleet")
+        assert code == 1 and "the fleet has targets on `south`, which must be named again" in output, output
+        assert f"iosonde resume {out}/fleet --hosts ssh:FILE" in output
+        code, output = run(hosts, "resume", out / "fleet", "--hosts", f"ssh:{file}")
         assert code == 3, output
         assert contents(out / "fleet" / "files") == before, "collected, not measured again"
         code, output = run(hosts, "fleet", study, "--targets", file, "--output", tmp_path / "out" / "fleet")
@@ -344,7 +382,7 @@ def test_a_host_that_dies_is_named_and_the_others_are_measured(hosts: Network, t
 
 
 @pytest.mark.unit
-def test_consent_hardware_software_and_records_are_those_of_a_host(tmp_path: Path) -> None:
+def test_consent_hardware_and_software_are_those_of_a_host() -> None:
     listed = [SshHost(address="10.0.0.1", name="north"), SshHost(address="south")]
     consent = Consent(destroy=("/dev/sda", "north:/dev/sda", "south:/dev/sdb"), confirm=("serial",))
     assert fleet_hosts.here(listed, consent.destroy) == ["/dev/sda"]
@@ -353,13 +391,11 @@ def test_consent_hardware_software_and_records_are_those_of_a_host(tmp_path: Pat
     assert a & b == {UNKNOWN}, "hosts share a server and no drives"
     assert fleet_hosts.hardware(["drive sda"], "") == {"drive sda"}, "a host that is this machine"
     own = {"iosonde": "1", "engine": "1", "engine_sha256": "a"}
-    fleet_hosts.require_same_software("north", own, own)
+    require_same_software("north", own, own)
     with pytest.raises(TargetError, match=r"`north` must have the same `engine_sha256` .*; got `b` instead of `a`"):
-        fleet_hosts.require_same_software("north", own | {"engine_sha256": "b"}, own)
-    files = {"record.json": "e30=", MANIFEST: base64.b64encode(b"wrong").decode()}
-    with pytest.raises(ResultsError, match="`c1` was damaged"):
-        fleet_hosts.keep(tmp_path, {"kind": "records", "name": "c1", "files": files})
-    assert list((tmp_path / "records").iterdir()) == []
+        require_same_software("north", own | {"engine_sha256": "b"}, own)
+    with pytest.raises(TargetError, match="cannot determine `engine` of host `north`: no answer within 60 s"):
+        require_same_software("north", own | {"engine": None}, own)
 
 
 @pytest.mark.engine
@@ -371,5 +407,5 @@ def test_a_silent_host_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     sleeps = "sleep" in script
     request = {"north": {"do": "describe"}}
     found = fleet_hosts.ask([SshHost(address="north")], request, answer_s=1.0 if sleeps else 300.0)["north"]
-    assert isinstance(found, TargetError)
-    assert ("gave no answer within 1 s" if sleeps else "text of another program: `Welcome to north`") in str(found)
+    with pytest.raises(TargetError, match="no answer within 1 s" if sleeps else "another program: `Welcome to north`"):
+        fleet_hosts.checked_by("north", found, {})

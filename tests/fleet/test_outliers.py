@@ -11,7 +11,7 @@ from fleet_samples import P99, fleet
 
 from iosonde.fleet import outliers, page
 from iosonde.fleet.drives import fleets
-from iosonde.fleet.outliers import drive_deviation, group_deviation, holm, reference
+from iosonde.fleet.outliers import drive_deviation, excess_p_values, group_deviation, holm, reference
 from iosonde.fleet.report import Chapter, FleetReport, collect, document
 from iosonde.library import Index
 from iosonde.library.summary import Summary
@@ -68,6 +68,23 @@ def test_three_bad_drives_of_ten_do_not_hide_each_other() -> None:
     assert max(found[7:]) < 0.01 < min(found[:7])
 
 
+@pytest.mark.parametrize("rate", [0.3, 8.0])
+def test_p_values_of_drives_that_stall_equally_often_are_not_too_small(rate: float) -> None:
+    random, p_values = np.random.default_rng(16), []
+    for _ in range(300):
+        counts = list(map(int, random.poisson(rate, 12)))
+        p_values += excess_p_values(counts, [sum(counts) / 12] * 12)
+    for level in (0.05, 0.01, 0.001):
+        assert (np.array(p_values) <= level).mean() <= level
+
+
+def test_stalls_are_compared_with_what_the_loads_of_a_drive_make_likely() -> None:
+    """By hand: three of three stalls on one of twelve drives, and a drive with half of the measured time."""
+    assert excess_p_values([3, *[0] * 11], [3 / 12] * 12)[0] == pytest.approx(1 / 12**3)
+    assert excess_p_values([3, 1, 1, 1], [3, 1, 1, 1])[0] == pytest.approx(0.65625)
+    assert excess_p_values([0, 0, 0, 0], [0.0] * 4) == [1.0] * 4
+
+
 def test_corrections_and_edge_cases_of_the_statistics() -> None:
     """Holm's example as published; groups of thousands; and simulated drives that agree to the last digit."""
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
@@ -91,6 +108,28 @@ def test_a_slow_drive_and_another_firmware_are_named_among_a_hundred() -> None:
     assert "98 other drives of EXAMPLE SSD, firmware 1.0 (95 % CI" in slow
     assert firmware.startswith("slot-77 (serial 0000004d…): firmware 1.1, and 99 drives have 1.0; none of 4 values")
     assert single.startswith("slot-77") and "not compared" in single
+
+
+def test_a_drive_that_stalls_rarely_is_named_although_its_percentiles_do_not_differ() -> None:
+    found = chapter(fleet(12, seed=17, stalls=0.2, more_stalls={5: 12}))
+    [answer] = found.answer
+    assert (
+        answer.startswith("slot-5 (serial 00000005…): 1") and " stalls in 180 intervals (I/Os of at least 10" in answer
+    )
+    assert "the longest 50 ms); " in answer and " in 1,980 on 11 other drives of EXAMPLE SSD, firmware 1.0" in answer
+    [first, *_] = [each.stalls for each in found.fleet.named]
+    assert first and first.count >= 6 and first.others_count <= 6
+    [table] = [each for each in found.tables if each.title == "Named differences"]
+    assert table.rows[0][2].text in ("Stalls, 10 times p99", "Stalls, 100 times p99")
+    [drives] = [each for each in found.tables if each.title == "Drives"]
+    longest = {row[0].text[:6]: row[6].text for row in drives.rows}
+    assert longest["slot-5"] == "50 ms" and "400 µs" in longest.values()
+
+
+def test_drives_that_stall_equally_often_give_no_name() -> None:
+    found = chapter(fleet(24, seed=18, stalls=5))
+    assert found.answer == ["No drive of 24 that were compared differs from the others of its group"]
+    assert {each.stalls.factor for each in found.fleet.comparisons if each.stalls} == {10, 100}
 
 
 def test_a_firmware_that_changes_a_value_is_stated_with_its_effect() -> None:

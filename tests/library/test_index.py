@@ -20,6 +20,7 @@ from iosonde.library.collect import collect
 from iosonde.library.context import facts_of, wear_of
 from iosonde.library.indexing import Index
 from iosonde.library.page import link, render
+from iosonde.library.summary import THRESHOLDS_NS, count_stalls
 from iosonde.library.write import require_outside
 from iosonde.metrics.bulk import METRICS, bulk_metrics
 from iosonde.metrics.metrics import run_metrics
@@ -95,6 +96,28 @@ def test_metrics_read_in_bulk_are_those_of_run_metrics(root: Path) -> None:
     assert len(found) > 100
     assert found.select(keys).equals(expected.select(keys))
     assert (found["value"] - expected["value"]).abs().max() == 0
+
+
+def test_stalls_are_counted_once_however_many_ios_and_intervals_they_delay() -> None:
+    """By hand, in ms: two stalls of run a of which one lasts three intervals, one of run b, and one of the engine itself."""
+    rows = [
+        {"run_id": run, "phase": phase, "interval": number, "completion_latency_ns_max": value and value * 1_000_000}
+        | {"engine_stalled_ns": 60_000_000 if (run, number) == ("b", 1) else None}
+        for run, phase, values in (
+            ("a", "measure", (1, 50, 30, None, 90, 1, 25)),
+            ("a", "ramp", (999,)),
+            ("b", "measure", (25, 70, 1)),
+            ("other", "measure", (999,)),
+        )
+        for number, value in enumerate(values)
+    ]
+    intervals = pl.DataFrame(
+        rows, schema_overrides={"completion_latency_ns_max": pl.UInt64, "engine_stalled_ns": pl.UInt64}
+    )
+    found = count_stalls(intervals, {"a": "case", "b": "case"})["case"]
+    assert (found.intervals, found.largest_ns) == (9, 90_000_000)
+    expected = {20_000_000: 3, 50_000_000: 2, 100_000_000: 0}
+    assert {each: found.counts[THRESHOLDS_NS.index(each)] for each in expected} == expected
 
 
 def test_links_are_relative_and_encoded(root: Path, indexed: Index, tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from iosonde.results.column import U64, Column
 from iosonde.results.columns import COLUMNS, TABLES
 from iosonde.results.query import connect, metric_tables
 from iosonde.results.run_facts.run import RUNS, values
+from iosonde.storage import cleanup
 
 
 @pytest.fixture
@@ -148,21 +149,26 @@ def refusal(action: object) -> str:
 
 
 @pytest.mark.engine
-def test_creating_is_repeated_wherever_it_was_killed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("exists", [False, True])
+def test_creating_is_repeated_wherever_it_was_killed(tmp_path: Path, *, exists: bool) -> None:
     """Killed at each rename and each new directory in turn: the result set exists, or can be created."""
     for step in range(20):
-        path = tmp_path / str(step)
+        path = tmp_path / str(step) / "set"
+        (path if exists else path.parent).mkdir(parents=True)
         child = os.fork()
         if child == 0:
             _die_at(step)
             ResultSet.create(path, hand_plan())
             os._exit(0)
         was_killed = os.WIFSIGNALED(os.waitpid(child, 0)[1])
+        cleanup()
+        assert [each.name for each in path.parent.iterdir()] in ([], ["set"])
         if (path / "plan.json").exists():
             assert ResultSet.open(path).records() == []
             assert "is not empty" in refusal(lambda: ResultSet.create(path, hand_plan()))  # noqa: B023
         else:
-            if (path / "format.json").exists():
+            assert path.exists() == exists, "a new directory is complete"
+            if exists and any(path.iterdir()):
                 assert "creating the result set was interrupted" in refusal(lambda: ResultSet.open(path))  # noqa: B023
             ResultSet.create(path, hand_plan())
         assert ResultSet.open(path).plan == hand_plan()

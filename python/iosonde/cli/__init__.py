@@ -52,7 +52,7 @@ COMMANDS = {
     "lab": "Block devices of known performance.",
     "man": "Print the manual page.",
 }
-"""Every subcommand with the first sentence of its help, in the order of `iosonde --help`, which imports none of them."""
+"""Every subcommand with the first sentence of its help, in the order of `iosonde --help`, which imports none."""
 
 
 def main() -> None:

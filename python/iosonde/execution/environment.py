@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from iosonde import text_files
-from iosonde.tools import ask
+from iosonde.errors import TargetError
+from iosonde.foreign_text import printable
+from iosonde.tools import ANSWER_S, ask
 
 LIBRARIES = ("duckdb", "numpy", "polars", "pydantic")
 """Libraries whose version may change what a result set holds."""
@@ -57,6 +59,24 @@ def capture(engine: Path, clients: Mapping[str, Path] | None = None) -> dict[str
         "machine": _machine(),
         "software": _software({"iosonde-engine": engine, **(clients or {})}),
     }
+
+
+def require_same_software(host: str, found: Mapping[str, Any], own: Mapping[str, Any], *others: str) -> None:
+    """`TargetError` if a host has another iosonde than this machine, or another version of `others`."""
+    for name in ("iosonde", "engine", "engine_sha256", *others):
+        for place, known in ((f"host `{host}`", found), ("this machine", own)):
+            if known.get(name) is None:
+                raise TargetError(
+                    f"cannot determine `{name}` of {place}: no answer within {ANSWER_S} s, or it cannot be run",
+                    hint="try again once the machine is less busy; `iosonde doctor` there names other causes",
+                )
+        if found[name] != own[name]:
+            versions = "versions of iosonde and Dask" if others else "version of iosonde"
+            raise TargetError(
+                f"host `{host}` must have the same `{name}` as this machine; got `{printable(str(found[name]))}` "
+                f"instead of `{own[name]}`",
+                hint=f"install the same {versions} on all hosts",
+            )
 
 
 def _cpu() -> dict[str, Any]:

@@ -24,10 +24,11 @@ from iosonde.fleet.on_host import plan_of
 from iosonde.plan import Plan
 from iosonde.procedure.schedule import Schedule
 from iosonde.results import ResultSet
-from iosonde.results.files import Directory
+from iosonde.results.files import Directory, new_directory
 from iosonde.results.interpreting import interpreting
 from iosonde.ssh_hosts import SshHost
 from iosonde.storage.safety.consent import Consent, ConsentError
+from iosonde.storage.safety.guard import InUseError
 from iosonde.study.model import Study
 
 FILE, FAILED = "fleet.json", "failed.json"
@@ -107,6 +108,8 @@ class Planned:
     fleet: Fleet
     plans: Mapping[str, Plan]
     skipped: Mapping[str, str]
+    refused: Mapping[str, IosondeError]
+    """Targets on a device that must not be written, since it is in use: none of the fleet is measured then."""
     shared: Mapping[str, Sequence[str]]
     devices: Sequence[str]
     """Block devices of all targets, as with `--destroy`."""
@@ -141,14 +144,16 @@ def plan_fleet(fleet: Fleet, study: Study, options: Mapping[str, Any]) -> Planne
             except IosondeError as error:
                 found.errors[each.name] = error
     names = [each.name for each in fleet.targets]
-    skipped = {name: found.errors[name] for name in names if name in found.errors}
+    errors = {name: found.errors[name] for name in names if name in found.errors}
     if not found.plans:
-        raise next(iter(skipped.values()))
+        raise next(iter(errors.values()))
+    refused = {name: error for name, error in errors.items() if isinstance(error, InUseError)}
     return Planned(
         study=study.name,
         fleet=fleet,
         plans={name: found.plans[name] for name in names if name in found.plans},
-        skipped={name: error.what for name, error in skipped.items()},
+        skipped={name: error.what for name, error in errors.items() if name not in refused},
+        refused=refused,
         shared=sharing.shared_by({name: found.hardware[name] for name in names if name in found.hardware}),
         devices=found.devices,
     )
@@ -170,12 +175,12 @@ def create(directory: Path, planned: Planned, consent: Consent, note: Callable[[
     )
     found = FleetDirectory(path=directory.absolute(), description=description)
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-        with Directory.open(directory) as opened:
+        with new_directory(found.path) as place, Directory.open(place) as opened:
             if opened.names():
                 raise ResultsError(f"`{directory}` is not empty", hint="name another directory with `--output DIR`")
-            for name, path in found.result_sets.items():
-                ResultSet.create(path, planned.plans[name])
+            for name in found.result_sets:
+                (place / name).mkdir()
+                ResultSet.create(place / name, planned.plans[name])
             # Last: a directory with this file has every result set.
             opened.write(FILE, description.model_dump_json(indent=1).encode())
     except OSError as error:
@@ -189,7 +194,7 @@ def create(directory: Path, planned: Planned, consent: Consent, note: Callable[[
 def _require_consent(planned: Planned, directory: Path, consent: Consent, note: Callable[[str], None]) -> None:
     plans, listed = planned.plans, planned.fleet.hosts
     on_hosts = {host.called: own for host in listed if (own := planned.on(host.called))}
-    refused = hosts.check(listed, on_hosts, directory, consent, note)
+    refused = {**planned.refused, **hosts.check(listed, on_hosts, directory, consent, note)}
     for name, plan in planned.on("").items():
         try:
             require_startable(plan, consent, note)
@@ -197,7 +202,8 @@ def _require_consent(planned: Planned, directory: Path, consent: Consent, note: 
             refused[name] = error
     if not refused:
         return
-    if len(plans) == 1:
+    total = len(plans) + len(planned.refused)
+    if total == 1:
         raise next(iter(refused.values()))
     lacking = [error for error in refused.values() if isinstance(error, ConsentError)]
     options = [option for of_device in dict.fromkeys(error.options for error in lacking) for option in of_device]
@@ -210,7 +216,7 @@ def _require_consent(planned: Planned, directory: Path, consent: Consent, note: 
     lines = [f"{name}: {error.what}" for name, error in refused.items()]
     more = [f"and {len(lines) - REFUSALS_NAMED} more"] if len(lines) > REFUSALS_NAMED else []
     raise TargetError(
-        f"{len(refused)} of {len(plans)} targets are refused, so none is measured",
+        f"{len(refused)} of {total} targets are refused, so none is measured",
         where="\n  ".join([*lines[:REFUSALS_NAMED], *more]),
         hint="; ".join(hints),
     )

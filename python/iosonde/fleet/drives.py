@@ -2,12 +2,13 @@
 
 A value is that of `regression/sessions.py`: rate and p99 latency of each case, as logarithms. Drives are compared
 within groups of the same model and firmware, firmware groups of a model with the largest of them, and each value with
-age and wear. All comparisons of a report share one error rate.
+age and wear. How often a drive stalls is compared over all cases. All comparisons of a report share one error rate.
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,20 +22,25 @@ from iosonde.fleet.outliers import (
     Deviation,
     Reference,
     drive_deviation,
+    excess_p_values,
     group_deviation,
     holm,
     reference,
 )
 from iosonde.library.page import device_text
-from iosonde.library.summary import SessionCell, Summary
+from iosonde.library.summary import THRESHOLDS_NS, SessionCell, Summary
 from iosonde.metrics.distributions import t_tail
 from iosonde.metrics.statistics import MARGIN
 from iosonde.metrics.wording import counted
 from iosonde.regression.decision import COMPARABLE
-from iosonde.regression.sessions import CellKey, better
+from iosonde.regression.sessions import LATENCIES, CellKey, better
 
 ERROR_RATE = 0.01
 """Probability that a report of a fleet of equal drives names any."""
+STALL_FACTORS = (10, 100)
+"""A stall has an I/O of at least this many times the p99 latency of its load; rare ones move no percentile."""
+STALLS = "stalls"
+"""In place of a metric."""
 TREND_DRIVES = 10
 """Fewer drives of a group are not compared with their age and wear."""
 
@@ -65,7 +71,24 @@ class Drive:
         return f"{self.summary.path} (serial {serials}…)" if serials else self.summary.path
 
 
-Kind = Literal["drive", "firmware", "age", "wear"]
+Kind = Literal["drive", "stalls", "firmware", "age", "wear"]
+
+
+KINDS: Sequence[Kind] = ("drive", "stalls", "firmware", "wear", "age")
+
+
+@dataclass(kw_only=True)
+class Stalls:
+    """Stalls of a drive over all loads."""
+
+    factor: int
+    count: int = 0
+    intervals: int = 0
+    largest_ns: int = 0
+    expected: float = 0.0
+    """If all drives of the group stalled equally often in each case."""
+    others_count: int = 0
+    others_intervals: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +108,8 @@ class Comparison:
     """Median of the others' logarithms."""
     deviation: Deviation
     """Of a trend, its rank correlation."""
+    stalls: Stalls | None = None
+    """Of a comparison of these."""
     adjusted: float = 1.0
     """p-value after Holm."""
 
@@ -96,6 +121,8 @@ class Comparison:
 
     @property
     def is_worse(self) -> bool:
+        if self.stalls:
+            return self.deviation.difference > 0
         return (self.deviation.difference < 0) == (better(self.cell[1]) == "higher")
 
 
@@ -128,7 +155,7 @@ class FleetOfStudy:
     @cached_property
     def comparisons(self) -> list[Comparison]:
         """All of them, with adjusted p-values."""
-        found = [*self._of_drives(), *self._of_firmware(), *self._trends()]
+        found = [*self._of_drives(), *self._of_stalls(), *self._of_firmware(), *self._trends()]
         adjusted = holm([each.deviation.p_value for each in found])
         return [replace(each, adjusted=p_value) for each, p_value in zip(found, adjusted, strict=True)]
 
@@ -137,7 +164,10 @@ class FleetOfStudy:
         """Those that are stated, the largest deviation of each kind first."""
         return sorted(
             (each for each in self.comparisons if each.is_named),
-            key=lambda each: (("drive", "firmware", "wear", "age").index(each.kind), -abs(each.deviation.difference)),
+            key=lambda each: (
+                ("drive", "stalls", "firmware", "wear", "age").index(each.kind),
+                -abs(each.deviation.difference),
+            ),
         )
 
     def values(self, group: Group, cell: CellKey) -> dict[str, SessionCell]:
@@ -156,6 +186,27 @@ class FleetOfStudy:
                     others, own = reference(logs[:place] + logs[place + 1 :]), drive.values[cell]
                     deviation = drive_deviation(own.mean_log, others, run_variance=own.run_variance, runs=own.runs)
                     yield _comparison("drive", cell, group, group, others, deviation, len(logs) - 1, drive)
+
+    def _of_stalls(self) -> Iterator[Comparison]:
+        """Compare how often a drive stalls with the others of its group."""
+        for group, drives in self.groups.items():
+            for factor in STALL_FACTORS if len(drives) > MINIMUM_OTHERS else ():
+                found = _stalls(drives, factor)
+                counts, expected = [each.count for each in found], [each.expected for each in found]
+                if not sum(counts) or (max(expected) / sum(counts)) ** sum(counts) >= ERROR_RATE:
+                    continue  # Too few to name any drive: such a test costs the others power (Tarone 1990).
+                for drive, stalls, p_value in zip(drives, found, excess_p_values(counts, expected), strict=True):
+                    difference = math.log((stalls.count + 0.5) / (stalls.expected + 0.5))
+                    yield Comparison(
+                        kind="stalls",
+                        cell=("", STALLS),
+                        group=group,
+                        drive=drive,
+                        others=group,
+                        count=len(drives) - 1,
+                        deviation=Deviation(difference=difference, p_value=p_value, half_width=None),
+                        stalls=stalls,
+                    )
 
     def _of_firmware(self) -> Iterator[Comparison]:
         for base, group in self.firmware_pairs:
@@ -196,6 +247,47 @@ class FleetOfStudy:
                             count=len(known),
                             deviation=rank_correlation(known),
                         )
+
+
+def _stalls(drives: Sequence[Drive], factor: int) -> list[Stalls]:
+    """Count the stalls of each drive of a group."""
+    found = [Stalls(factor=factor) for _ in drives]
+    for case, place in _thresholds(drives, factor).items():
+        known = [
+            (stalls, of_case)
+            for drive, stalls in zip(drives, found, strict=True)
+            if (of_case := drive.summary.stalls.get(case)) and case in _latencies(drive)
+        ]
+        count, intervals = sum(own.counts[place] for _, own in known), sum(own.intervals for _, own in known)
+        for stalls, own in known:
+            stalls.count += own.counts[place]
+            stalls.intervals += own.intervals
+            stalls.largest_ns = max(stalls.largest_ns, own.largest_ns)
+            stalls.expected += count * own.intervals / intervals
+            stalls.others_count += count - own.counts[place]
+            stalls.others_intervals += intervals - own.intervals
+    return found
+
+
+def _thresholds(drives: Sequence[Drive], factor: int) -> dict[str, int]:
+    """Place in `THRESHOLDS_NS` of each case: at least so many times the p99 latency of the median drive."""
+    known: dict[str, list[float]] = {}
+    for drive in drives:
+        for case, log in _latencies(drive).items():
+            if case in drive.summary.stalls:
+                known.setdefault(case, []).append(log)
+    least = {case: factor * math.exp(float(np.median(logs))) for case, logs in known.items()}
+    return {case: bisect_left(THRESHOLDS_NS, each) for case, each in least.items() if each <= THRESHOLDS_NS[-1]}
+
+
+def _latencies(drive: Drive) -> dict[str, float]:
+    """Logarithm of the p99 latency of each case, where a usable one is known; the highest of several streams."""
+    found: dict[str, float] = {}
+    for (name, metric), value in drive.values.items():
+        if metric in LATENCIES:
+            case = name if name in drive.summary.stalls else name.rpartition(" (")[0]
+            found[case] = max(value.mean_log, found.get(case, -math.inf))
+    return found
 
 
 def _comparison(

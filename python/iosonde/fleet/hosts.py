@@ -6,26 +6,31 @@ What a host recorded while nobody listened is sent when the fleet is resumed.
 
 from __future__ import annotations
 
-import base64
 import json
+import re
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
 
 from iosonde.errors import IosondeError, ResultsError, TargetError
 from iosonde.execution import environment
 from iosonde.execution.engine import find_engine
+from iosonde.fleet import messages
+from iosonde.fleet.messages import Problem
 from iosonde.fleet.model import FleetTarget
 from iosonde.fleet.sharing import UNKNOWN
+from iosonde.foreign_text import printable
 from iosonde.plan import Plan
 from iosonde.results.files import Directory
-from iosonde.results.reading import manifest
-from iosonde.results.schema import MANIFEST
+from iosonde.results.reading import attempt_of, checked_plan, first_line, is_environment, manifest
+from iosonde.results.schema import MANIFEST, RECORD_TABLES, WORKLOAD_TABLES
 from iosonde.ssh_hosts import SshHost
-from iosonde.storage.safety.consent import Consent, ConsentError
+from iosonde.storage.safety.consent import Consent
 from iosonde.storage.safety.journal_entry import boot_id
 from iosonde.study.model import Study
 from iosonde.units import format_duration
@@ -33,11 +38,11 @@ from iosonde.units import format_duration
 LEASE_S = 60.0
 """A host that hears nothing for so long stops: the connection is lost, or this machine."""
 ASKED_AT_ONCE = 16
+SAME = "install the same version of iosonde on all hosts"
 ANSWER_S = 900.0
 """An answer takes seconds, and minutes on a host that builds its engine first or has no CPU to spare."""
-RECORDS, ENVIRONMENTS = "records", "environments"
-
-Message = dict[str, Any]
+T = TypeVar("T", bound=BaseModel)
+A = TypeVar("A", messages.Described, messages.Checked)
 
 
 def command(host: SshHost) -> list[str]:
@@ -46,8 +51,8 @@ def command(host: SshHost) -> list[str]:
 
 
 def ask(
-    hosts: Sequence[SshHost], requests: Mapping[str, Message], *, answer_s: float = ANSWER_S
-) -> dict[str, Message | IosondeError]:
+    hosts: Sequence[SshHost], requests: Mapping[str, Mapping[str, Any]], *, answer_s: float = ANSWER_S
+) -> dict[str, bytes | IosondeError]:
     """Send each host its request, and return the answers, or why there is none, by the names of hosts."""
     asked = [host for host in hosts if host.called in requests]
     with ThreadPoolExecutor(ASKED_AT_ONCE) as pool:
@@ -55,7 +60,7 @@ def ask(
         return {host.called: answer for host, answer in zip(asked, answers, strict=True)}
 
 
-def _asked(host: SshHost, request: Message, answer_s: float) -> Message | IosondeError:
+def _asked(host: SshHost, request: Mapping[str, Any], answer_s: float) -> bytes | IosondeError:
     sent = json.dumps(request).encode()
     try:
         done = subprocess.run(command(host), input=sent, capture_output=True, check=False, timeout=answer_s)
@@ -68,17 +73,7 @@ def _asked(host: SshHost, request: Message, answer_s: float) -> Message | Iosond
             hint="a device or mount there probably does not respond: look for processes in state D "
             f"(`ps -eo pid,stat,wchan,args`), and try `{host.by_hand()}`",
         )
-    if done.returncode:
-        return host.error(done.returncode, done.stderr)
-    try:
-        answer: Message = json.loads(done.stdout)
-    except ValueError:
-        text = done.stdout.decode(errors="replace").strip().partition("\n")[0]
-        return TargetError(
-            f"host `{host.called}` answered with text of another program: `{text[:200]}`",
-            hint="let the startup files of its shell print nothing in sessions without a terminal",
-        )
-    return answer
+    return host.error(done.returncode, done.stderr) if done.returncode else done.stdout
 
 
 @dataclass(kw_only=True)
@@ -100,7 +95,7 @@ def describe(
     found = Described()
     if not any(each.host for each in targets):
         return found
-    requests: dict[str, Message] = {}
+    requests: dict[str, dict[str, Any]] = {}
     for each in targets:
         if each.host:
             empty = {
@@ -112,28 +107,49 @@ def describe(
             requests.setdefault(each.host, empty)["targets"][each.name] = each.target
     own = environment.capture(find_engine())["software"]
     machines = {boot_id(): ""}
-    for host, answer in ask(hosts, requests).items():
-        names = list(requests[host]["targets"])
+    for host, output in ask(hosts, requests).items():
+        asked: Mapping[str, str] = requests[host]["targets"]
         try:
-            if isinstance(answer, IosondeError):
-                raise answer
-            require_same_software(host, answer["software"], own)
+            answer = described_by(host, output, own, asked)
         except IosondeError as error:
-            found.errors |= dict.fromkeys(names, error)
+            found.errors |= dict.fromkeys(asked, error)
             continue
-        found.cpus[host] = answer["cpus"]
-        machine = machines.setdefault(answer["machine"], host)
-        for name, target in answer["targets"].items():
-            if error_here := error_of(target, host):
-                found.errors[name] = error_here
-                continue
-            found.hardware[name] = hardware(target["hardware"], machine)
-            found.devices += [f"{host}:{device}" for device in target["devices"]]
-            if study:
-                required = [_of_host(option, host) for option in target["required"]]
-                plan = Plan.model_validate(target["plan"])
-                found.plans[name] = plan.model_copy(update={"required_options": required})
+        found.cpus[host] = answer.cpus
+        machine = machines.setdefault(answer.machine, host)
+        for name, target in answer.targets.items():
+            try:
+                if isinstance(target, Problem):
+                    raise target.error(host)
+                if study:
+                    found.plans[name] = plan_of_host(host, study, asked[name], target)
+            except IosondeError as error:
+                found.errors[name] = error
+            else:
+                found.hardware[name] = hardware(target.hardware, machine)
+                found.devices += [f"{host}:{device}" for device in target.devices]
     return found
+
+
+def described_by(
+    host: str, output: bytes | IosondeError, own: Mapping[str, Any], asked: Mapping[str, str]
+) -> messages.Described:
+    """The answer of a host about the targets that it was asked for; `TargetError` if it is none."""
+    answer = _answer(messages.Machine, host, output)
+    environment.require_same_software(host, answer.software, own)
+    return _of_all(host, _answer(messages.Described, host, output), asked)
+
+
+def plan_of_host(host: str, study: Study, name: str, target: messages.DescribedTarget) -> Plan:
+    """The plan of a study on a target of a host, checked like that of a result set from somebody else."""
+    try:
+        plan = checked_plan(target.plan)
+        if (plan.study_name, plan.target) != (study.name, name):
+            raise ValueError(f"it is of the study `{plan.study_name}` on `{plan.target}`")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise TargetError(
+            f"host `{host}` sent a wrong plan of `{study.name}` on `{name}`: {printable(first_line(error))}", hint=SAME
+        ) from None
+    return plan.model_copy(update={"required_options": [messages.of_host(each, host) for each in target.required]})
 
 
 def check(
@@ -154,40 +170,35 @@ def check(
         asked = {"do": "check", "plans": dumped, "directory": str(directory)}
         requests[host] = asked | {"destroy": given.destroy, "confirm": given.confirm}
     refused: dict[str, TargetError] = {}
-    for host, answer in ask(hosts, requests).items():
-        if isinstance(answer, IosondeError):
-            refused |= dict.fromkeys(plans[host], TargetError(answer.what, where=answer.where, hint=answer.hint))
+    for host, output in ask(hosts, requests).items():
+        try:
+            answer = checked_by(host, output, plans[host])
+        except IosondeError as error:
+            refused |= dict.fromkeys(plans[host], TargetError(error.what, where=error.where, hint=error.hint))
             continue
-        for text in answer["notes"]:
+        for text in answer.notes:
             note(f"{host}: {text}")
-        refused |= {name: error for name, each in answer["targets"].items() if (error := error_of(each, host))}
+        refused |= {name: each.error(host) for name, each in answer.targets.items() if each}
     return refused
 
 
-def error_of(answer: Message, host: str) -> TargetError | None:
-    """The error in the answer for a target, if there is one; its hint has the options as they are written here."""
-    if not (error := answer.get("error")):
-        return None
-    what, where = f"on host `{host}`: {error['what']}", error["where"]
-    if error["options"]:
-        return ConsentError(what, where=where, options=[_of_host(option, host) for option in error["options"]])
-    return TargetError(what, where=where, hint=error["hint"])
+def checked_by(host: str, output: bytes | IosondeError, asked: Mapping[str, object]) -> messages.Checked:
+    """The answer of a host about consent and guard of these targets; `TargetError` if it is none."""
+    return _of_all(host, _answer(messages.Checked, host, output), asked)
 
 
-def _of_host(option: str, host: str) -> str:
-    """Write an option of a host as it is given here: `--destroy HOST:DEVICE`."""
-    return option.replace("--destroy ", f"--destroy {host}:")
+def _answer(kind: type[T], host: str, output: bytes | IosondeError) -> T:
+    if isinstance(output, IosondeError):
+        raise output
+    return messages.answer(kind, output, f"host `{host}`")
 
 
-def require_same_software(host: str, found: Mapping[str, str], own: Mapping[str, str]) -> None:
-    """`TargetError` if measurements of the host are those of another iosonde."""
-    for name in ("iosonde", "engine", "engine_sha256"):
-        if found[name] != own[name]:
-            raise TargetError(
-                f"host `{host}` must have the same `{name}` as this machine; got `{found[name]}` instead of "
-                f"`{own[name]}`",
-                hint="install the same version of iosonde on all hosts",
-            )
+def _of_all(host: str, answer: A, asked: Mapping[str, object]) -> A:
+    """`TargetError` unless the answer is about the targets that were asked for, and no others."""
+    if wrong := sorted(answer.targets.keys() ^ asked.keys()):
+        what = "sent no answer for" if wrong[0] in asked else "sent an answer for an unknown target,"
+        raise TargetError(f"host `{host}` {what} `{printable(wrong[0])}`", hint=SAME)
+    return answer
 
 
 def hardware(parts: Sequence[str], machine: str) -> frozenset[str]:
@@ -212,24 +223,39 @@ def known(directory: Path) -> dict[str, list[str]]:
     """Records and environments of a result set that are here."""
     found = {}
     with Directory.open(directory) as opened:
-        for kind in (RECORDS, ENVIRONMENTS):
+        for kind in (messages.RECORDS, messages.ENVIRONMENTS):
             with opened.subdirectory(kind, create=True) as each:
                 found[kind] = each.names()
     return found
 
 
-def keep(directory: Path, message: Mapping[str, Any]) -> None:
-    """Write what a host has sent; a file system that both share has it already."""
-    name, kind = message["name"], message["kind"]
-    files = {file: base64.b64decode(text) for file, text in message["files"].items()}
-    with Directory.open(directory) as opened, opened.subdirectory(kind, create=True) as written:
+def keep(directory: Path, plan: Plan, message: messages.Files) -> None:
+    """Write what a host has sent; a file system that both share has it already.
+
+    `ResultsError` for anything but an undamaged record of the plan, or an environment.
+    """
+    name, files = message.name, message.files
+    if not (_is_environment if message.kind == messages.ENVIRONMENTS else _is_record)(name, files, plan):
+        raise ResultsError(
+            f"it sent `{printable(name)}` as one of its {message.kind}, which is damaged or not part of the study",
+            hint="resume the fleet to collect it again",
+        )
+    with Directory.open(directory) as opened, opened.subdirectory(message.kind, create=True) as written:
         if name in written.names():
             return
-        if kind == ENVIRONMENTS:
+        if message.kind == messages.ENVIRONMENTS:
             written.write(name, files[name])
-        elif files.get(MANIFEST) == manifest({file: content for file, content in files.items() if file != MANIFEST}):
-            written.write_directory(name, files)
         else:
-            raise ResultsError(
-                f"the record `{name}` was damaged on its way", hint="resume the fleet to collect it again"
-            )
+            written.write_directory(name, files)
+
+
+def _is_environment(name: str, files: Mapping[str, bytes], plan: Plan) -> bool:
+    return bool(re.fullmatch(r"[0-9a-f]{16}\.json", name)) and [*files] == [name] and is_environment(name, files[name])
+
+
+def _is_record(name: str, files: Mapping[str, bytes], plan: Plan) -> bool:
+    required = {"record.json", MANIFEST, *(f"{table}.parquet" for table in RECORD_TABLES)}
+    allowed = required | {f"{table}.parquet" for table in WORKLOAD_TABLES}
+    content = {file: each for file, each in files.items() if file != MANIFEST}
+    is_complete = required <= files.keys() <= allowed and files[MANIFEST] == manifest(content)
+    return is_complete and attempt_of(name, plan) is not None

@@ -9,8 +9,9 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from iosonde import toml_files
-from iosonde.errors import StudyError
+from iosonde.errors import StudyError, TargetError
 from iosonde.ssh_hosts import SshHost
+from iosonde.text_files import expanded
 
 MOST_TARGETS = 10_000
 HINT = "list each target: `[[targets]]` with `name` and `target`, and `host` on another machine (docs/fleet.md)"
@@ -57,6 +58,34 @@ class Fleet(Strict):
         return self
 
 
+class ListedHosts(BaseModel):
+    """The hosts of a list of targets, or of a list of hosts."""
+
+    model_config = ConfigDict(frozen=True)
+    hosts: Annotated[Sequence[SshHost], Field(min_length=1)]
+
+
 def load(path: Path) -> Fleet:
     """Read the list of targets; `StudyError` if it is none."""
     return toml_files.read(Fleet, path, "list of targets", StudyError, hint=HINT)
+
+
+def named_hosts(spec: str | None, required: Sequence[str], directory: Path) -> Sequence[SshHost]:
+    """Return the required hosts as the command line names them (`ssh:FILE`), in the order of the file.
+
+    The directory of a fleet may come from somebody else: who is contacted, as which user, and which program is started
+    there, is up to the file that the user names.
+    """
+    what = f"the fleet has targets on {', '.join(f'`{each}`' for each in required)}"
+    hint = f"name the list of targets or hosts that you trust: `iosonde resume {directory} --hosts ssh:FILE`"
+    if not required:
+        return []
+    if not spec:
+        raise TargetError(f"{what}, which must be named again", hint=hint)
+    kind, _, name = spec.partition(":")
+    if kind != "ssh":
+        raise TargetError(f"`--hosts` of a fleet must be `ssh:FILE`; got `{spec}`", hint=hint)
+    found = toml_files.read(ListedHosts, expanded(name), "list of hosts", TargetError, hint=hint).hosts
+    if missing := set(required) - {host.called for host in found}:
+        raise TargetError(f"{what}; `{name}` has no host `{min(missing)}`", hint=hint)
+    return [host for host in found if host.called in required]

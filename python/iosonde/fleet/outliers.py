@@ -105,6 +105,33 @@ def _half_width(own: float, degrees: int, others: Reference) -> float:
     return t_quantile((1 + CONFIDENCE) / 2, freedom) * math.sqrt(variance)
 
 
+def excess_p_values(counts: Sequence[int], expected: Sequence[float]) -> list[float]:
+    """Return, of each drive, the probability of so many events or more, if all drives have the same rate.
+
+    `expected` are the events of each drive at the rate of all together. Given their number, those of one drive are
+    binomial, whatever the rate is (Przyborowski and Wilenski 1940). Events that vary more than in a Poisson process, as
+    the drives besides the tested one show it, count as fewer.
+    """
+    from scipy.special import bdtrc
+
+    own, means = np.asarray(counts, dtype=float), np.asarray(expected, dtype=float)
+    total = own.sum()
+    found = []
+    for place in range(len(own)):
+        share = means[place] / total if total else 1.0
+        others = np.delete(means, place) * ((total - own[place]) / max(total - means[place], 1e-12))
+        squares = (np.delete(own, place) - others) ** 2 / np.maximum(others, 1e-12)
+        dispersion = max(1.0, float(np.median(squares)) / _MEDIAN_SQUARE)
+        several = math.floor(own[place] / dispersion)
+        trials = several + math.ceil((total - own[place]) / dispersion)
+        found.append(float(bdtrc(several - 1, trials, share)) if several else 1.0)
+    return found
+
+
+_MEDIAN_SQUARE = 0.4549
+"""Median of the square of a standard normal value."""
+
+
 def holm(p_values: Sequence[float]) -> list[float]:
     """Adjust p-values so that with probability `level` no comparison below `level` is a false one (Holm 1979)."""
     adjusted, largest = [0.0] * len(p_values), 0.0

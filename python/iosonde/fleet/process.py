@@ -8,11 +8,16 @@ import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import IO, Any, Self
+
+from iosonde.fleet.messages import Lines
 
 END_S = 20.0
 """For a stopped session to restore its target, before its process is killed."""
+
+LAST_BYTES = 4096
+"""Of its errors, of which the last line is shown; a program may print without end."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -28,7 +33,7 @@ class WorkerProcess:
     hardware: frozenset[str] = frozenset()
     """Of the target, until the process has exited or measures another one."""
     is_stopping: bool = False
-    _received: bytes = b""
+    _lines: Lines = field(default_factory=Lines)
 
     @classmethod
     def start(cls, command: Sequence[str], host: str = "") -> Self:
@@ -64,12 +69,11 @@ class WorkerProcess:
             self.process.stdin.write(line)
             self.process.stdin.flush()
 
-    def read(self) -> list[dict[str, Any]] | None:
-        """Return the messages that have arrived; None at their end."""
+    def read(self) -> list[bytes] | None:
+        """Return the lines that have arrived; None at their end."""
         assert self.process.stdout
         data = os.read(self.process.stdout.fileno(), 1 << 16)
-        *lines, self._received = (self._received + data).split(b"\n")
-        return [json.loads(line) for line in lines] if data else None
+        return self._lines.add(data) if data else None
 
     def request_stop(self) -> None:
         """Close its input, at which it stops."""
@@ -88,7 +92,7 @@ class WorkerProcess:
             status = self.process.wait()
         assert self.process.stdout
         self.process.stdout.close()
-        self.errors.seek(0)
+        self.errors.seek(max(0, self.errors.seek(0, os.SEEK_END) - LAST_BYTES))
         last_line = self.errors.read().decode(errors="replace").strip().rpartition("\n")[2]
         self.errors.close()
         return f"its process exited with status {status}" + f": {last_line}" * bool(last_line)

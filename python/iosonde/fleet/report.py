@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -13,7 +13,7 @@ import numpy as np
 from iosonde.errors import ResultsError
 from iosonde.fleet import sharing
 from iosonde.fleet.directory import is_fleet, open_directory
-from iosonde.fleet.drives import ERROR_RATE, Comparison, Drive, FleetOfStudy, Group, fleets
+from iosonde.fleet.drives import ERROR_RATE, STALL_FACTORS, Comparison, Drive, FleetOfStudy, Group, Stalls, fleets
 from iosonde.fleet.outliers import MINIMUM_OTHERS, reference
 from iosonde.library import Index, index
 from iosonde.metrics.statistics import MARGIN
@@ -26,7 +26,7 @@ from iosonde.metrics.wording import (
     sentence,
     value_text,
 )
-from iosonde.regression.sessions import CellKey
+from iosonde.regression.sessions import LATENCIES, CellKey
 from iosonde.report.content.table import Cell, Table
 
 NAMES = 3
@@ -93,12 +93,16 @@ class Chapter:
     @property
     def method(self) -> str:
         """Tests, number of comparisons and error rate, as sentences."""
+        factors = " or ".join(map(str, STALL_FACTORS))
         return (
             f"A value is the geometric mean of the runs of one drive. Each drive is compared with the median of the "
             f"others of its model and firmware, in units of their robust scale (Qn). "
             f"{counted(len(self.fleet.comparisons), 'comparison')}, adjusted together (Holm): equal drives whose "
             f"values are normally distributed give a name with a probability of at most {percent_text(ERROR_RATE)}. A "
-            f"difference is stated if it is also at least {percent_text(MARGIN)}. Intervals are not adjusted."
+            f"difference is stated if it is also at least {percent_text(MARGIN)}. Intervals are not adjusted. A "
+            f"stall has an I/O of at least {factors} times the p99 latency of its load, and consecutive intervals with "
+            "such I/Os are one. Given the stalls of all drives of a group, those of one of them are binomial if all "
+            "stall equally often."
         )
 
     def _of_drives(self) -> Iterator[str]:
@@ -106,14 +110,20 @@ class Chapter:
         for each in self.fleet.named:
             if each.drive:
                 by_drive.setdefault(each.drive.summary.path, []).append(each)
-        for first, *others in by_drive.values():
+        for found in by_drive.values():
+            first, *others = [each for each in found if not each.stalls] or [found[0]]
             assert first.drive
+            stalls = next((each for each in found if each.stalls and not first.stalls), None)
             more = f"; {counted(len(others), 'other value')} of it also differ" if len(others) > 1 else ""
             more = more or ("; another value of it also differs" if others else "")
-            yield f"{first.drive.name}: {self.difference(first)}{more}"
+            yield f"{first.drive.name}: {self.difference(first)}{more}" + (
+                f"; {self.difference(stalls)}" if stalls else ""
+            )
 
     def difference(self, found: Comparison) -> str:
         """State a difference with its interval and both values."""
+        if found.stalls:
+            return _stalls_text(found.stalls, f"{found.count} other drives of {found.others}")
         case, metric = found.cell
         change, interval = found.deviation.difference, found.deviation.interval
         ratio = abs(math.expm1(change))
@@ -222,14 +232,24 @@ class Chapter:
                 "Metric",
                 "Difference",
                 "Value",
-                "Median of the others",
+                "Median or total of the others",
                 "Adjusted p-value",
             ],
             labels=3,
-            rows=[self._difference(each) for each in self.fleet.named if each.kind in ("drive", "firmware")],
+            rows=[self._difference(each) for each in self.fleet.named if each.kind in ("drive", "stalls", "firmware")],
         )
 
     def _difference(self, found: Comparison) -> list[Cell]:
+        if found.stalls and found.drive:
+            return [
+                Cell(text=found.drive.name),
+                Cell(text="All loads"),
+                Cell(text=f"Stalls, {found.stalls.factor} times p99"),
+                Cell(text="-"),
+                Cell(text=f"{found.stalls.count:,} in {found.stalls.intervals:,} intervals", number=found.stalls.count),
+                Cell(text=f"{found.stalls.others_count:,} in {found.stalls.others_intervals:,} intervals"),
+                Cell(text=f"{found.adjusted:.1g}", number=found.adjusted),
+            ]
         (case, metric), change = found.cell, found.deviation.difference
         own, median = (math.exp(each) for each in (found.center + change, found.center))
         interval = found.deviation.interval
@@ -248,7 +268,7 @@ class Chapter:
     def _drives(self) -> Table:
         worst: dict[str, Comparison] = {}
         for each in self.fleet.comparisons:
-            if each.drive and each.is_worse:
+            if each.drive and each.is_worse and not each.stalls:
                 path = each.drive.summary.path
                 known = worst.get(path)
                 if not known or abs(each.deviation.difference) > abs(known.deviation.difference):
@@ -257,7 +277,10 @@ class Chapter:
         return Table(
             title="Drives",
             caption="Worst value: furthest from the median of the others of its group, on the worse side.",
-            heads=["Drive", "Model", "Firmware", "Power-on hours", "Used", "Runs", "Worst value", "Against the median"],
+            heads=[
+                *("Drive", "Model", "Firmware", "Power-on hours", "Used", "Runs", "Longest I/O"),
+                *("Worst value", "Against the median"),
+            ],
             labels=3,
             rows=rows,
         )
@@ -265,6 +288,7 @@ class Chapter:
     def _drive(self, drive: Drive, worst: Comparison | None) -> list[Cell]:
         facts = drive.summary
         used = facts.percentage_used
+        longest = max((each.largest_ns for each in facts.stalls.values()), default=None)
         change = math.expm1(worst.deviation.difference) if worst else None
         what = f"{metric_words(worst.cell[1])}, {self.fleet.loads.get(worst.cell[0], worst.cell[0])}" if worst else "-"
         return [
@@ -274,9 +298,17 @@ class Chapter:
             _number(facts.power_on_hours),
             Cell(text="-" if used is None else f"{used} %", number=used),
             Cell(text=f"{facts.complete} of {facts.runs}", number=facts.complete),
+            Cell(text=value_text(LATENCIES[1], longest) if longest else "-", number=longest),
             Cell(text=sentence(what)),
             Cell(text="-" if change is None else f"{100 * change:+.1f} %", number=change),
         ]
+
+
+def _stalls_text(found: Stalls, others: str) -> str:
+    longest = value_text(LATENCIES[1], found.largest_ns)
+    own = f"{counted(found.count, 'stall')} in {found.intervals:,} intervals"
+    what = f"I/Os of at least {found.factor} times the p99 latency of their load, the longest {longest}"
+    return f"{own} ({what}); {found.others_count:,} in {found.others_intervals:,} on {others}"
 
 
 def _number(value: int | None) -> Cell:
@@ -353,6 +385,7 @@ def _named(found: Comparison) -> Mapping[str, object]:
         "case": found.cell[0],
         "metric": found.cell[1],
         "ratio": None if found.kind in ("age", "wear") else found.deviation.ratio,
+        "stalls": found.stalls and asdict(found.stalls),
         "interval": found.deviation.interval,
         "rank_correlation": found.deviation.difference if found.kind in ("age", "wear") else None,
         "adjusted_p": found.adjusted,

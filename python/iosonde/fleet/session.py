@@ -9,20 +9,21 @@ from __future__ import annotations
 import os
 import selectors
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from iosonde.errors import IosondeError
+from iosonde.errors import IosondeError, ResultsError
 from iosonde.execution.stop import Stop, stop_on_signals
-from iosonde.fleet import hosts, worker
+from iosonde.fleet import hosts, messages
 from iosonde.fleet.directory import FleetDirectory
 from iosonde.fleet.process import WorkerProcess
 from iosonde.fleet.sharing import hardware_of
+from iosonde.plan import Plan
 from iosonde.python_process import module_command
 from iosonde.results import ResultSet
-from iosonde.ssh_hosts import OF_SSH
+from iosonde.ssh_hosts import OF_SSH, SshHost
 from iosonde.storage.safety.consent import Consent
 
 
@@ -37,12 +38,13 @@ class Outcome:
 
 
 class FleetSession:
-    """One `fleet` or `resume`."""
+    """One `fleet` or `resume`, on hosts that the command line names."""
 
     def __init__(
         self,
         fleet: FleetDirectory,
         pending: Mapping[str, Path],
+        listed: Sequence[SshHost],
         *,
         parallel: int | None,
         consent: Consent,
@@ -54,24 +56,25 @@ class FleetSession:
         self._pending = dict(pending)
         self._directories = dict(pending)
         self._outcome = Outcome()
-        listed = fleet.description.hosts
+        self._fleet, self._parallel = fleet, parallel
         self._hosts = {host.called: host for host in listed}
         self._host_of = {each.name: each.host for each in fleet.targets(pending)}
         self._hardware: dict[str, frozenset[str]] = {}
+        self._plans: dict[str, Plan] = {}
+        """Of targets on hosts, once they are started."""
         self._room = {"": parallel or most_at_a_time(len(os.sched_getaffinity(0)))}
         """Sessions that each host, and this machine, may carry out at a time."""
-        self._describe(fleet, parallel)
         self._request = {"do": "run", "retry_failed": retry_failed}
         self._consent = {host: hosts.consent_on(host, consent) for host in self._hosts}
         self._consent[""] = Consent(destroy=tuple(hosts.here(listed, consent.destroy)), confirm=consent.confirm)
         self._end = None if time_limit_s is None else time.monotonic() + time_limit_s
         self._running: list[WorkerProcess] = []
 
-    def _describe(self, fleet: FleetDirectory, parallel: int | None) -> None:
+    def _describe(self) -> None:
         """Find the hardware of each target; one that is gone has failed."""
-        targets = fleet.targets(self._pending)
-        found = hosts.describe(fleet.description.hosts, targets, None, {})
-        self._room |= {host: parallel or most_at_a_time(cpus) for host, cpus in found.cpus.items()}
+        targets = self._fleet.targets(self._pending)
+        found = hosts.describe([*self._hosts.values()], targets, None, {})
+        self._room |= {host: self._parallel or most_at_a_time(cpus) for host, cpus in found.cpus.items()}
         for each in targets:
             try:
                 if each.name in found.errors:
@@ -83,6 +86,7 @@ class FleetSession:
 
     def carry_out(self) -> Outcome:
         """Carry out all; Ctrl-C stops every session within seconds and keeps completed runs."""
+        self._describe()
         with stop_on_signals() as stop, selectors.DefaultSelector() as selector:
             selector.register(stop, selectors.EVENT_READ)
             try:
@@ -109,9 +113,9 @@ class FleetSession:
                 self._outcome.stopped = True
                 for each in self._running:
                     each.request_stop()
-        elif (messages := process.read()) is not None:
-            for message in messages:
-                self._take(process, message)
+        elif (lines := process.read()) is not None:
+            for line in lines:
+                self.take(process, line)
         else:
             selector.unregister(key.fileobj)
             self._running.remove(process)
@@ -121,26 +125,35 @@ class FleetSession:
             elif process.target:
                 self._lost(process, reason)
 
-    def _take(self, process: WorkerProcess, message: Mapping[str, Any]) -> None:
+    def take(self, process: WorkerProcess, line: bytes) -> None:
+        """Handle a line of a process; one that is no message fails the target, and the others continue."""
         name = process.target
         if not name:
             return  # It has failed here, and stops.
-        if message["is"] == worker.NOTE:
-            self._note(f"{name}: {message['text']}")
+        sender = f"host `{process.host}`" if process.host else "its process"
+        try:
+            message = messages.progress(line, sender)
+            if isinstance(message, messages.Files):
+                if not process.host:
+                    raise ResultsError("a session on this machine sent files, which are here already")
+                hosts.keep(self._directories[name], self._plan(name), message)
+        except (OSError, IosondeError) as error:
+            process.target = ""
+            process.request_stop()
+            hint = getattr(error, "hint", "")
+            self._failed(name, f"{getattr(error, 'what', error)}" + f" ({hint})" * bool(hint))
             return
-        if message["is"] == worker.FILES:
-            try:
-                hosts.keep(self._directories[name], message)
-            except (OSError, IosondeError) as error:
-                process.target = ""
-                process.request_stop()
-                self._failed(name, str(error))
-            return
-        process.target = ""
-        if message["is"] == worker.STOPPED:
+        if isinstance(message, messages.Note):
+            self._note(f"{name}: {message.text}")
+        elif isinstance(message, messages.Ended):
+            process.target = ""
+            self._ended(name, message)
+
+    def _ended(self, name: str, message: messages.Ended) -> None:
+        if message.stopped:
             self._outcome.stopped = True
-        elif message["is"] == worker.FAILED:
-            self._failed(name, message["because"])
+        elif message.failed:
+            self._failed(name, message.failed)
         else:
             self._outcome.ended.append(name)
             done = len(self._outcome.ended) + len(self._outcome.failed)
@@ -200,9 +213,14 @@ class FleetSession:
             "confirm": consent.confirm,
         }
         if host:
-            plan = ResultSet.open(directory).plan.model_dump(mode="json")
+            plan = self._plan(name).model_dump(mode="json")
             request |= {"plan": plan, "known": hosts.known(directory), "lease_s": hosts.LEASE_S}
         return request
+
+    def _plan(self, name: str) -> Plan:
+        if name not in self._plans:
+            self._plans[name] = ResultSet.open(self._directories[name]).plan
+        return self._plans[name]
 
     def _started(self, host: str, selector: selectors.BaseSelector) -> WorkerProcess:
         command = hosts.command(self._hosts[host]) if host else module_command("iosonde.fleet.worker")

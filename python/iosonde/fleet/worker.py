@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,38 +23,19 @@ from iosonde.errors import IosondeError
 from iosonde.execution import Interrupted, resume
 from iosonde.execution.observer import Silent
 from iosonde.fleet import on_host
+from iosonde.fleet.messages import Ended, Note, Outbox
 from iosonde.fleet.on_host import Sender
 from iosonde.plan import Plan, Run
 from iosonde.results import ResultSet
 from iosonde.results.schema import Record
 from iosonde.storage.safety.consent import Consent
 
-STOPPED, FAILED, ENDED, NOTE, FILES = "stopped", "failed", "ended", "note", "files"
-
-
-FLUSH_S = 30.0
-"""For the last messages; a broken connection takes none."""
-
-_messages: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-
-
-def answer(name: str, /, **facts: Any) -> None:
-    """Write one message, in a thread: a broken connection must not block a session."""
-    _messages.put(json.dumps({"is": name, **facts}) + "\n")
-
-
-def _write() -> None:
-    with suppress(OSError):
-        while (line := _messages.get()) is not None:
-            sys.stdout.write(line)
-            sys.stdout.flush()
-
 
 class Relay(Silent):
     """Passes notes of the session on, and from a host its records."""
 
-    def __init__(self, sender: Sender | None = None) -> None:
-        self._sender = sender
+    def __init__(self, outbox: Outbox, sender: Sender | None) -> None:
+        self._outbox, self._sender = outbox, sender
 
     def run_ended(self, run: Run, record: Record) -> None:
         """Send the record from a host; here it is on disk."""
@@ -63,7 +44,7 @@ class Relay(Silent):
 
     def note(self, text: str) -> None:
         """Report a message for the user."""
-        answer(NOTE, text=text)
+        self._outbox.send(Note(text=text))
 
 
 class Requests:
@@ -122,45 +103,41 @@ class Requests:
 
 def main() -> None:
     """Carry out the missing runs of each result set that is requested."""
-    writer = threading.Thread(target=_write, daemon=True)
-    writer.start()
+    outbox = Outbox()
     requests = Requests()
     for request in requests:
         if request["do"] == "run":
-            _run(request, requests)
+            outbox.send(_run(request, requests, outbox))
         else:
-            work = {"describe": on_host.describe, "check": on_host.check}[request["do"]]
-            answer(ENDED, **work(request))
-    _messages.put(None)
-    writer.join(FLUSH_S)
+            outbox.send({"describe": on_host.describe, "check": on_host.check}[request["do"]](request))
+    outbox.close()
 
 
-def _run(request: dict[str, Any], requests: Requests) -> None:
+def _run(request: dict[str, Any], requests: Requests, outbox: Outbox) -> Ended:
     try:
         with requests.running():
             resume(
                 request["directory"],
-                observer=Relay(_sender(request, requests)),
+                observer=Relay(outbox, _sender(request, requests, outbox)),
                 retry_failed=request["retry_failed"],
                 time_limit_s=request["time_limit_s"],
                 consent=Consent(destroy=tuple(request["destroy"]), confirm=tuple(request["confirm"])),
             )
     except (Interrupted, KeyboardInterrupt):
-        answer(STOPPED)
+        return Ended(stopped=True)
     except IosondeError as error:
-        answer(FAILED, because=str(error))
-    else:
-        answer(ENDED)
+        return Ended(failed=str(error))
+    return Ended()
 
 
-def _sender(request: dict[str, Any], requests: Requests) -> Sender | None:
+def _sender(request: dict[str, Any], requests: Requests, outbox: Outbox) -> Sender | None:
     """On a host: what sends its records, after those of an earlier session."""
     if "plan" not in request:
         return None
     requests.lease(request["lease_s"])
     directory = Path(request["directory"])
     ResultSet.create_or_open(directory, Plan.model_validate(request["plan"]))
-    sender = Sender(directory, request["known"], answer)
+    sender = Sender(directory, request["known"], outbox.send)
     sender.send()
     return sender
 

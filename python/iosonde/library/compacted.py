@@ -26,7 +26,7 @@ from iosonde.cache import cache_directory
 from iosonde.library.summary import Summary
 from iosonde.text_files import is_utf8
 
-FORMAT = 1
+FORMAT = 2
 MOST_SEGMENTS = 4096
 """With more files of summaries the cache is built again: each index of new result sets adds some."""
 SUMMARIES = {"result_set": pl.String, "state": pl.String, "segment": pl.String, "summary": pl.String}

@@ -54,6 +54,25 @@ class SessionCell(_Frozen):
     verdict: str
 
 
+THRESHOLDS_NS = tuple(digit * 10**power for power in range(5, 11) for digit in (1, 2, 5))
+"""From 100 us to 50 s."""
+
+
+class StallCounts(_Frozen):
+    """How often I/Os of a case took very long, in all its runs.
+
+    A stall delays many I/Os, and lasts for one or more intervals: consecutive intervals with I/Os that take as long are
+    one. Time in which the engine itself did not run is subtracted from the latency.
+    """
+
+    intervals: int
+    """Measured ones with completed I/Os."""
+    counts: list[int]
+    """Stalls with an I/O of at least each of `THRESHOLDS_NS`."""
+    largest_ns: int
+    """Largest completion latency."""
+
+
 class Summary(_Frozen):
     """One result set."""
 
@@ -89,6 +108,8 @@ class Summary(_Frozen):
     parameters: dict[str, str]
     """Case to a checksum of its parameters: equal where the same was measured."""
     cells: list[SessionCell]
+    stalls: dict[str, StallCounts] = {}
+    """By case."""
 
 
 def summarise(result_sets: Mapping[str, ResultSet], all_metrics: pl.DataFrame) -> list[Summary]:
@@ -100,7 +121,9 @@ def summarise(result_sets: Mapping[str, ResultSet], all_metrics: pl.DataFrame) -
     controls = metrics.filter(pl.col("control"), pl.col("metric") == "iops")
     drifts = {str(path): drift(rows, metric="iops") for (path,), rows in controls.group_by("result_set")}
     return [
-        _summary(path, each, medians.get(path, {}), cells.get(path, []), drifts.get(path))
+        _summary(path, each, medians.get(path, {}), cells.get(path, []), drifts.get(path)).model_copy(
+            update={"stalls": _stalls(each)}
+        )
         for path, each in result_sets.items()
     ]
 
@@ -162,6 +185,35 @@ def _cells(metrics: pl.DataFrame, result_sets: Mapping[str, ResultSet]) -> dict[
             verdict=each.verdict,
         )
         found.setdefault(path, []).append(cell)
+    return found
+
+
+def _stalls(results: ResultSet) -> dict[str, StallCounts]:
+    cases = {each.run_id: each.case_id for each in results.records() if not each.control and each.part != PREPARATION}
+    columns = ("run_id", "phase", "interval", "completion_latency_ns_max", "engine_stalled_ns")
+    return count_stalls(results.tables({"intervals": columns})["intervals"], cases)
+
+
+def count_stalls(intervals: pl.DataFrame, cases: Mapping[str, str]) -> dict[str, StallCounts]:
+    """Count the stalls of each case in the intervals of its runs; `cases` has the case of each run."""
+    slowest = (
+        intervals.filter(pl.col("phase") == "measure", pl.col("run_id").is_in(list(cases)))
+        .group_by("run_id", "interval")
+        .agg(pl.col("completion_latency_ns_max").max(), pl.col("engine_stalled_ns").max().fill_null(0))
+        .drop_nulls()
+        .with_columns(pl.col(pl.UInt64).cast(pl.Float64))
+        .sort("run_id", "interval")
+        .with_columns(
+            case_id=pl.col("run_id").replace_strict(cases, return_dtype=pl.String),
+            ns=pl.max_horizontal(0.0, pl.col("completion_latency_ns_max") - pl.col("engine_stalled_ns")),
+        )
+        .with_columns(before=pl.col("ns").shift(fill_value=0.0).over("run_id"))
+    )
+    found = {}
+    for (case_id,), group in slowest.group_by("case_id", maintain_order=True):
+        latencies, before = group["ns"].to_numpy(), group["before"].to_numpy()
+        counts = [int(((latencies >= each) & (before < each)).sum()) for each in THRESHOLDS_NS]
+        found[str(case_id)] = StallCounts(intervals=len(group), counts=counts, largest_ns=int(latencies.max()))
     return found
 
 

@@ -1,7 +1,7 @@
 """From a study and a target to a plan: every case, run, default and cost."""
 
 from iosonde.planning.arms import Against, check_targets, is_simulated, share_file_system, shared_storage
-from iosonde.planning.expand import StudySize, expand, study_size
+from iosonde.planning.expand import StudySize, expand, require_feasible, study_size
 from iosonde.planning.load import load, parse
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "is_simulated",
     "load",
     "parse",
+    "require_feasible",
     "share_file_system",
     "shared_storage",
     "study_size",

@@ -23,6 +23,7 @@ from iosonde.planning.optional import possible_drafts
 from iosonde.planning.order import run_order, seed_of_run
 from iosonde.planning.setup_targets import SetupTargets, UnknownTarget
 from iosonde.servers.url import kinds, parse
+from iosonde.storage import open_target
 from iosonde.study.effective import effective, until_precise
 from iosonde.study.model import UNTIL, Study
 from iosonde.study.setup import PRIVILEGED
@@ -129,6 +130,22 @@ def _laid_out_again(planned: Sequence[Draft], drafts: Sequence[Draft]) -> Iterat
     if again:
         more = f" and {len(again) - 1} other {'case' if len(again) == 2 else 'cases'} lay" if again[1:] else " lays"
         yield f"`{again[0]}`{more} out all files before each run, because other cases write data of another kind"
+
+
+def require_feasible(plan: Plan) -> None:
+    """Check a plan of another machine as `expand` would here; nothing is written.
+
+    Raises an error for anything that the target or this machine cannot do, such as room, memory and direct I/O.
+    """
+    sides = [(plan.study, plan.target)] if not plan.arms else [(arm.study, arm.target) for arm in plan.arms]
+    wanted = {case.case_id.removeprefix(f"{case.arm}/") for case in plan.cases}
+    for content, name in sides:
+        study, stages = Study.model_validate(content), SetupTargets(open_target(name))
+        drafts = [draft for draft in drafts_of(study, stages, left_out=[]) if draft.case.case_id in wanted]
+        check_memory(drafts, study)
+        check_cpus(drafts, study)
+        for _ in _check_target(drafts, stages, study):
+            pass
 
 
 def _notes_on(left_out: Sequence[LeftOut]) -> Iterator[str]:

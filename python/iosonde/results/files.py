@@ -185,6 +185,29 @@ def write_file(path: Path, content: bytes) -> None:
         directory.write(path.name, content)
 
 
+@contextmanager
+def new_directory(path: Path) -> Iterator[Path]:
+    """Yield a directory to fill, which gets its name once it is complete, so that no part of it has that name.
+
+    One that the user has created, such as a mount point, is filled in place.
+    """
+    if path.exists():
+        yield path
+        return
+    if not path.parent.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+    with Directory.open(path.parent) as parent:
+        temporary = parent.temporary.new()
+        try:
+            os.mkdir(temporary, dir_fd=parent.descriptor)
+            yield parent.path / temporary
+            os.rename(temporary, _component(path.name), src_dir_fd=parent.descriptor, dst_dir_fd=parent.descriptor)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True, dir_fd=parent.descriptor)
+            raise
+        parent.sync()
+
+
 def write_output(path: Path, content: bytes, *, within: Iterable[Path] = ()) -> None:
     """Write a file that the user requested, such as a report; missing directories are created.
 

@@ -180,14 +180,9 @@ def read_plan(path: Path) -> Plan:
             content = directory.read("plan.json")
         if expected is not None and hashlib.sha256(content).hexdigest() != expected:
             raise _DamagedError("its SHA-256 is not the one in `format.json`")
-        parsed = _parse(content)
-        _check_count(parsed, path)
-        plan = Plan.model_validate(parsed)
-        for spec in plan.specs():
-            _check_spec(spec)
-        if problem := plan_shapes.mismatch(plan):
-            raise ValueError(problem)
-        return plan
+        found = parsed(content)
+        _check_count(found, path)
+        return checked_plan(found)
     except ResultsError:
         raise
     except Exception as error:
@@ -202,6 +197,16 @@ def read_plan(path: Path) -> Plan:
             where=first_line(error),
             hint="restore the file: without its plan a result set cannot be read",
         ) from error
+
+
+def checked_plan(content: Any) -> Plan:
+    """Return the plan in JSON that somebody else may have written; `ValueError`, `KeyError` or `TypeError` if none."""
+    plan = Plan.model_validate(content)
+    for spec in plan.specs():
+        _check_spec(spec)
+    if problem := plan_shapes.mismatch(plan):
+        raise ValueError(problem)
+    return plan
 
 
 def _check_count(plan: Any, path: Path) -> None:
@@ -225,7 +230,7 @@ def _read_format(path: Path) -> dict[str, Any]:
     file = path / "format.json"
     try:
         with Directory.open(path) as directory:
-            facts = _parse(directory.read("format.json"))
+            facts = parsed(directory.read("format.json"))
         found = facts["format"]
     except (FileNotFoundError, NotADirectoryError):
         raise ResultsError(
@@ -247,7 +252,7 @@ def _read_format(path: Path) -> dict[str, Any]:
     return dict(facts)
 
 
-def _parse(content: bytes) -> Any:
+def parsed(content: bytes) -> Any:
     """Parse JSON; `ValueError` also for what no writer of ours writes and what no reader may have to expect.
 
     That is a lone surrogate, deep nesting (the parser's own limits), NaN, infinity, and integers beyond 64 bits.
@@ -326,24 +331,37 @@ def _read_environment(environments: Directory, name: str, contents: Contents) ->
     content = environments.read(name)
     file = environments.path / name
     stem = name.removesuffix(".json")
-    if hashlib.sha256(content).hexdigest()[: len(stem)] != stem or not stem:
+    if not is_environment(name, content):
         raise _DamagedError(f"`{file}` was modified after it was written: its name is not its checksum")
-    facts = _parse(content)
+    facts = parsed(content)
     if not isinstance(facts, dict):
         raise _DamagedError(f"`{file}` is damaged: it is not a JSON object")
     contents.environments[stem] = facts
 
 
+def is_environment(name: str, content: bytes) -> bool:
+    """Return True if a file has the name of its content."""
+    stem = name.removesuffix(".json")
+    return bool(stem) and hashlib.sha256(content).hexdigest()[: len(stem)] == stem
+
+
 def _read_attempt(records: Directory, name: str, plan: Plan, contents: Contents, *, tables: bool) -> None:
-    match = _ATTEMPT.fullmatch(name)
-    path = records.path / name
-    if not match or not plan.case_of(match["run_id"]) or not records.is_directory(name):
-        contents.problems.append(f"`{path}` is not a record of this study")
+    found = attempt_of(name, plan)
+    if not found or not records.is_directory(name):
+        contents.problems.append(f"`{records.path / name}` is not a record of this study")
         return
-    run_id, attempt = match["run_id"], int(match["attempt"] or 1)
+    run_id, attempt = found
     contents.attempts[run_id] = max(attempt, contents.attempts.get(run_id, 0))
     with records.subdirectory(name) as directory:
         contents.add(_read_record(directory, run_id, attempt, plan, tables=tables))
+
+
+def attempt_of(name: str, plan: Plan) -> tuple[str, int] | None:
+    """Return run and attempt of a record with this name; None if the plan yields no such record."""
+    match = _ATTEMPT.fullmatch(name)
+    if not match or not plan.case_of(match["run_id"]):
+        return None
+    return match["run_id"], int(match["attempt"] or 1)
 
 
 def _read_record(directory: Directory, run_id: str, attempt: int, plan: Plan, *, tables: bool) -> Record:
@@ -380,7 +398,7 @@ def _record_of(directory: Directory, sums: Mapping[str, str], run_id: str, attem
         content = directory.read("record.json")
         if hashlib.sha256(content).hexdigest() != sums.get("record.json"):
             raise _DamagedError(f"`{file}` was modified after it was written: its SHA-256 differs from the manifest")
-        record = Record.model_validate(_parse(content))
+        record = Record.model_validate(parsed(content))
         _check_parts(record)
     if (record.run_id, record.attempt) != (run_id, attempt):
         raise _DamagedError(f"`{file}` belongs to another run: `{record.run_id}`, attempt {record.attempt}")

@@ -82,13 +82,13 @@ class ResultSet:
         path = _absolute(directory)
         content = plan.model_dump_json(indent=1).encode()
         try:
-            path.mkdir(parents=True, exist_ok=True)
-            with Directory.open(path) as opened:
+            with files.new_directory(path) as place, Directory.open(place) as opened:
                 if not _is_unused(opened):
                     raise _not_empty(path)
+                # First: by it `resume` knows what a kill left in a directory that existed.
+                opened.write("format.json", _format_of(content))
                 for name in _SUBDIRECTORIES:
                     opened.subdirectory(name, create=True).close()
-                opened.write("format.json", _format_of(content))
                 opened.write("plan.json", content)  # Last: with it the result set exists.
         except OSError as error:
             raise ResultsError(

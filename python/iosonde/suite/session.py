@@ -20,7 +20,7 @@ from iosonde.errors import ResultsError
 from iosonde.execution.session import require_startable, resume
 from iosonde.procedure.schedule import Schedule
 from iosonde.results import ResultSet
-from iosonde.results.files import Directory
+from iosonde.results.files import Directory, new_directory
 from iosonde.results.interpreting import interpreting
 from iosonde.storage import open_target
 from iosonde.suite.model import MOST_STUDIES, Entry, Strict, Suite
@@ -119,14 +119,14 @@ def create(
     )
     found = SuiteDirectory(path=directory.absolute(), description=description)
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-        with Directory.open(directory) as opened:
+        with new_directory(found.path) as place, Directory.open(place) as opened:
             if opened.names():
                 raise ResultsError(f"`{directory}` is not empty", hint="name another directory with `--output DIR`")
             for each in planned:
                 places = found.result_sets(each.entry.name)
                 for role, plan in each.plans.items():
-                    ResultSet.create(places[role], plan)
+                    (place / places[role].name).mkdir()
+                    ResultSet.create(place / places[role].name, plan)
             # Last: a directory with this file has every result set.
             opened.write(FILE, description.model_dump_json(indent=1).encode())
     except OSError as error:

@@ -204,6 +204,8 @@ def test_an_arm_may_have_more_hosts_than_the_other(tmp_path: Path) -> None:
 def test_hosts_are_refused_before_anything_starts() -> None:
     for spec, problem in (
         ("local:0", "requires a number from 1 to 64"),
+        ("tls://[::1", "must be `local:N`, `ssh:FILE`, `slurm:N` or the address of a Dask scheduler"),
+        ("tls://10.0.0.1:876543", "must be `local:N`, `ssh:FILE`, `slurm:N` or the address of a Dask scheduler"),
         ("tls://", "must be `local:N`, `ssh:FILE`, `slurm:N` or the address of a Dask scheduler"),
         ("tcp://127.0.0.1:8786", "has no authentication: anyone who reaches this scheduler can run any program"),
     ):
@@ -213,6 +215,23 @@ def test_hosts_are_refused_before_anything_starts() -> None:
     for names in (["a", "a"], ["a", "../b"], ["tcp://127.0.0.1:4567"], [""]):
         with pytest.raises(TargetError, match="hosts must have different names"):
             host_plan.check_names(names)
+
+
+@pytest.mark.parametrize(
+    ("status", "errors", "hint"),
+    [
+        (255, b"Permission denied (publickey).", "connect without a password"),
+        (
+            1,
+            b"ModuleNotFoundError: No module named 'distributed'",
+            "/opt/python -m pip install 'iosonde[hosts]'` there",
+        ),
+        (1, b"Error while finding module: No module named 'iosonde'", "install the same version of iosonde there"),
+        (127, b"sh: 1: /opt/python: not found", "install the same version of iosonde there"),
+    ],
+)
+def test_the_hint_for_a_host_names_what_it_lacks(status: int, errors: bytes, hint: str) -> None:
+    assert hint in ssh_hosts.SshHost(address="north", python="/opt/python").error(status, errors).hint
 
 
 @pytest.mark.parametrize(

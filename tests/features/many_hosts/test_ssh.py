@@ -248,6 +248,17 @@ def test_a_host_that_cannot_take_part_is_named_before_anything_is_written(place:
     assert code == 1 and f"no worker on host `{other.name}`" in output and "Host key verification failed" in output
 
 
+def test_each_host_checks_room_before_anything_is_written(place: Path, hosts: Network) -> None:
+    other = hosts.hosts[1]
+    full = other.hide(place / "data", size="64k")
+    code, output = run(hosts, command(place, hosts, spec=listed(place, hosts)))
+    assert code == 1 and f"on host `{other.name}`: no room on `{place}/data`: 1 MiB are needed and 64 KiB" in output, (
+        output
+    )
+    assert not (place / "set").exists()
+    assert list(full.iterdir()) == list((place / "data").iterdir()) == []
+
+
 FAILURES: dict[str, Callable[[NamespaceHost, Network], None]] = {
     "all processes killed": lambda host, _: host.signal(signal.SIGKILL),
     "link cut": lambda host, hosts: hosts.link(host, "down"),

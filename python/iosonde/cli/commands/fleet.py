@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from iosonde.fleet.directory import FleetDirectory, FleetFile, Planned
     from iosonde.fleet.model import Fleet
     from iosonde.fleet.session import Outcome
+    from iosonde.ssh_hosts import SshHost
     from iosonde.storage.safety.consent import Consent
 
 Parallel = Annotated[
@@ -84,31 +85,56 @@ def command(
     planned = fleets.plan_fleet(fleet, load(study), chosen)
     if plan_only:
         _print_plan(planned, as_json=as_json)
-        if planned.skipped:
+        if planned.skipped or planned.refused:
             raise typer.Exit(reference.EXIT_RUNS_FAILED)
         return
     messages.info("\n".join(plan_lines(planned)))
     consent = _consent(fleet, [*(destroy or []), *(planned.devices if destroy_all else [])], confirm)
     path = Path(output or Path("iosonde-results") / f"fleet-{planned.study}-{datetime.now():%Y%m%d-%H%M%S}")
     created = fleets.create(path, planned, consent, messages.info)
-    carry_out(created, consent, parallel=parallel, retry_failed=False, time_limit_s=time_limit_s, as_json=as_json)
+    carry_out(
+        created,
+        fleets.remaining(created),
+        consent,
+        hosts=fleet.hosts,
+        named=f" --hosts ssh:{targets}" if fleet.hosts else "",
+        parallel=parallel,
+        retry_failed=False,
+        time_limit_s=time_limit_s,
+        as_json=as_json,
+    )
 
 
 def resume(
     directory: Path,
     destroy: list[str] | None,
     confirm: list[str] | None,
+    hosts: str | None,
     *,
     retry_failed: bool,
     time_limit_s: float | None,
     as_json: bool,
 ) -> None:
     """Continue a fleet that was stopped."""
-    from iosonde.fleet.directory import open_directory
+    from iosonde.fleet.directory import open_directory, remaining
+    from iosonde.fleet.model import named_hosts
 
     fleet = open_directory(directory)
-    consent = _consent(fleet.description, destroy or [], confirm)
-    carry_out(fleet, consent, parallel=None, retry_failed=retry_failed, time_limit_s=time_limit_s, as_json=as_json)
+    if hosts and not fleet.description.hosts:
+        raise typer.BadParameter("the fleet has no targets on other hosts: resume it without `--hosts`")
+    pending = remaining(fleet, retry_failed=retry_failed)
+    required = dict.fromkeys(each.host for each in fleet.targets(pending) if each.host)
+    carry_out(
+        fleet,
+        pending,
+        _consent(fleet.description, destroy or [], confirm),
+        hosts=named_hosts(hosts, list(required), directory),
+        named=f" --hosts {hosts}" if hosts else "",
+        parallel=None,
+        retry_failed=retry_failed,
+        time_limit_s=time_limit_s,
+        as_json=as_json,
+    )
 
 
 def _consent(fleet: Fleet | FleetFile, destroy: list[str], confirm: list[str] | None) -> Consent:
@@ -143,6 +169,7 @@ def plan_lines(planned: Planned) -> list[str]:
         lines.append(f"requires  {' '.join(planned.required)}")
     others = [f"note      {each}" for each in sentences(planned.shared)]
     others += [f"skipped   {name}: {reason}" for name, reason in planned.skipped.items()]
+    others += [f"refused   {name}: {error.what}" for name, error in planned.refused.items()]
     return [*lines, *wrapped(others)]
 
 
@@ -156,6 +183,7 @@ def _print_plan(planned: Planned, *, as_json: bool) -> None:
             "required": list(planned.required),
             "shared": dict(planned.shared),
             "skipped": dict(planned.skipped),
+            "refused": {name: error.what for name, error in planned.refused.items()},
             "targets": {
                 each.name: {
                     "host": each.host,
@@ -176,7 +204,9 @@ def _target_lines(planned: Planned) -> Iterator[str]:
     for each in planned.fleet.targets:
         place = f"{each.target} on {each.host}" if each.host else each.target
         if each.name not in planned.plans:
-            yield from wrapped([f"{each.name}: {place}", f"  skipped: {planned.skipped[each.name]}"])
+            error = planned.refused.get(each.name)
+            why = f"refused: {error.what}" if error else f"skipped: {planned.skipped[each.name]}"
+            yield from wrapped([f"{each.name}: {place}", f"  {why}"])
             continue
         plan = planned.plans[each.name]
         written = plan.cost.write_bytes
@@ -188,20 +218,27 @@ def _target_lines(planned: Planned) -> Iterator[str]:
 
 def carry_out(
     fleet: FleetDirectory,
+    pending: Mapping[str, Path],
     consent: Consent,
     *,
+    hosts: Sequence[SshHost],
+    named: str,
     parallel: int | None,
     retry_failed: bool,
     time_limit_s: float | None,
     as_json: bool,
 ) -> None:
-    """Run what remains of a fleet and write its report. A target that fails does not stop the others."""
+    """Run what remains of a fleet and write its report. A target that fails does not stop the others.
+
+    `named` is the option that names the hosts again.
+    """
     from iosonde.fleet.directory import remaining
     from iosonde.fleet.session import FleetSession
 
     done = FleetSession(
         fleet,
-        remaining(fleet, retry_failed=retry_failed),
+        pending,
+        hosts,
         parallel=parallel,
         consent=consent,
         retry_failed=retry_failed,
@@ -210,28 +247,30 @@ def carry_out(
     ).carry_out()
     if done.stopped:
         messages.warning("Stopped. Completed runs are kept.")
-        messages.warning(f"Continue with: iosonde resume {fleet.path}")
+        messages.warning(f"Continue with: iosonde resume {fleet.path}{named}")
         raise typer.Exit(reference.EXIT_INTERRUPTED)
-    failed = _failed(fleet, done)
+    failed = _failed(fleet, done, is_limited=time_limit_s is not None)
     fleet.keep_failed(failed)
     failed |= {name: f"not measured: {reason}" for name, reason in fleet.description.skipped.items()}
     for name, reason in failed.items():
         messages.warning(f"error: {name}: {reason}")
     if time_limit_s is not None and remaining(fleet):
-        messages.warning(f"The time limit is reached. Continue with: iosonde resume {fleet.path}")
+        messages.warning(f"The time limit is reached. Continue with: iosonde resume {fleet.path}{named}")
     write_report(fleet.path, as_json=as_json)
     if failed:
         raise typer.Exit(reference.EXIT_RUNS_FAILED)
 
 
-def _failed(fleet: FleetDirectory, done: Outcome) -> dict[str, str]:
-    """Return targets whose session failed, or most of whose runs did, with the reason."""
+def _failed(fleet: FleetDirectory, done: Outcome, *, is_limited: bool) -> dict[str, str]:
+    """Return targets whose session failed, most of whose runs did, or of which nothing came, with the reason."""
     from iosonde.results import ResultSet
 
     found = dict(done.failed)
     for name in done.ended:
         results = ResultSet.open(fleet.result_sets[name])
-        if results.records() and session.outcome(results).mostly_failed:
+        if not results.records() and not is_limited:
+            found[name] = "its session ended without a record"
+        elif results.records() and session.outcome(results).mostly_failed:
             found[name] = "most runs failed"
     return found
 

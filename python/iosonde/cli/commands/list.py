@@ -42,7 +42,7 @@ def command(
 
 
 def _cached(name: str, compute: Callable[[], list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Return what was computed before by the same files of iosonde: validating every study takes seconds of CPU time."""
+    """Return what was computed before by the same files of iosonde: to validate every study takes seconds."""
     path, digest = cache.cache_directory() / f"studies-{name}.json", _digest()
     with suppress(OSError, ValueError, KeyError, TypeError):
         known = json.loads(path.read_bytes())

@@ -38,8 +38,9 @@ def command(
     """Continue a study: carry out its missing runs.
 
     Recorded runs are not repeated. The target must be the same as before. Block devices need `--destroy` again, because
-    they may contain other data by now. Databases on your own server need `--server` and `--confirm` again. Of a
-    qualification, output and exit code are those of `iosonde qualify`.
+    they may contain other data by now. Databases on your own server need `--server` and `--confirm` again. A fleet on
+    other machines needs its list of targets or hosts again: `--hosts ssh:FILE`. Of a qualification, output and exit
+    code are those of `iosonde qualify`.
     """
     from iosonde.cli.commands import fleet, qualify, suite
     from iosonde.execution import resume
@@ -50,10 +51,12 @@ def command(
     from iosonde.suite.session import is_suite, open_directory
 
     time_limit_s = options.read_time_limit(time_limit)
-    if hosts and (is_fleet(directory) or is_suite(directory)):
-        raise typer.BadParameter("`--hosts` is not supported for a suite or fleet: resume it without")
+    if hosts and is_suite(directory):
+        raise typer.BadParameter("`--hosts` is not supported for a suite: resume it without")
     if is_fleet(directory):
-        fleet.resume(directory, destroy, confirm, retry_failed=retry_failed, time_limit_s=time_limit_s, as_json=as_json)
+        fleet.resume(
+            directory, destroy, confirm, hosts, retry_failed=retry_failed, time_limit_s=time_limit_s, as_json=as_json
+        )
         return
     if is_suite(directory):
         opened = open_directory(directory)

@@ -2,6 +2,7 @@
 
 Requests and answers are JSON Lines on standard input and output, in this order:
 
+    {"do": "check", "plan": ...}                                       checked, or refused; before anything is written
     {"do": "open", "directory": ..., "plan": ..., "session": ...,
      "destroy": ..., "confirm": ..., "shares_claims": ...}             opened, or refused
     {"do": "remove_setup", "target": ...}                              removed: so has each host before the next one
@@ -37,6 +38,7 @@ from iosonde.execution.stop import Stop, stop_on_signals
 from iosonde.features.many_hosts import same_device
 from iosonde.features.many_hosts.progress import Progress
 from iosonde.plan import Plan, Run
+from iosonde.planning import require_feasible
 from iosonde.protocol.event import Event
 from iosonde.results.reading import record_name
 from iosonde.results.result_set import ResultSet
@@ -118,7 +120,7 @@ class Inbox:
                 if self._run_id and not self._stop.is_set():
                     self._is_run_stopped = True
                     self._stop.set()
-        elif request["do"] in ("open", "remove_setup", "run"):
+        elif request["do"] in ("check", "open", "remove_setup", "run"):
             self._run_id = request.get("run", {}).get("run_id", "")
             self._requests.put(request)
 
@@ -146,7 +148,12 @@ def main() -> None:
         inbox = Inbox(stop)
         threading.Thread(target=_report_alive, args=(inbox, lease_s), daemon=True).start()
         try:
-            if request := inbox.next():
+            request = inbox.next()
+            if request and request["do"] == "check":
+                require_feasible(Plan.model_validate(request["plan"]))
+                answer("checked")
+                request = inbox.next()
+            if request:
                 with guard.shared_claims() if request["shares_claims"] else nullcontext():
                     _serve(request, inbox, stop)
         except IosondeError as error:

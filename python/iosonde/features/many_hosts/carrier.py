@@ -31,6 +31,7 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from iosonde import ssh_hosts
 from iosonde.errors import EngineError, IosondeError, TargetError
+from iosonde.execution import environment
 from iosonde.features.many_hosts import clock, relay, slurm, ssh_workers, tls, worker
 from iosonde.features.many_hosts.named_hosts import check_scheduler, local_count, local_name
 from iosonde.python_process import module_command
@@ -151,7 +152,9 @@ class Host:
         return clock.Exchange(sent_ns=sent_ns, received_ns=read_ns, replied_ns=read_ns, returned_ns=time.time_ns())
 
     async def start(self) -> None:
-        """Start the agent, and listen to it."""
+        """Start the agent, if it has not been started, and listen to it."""
+        if self._listening:
+            return
         agent = await self.call(relay.start, LEASE_S)
         if self.is_local:
             self.agent = os.pidfd_open(agent)
@@ -261,8 +264,10 @@ def connected(spec: str) -> Iterator[Carrier]:
 
 def _missing(error: ModuleNotFoundError) -> TargetError:
     name = str(error.name).partition(".")[0].replace("_", "-")
+    extras = "hosts,slurm" if name == "dask-jobqueue" else "hosts"
     return TargetError(
-        f"`--hosts` requires the package `{name}`", hint=f"install it: `{sys.executable} -m pip install {name}`"
+        f"`--hosts` requires the package `{name}`",
+        hint=f"install all that it requires: `{sys.executable} -m pip install 'iosonde[{extras}]'`",
     )
 
 
@@ -514,13 +519,7 @@ async def _meet(hosts: Sequence[Host]) -> None:
     answers = await gather(_described(host) for host in hosts)
     for host, answer in zip(hosts, answers, strict=True):
         host.machine, host.software, host.role = answer["machine"], answer["software"], answer["role"]
-        for name in ("iosonde", "engine", "engine_sha256", "dask", "distributed"):
-            if host.software[name] != own[name]:
-                raise TargetError(
-                    f"host `{host.name}` must have the same `{name}` as this machine; got `{host.software[name]}` "
-                    f"instead of `{own[name]}`",
-                    hint="install the same versions of iosonde and Dask on all hosts",
-                )
+        environment.require_same_software(host.name, host.software, own, "dask", "distributed")
 
 
 async def _described(host: Host) -> Message:

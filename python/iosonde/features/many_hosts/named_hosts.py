@@ -61,16 +61,26 @@ def local_count(spec: str, text: str) -> int:
 
 def check_scheduler(spec: str) -> None:
     """`TargetError` for what is not the address of a scheduler either."""
-    parts = urlsplit(spec)
-    if parts.scheme == "tcp":
+    scheme, host = _parts(spec)
+    if scheme == "tcp":
         raise TargetError(
             f"`{spec}` has no authentication: anyone who reaches this scheduler can run any program on its workers",
             hint="start scheduler and workers with certificates, and name it as `tls://HOST:PORT`; or use `ssh:FILE`, "
             "which creates certificates (docs/hosts.md)",
         )
-    if parts.scheme != "tls" or not parts.hostname:
+    if scheme != "tls" or not host:
         raise TargetError(
             "`--hosts` must be `local:N`, `ssh:FILE`, `slurm:N` or the address of a Dask scheduler, `tls://HOST:PORT`; "
             f"got `{spec}`",
             hint="for four processes on this machine: `--hosts local:4`",
         )
+
+
+def _parts(address: str) -> tuple[str, str]:
+    """Scheme and host of an address; no host if it is none."""
+    try:
+        parts = urlsplit(address)
+        _ = parts.port  # Checked when it is read.
+        return parts.scheme, parts.hostname or ""
+    except ValueError:
+        return "", ""

@@ -77,6 +77,7 @@ class Together:
             host_plan.check_space(plan, len(names))
             plan = host_plan.on_hosts(plan, names)
             _require_consent(plan, consent, observer.note)
+            carrier.do(gather(_require_feasible(host, plan) for host in carrier.clients))
             result_set = ResultSet.create(directory, plan)
             return _carry_out(result_set, carrier, options, observer, time_limit_s, consent, retry_failed=False)
 
@@ -121,6 +122,24 @@ def _require_consent(plan: Plan, consent: Consent, note: Callable[[str], None]) 
         raise TargetError(error.what, where=where, hint=error.hint) from None
     for each in plan.destroys if host_plan.is_device(plan) else ():
         note(f"`{each.path}` of {', '.join(plan.hosts)}: {each.what}")
+
+
+async def _require_feasible(host: Host, plan: Plan) -> None:
+    """Have a host check room, memory, devices and file systems as this machine has done."""
+    await _asked(host, "checked", "check", plan=host_plan.of_host(plan, host.name).model_dump(mode="json"))
+
+
+async def _asked(host: Host, answered: str, do: str, **facts: Any) -> dict[str, Any]:
+    """Send a request, and return the answer; `TargetError` if the host refuses."""
+    try:
+        await host.start()
+        await host.send(do, **facts)
+        answer = await host.receive(answered, "refused")
+    except HostLostError as error:
+        raise EngineError(str(error), hint="check the host, then resume") from error
+    if answer["is"] == "refused":
+        raise TargetError(f"on host `{host.name}`: {answer['what']}", where=answer["where"], hint=answer["hint"])
+    return answer
 
 
 def _by_machine(hosts: Iterable[Host]) -> list[list[Host]]:
@@ -212,24 +231,17 @@ class _Coordinator:
         for number, host in enumerate(hosts):
             host.directory = str(self.result_set.directory / "hosts" / host.name)
             plan = host_plan.of_host(self.result_set.plan, host.name)
-            try:
-                await host.start()
-                await host.send(
-                    "open",
-                    directory=host.directory,
-                    plan=plan.model_dump(mode="json"),
-                    session=self.session,
-                    destroy=self.consent.destroy,
-                    confirm=self.consent.confirm,
-                    shares_claims=number > 0,
-                )
-                answer = await host.receive("opened", "refused")
-            except HostLostError as error:
-                raise EngineError(str(error), hint="check the host, then resume") from error
-            if answer["is"] == "refused":
-                raise TargetError(
-                    f"on host `{host.name}`: {answer['what']}", where=answer["where"], hint=answer["hint"]
-                )
+            answer = await _asked(
+                host,
+                "opened",
+                "open",
+                directory=host.directory,
+                plan=plan.model_dump(mode="json"),
+                session=self.session,
+                destroy=self.consent.destroy,
+                confirm=self.consent.confirm,
+                shares_claims=number > 0,
+            )
             host.devices = answer["devices"]
 
     def attempt(self, run: Run, case: Case, number: int, on_event: Callable[[Event], None]) -> Attempt | None:

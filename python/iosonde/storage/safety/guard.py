@@ -30,6 +30,10 @@ MEMBER_TYPES = ("bcache", "drbd", "swsuspend", "ceph_bluestore", "VMFS_volume_me
 """Signatures of members besides those that end in `_member`, and that of a hibernation image."""
 
 
+class InUseError(TargetError):
+    """A device that must not be written, whatever the user consents to."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Findings:
     """Reasons against writing a device, and its contents."""

@@ -105,7 +105,7 @@ class DeviceTarget(Target):
                 raise TargetError(f"you may not write to `{device}`", hint="run iosonde as root")
             findings = guard.examine(number, kernel=kernel)
             if findings.refusals:
-                raise TargetError(
+                raise guard.InUseError(
                     f"`{device}` must not be written: {findings.refusals[0]}",
                     where="; ".join(findings.refusals[1:]),
                     hint=_instead(findings),
@@ -192,7 +192,7 @@ class DeviceTarget(Target):
                 self._check_shared_claim(str(device), number)
                 findings = guard.examine(number, kernel=kernel, is_claimed_by_us=True)
                 if findings.refusals:
-                    raise TargetError(f"`{device}` must not be written: {findings.refusals[0]}")
+                    raise guard.InUseError(f"`{device}` must not be written: {findings.refusals[0]}")
                 if error := consent.refusal(str(device), findings, given):
                     refused.append(error)
             if refused:
