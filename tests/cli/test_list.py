@@ -105,42 +105,38 @@ def test_plan_shows_every_case_its_cost_and_what_is_created(iosonde: Iosonde, tm
 Two-minute overview of a disk (quick, profile standard)
 on DIR
 
-question  What bandwidth, IOPS and latency does this disk deliver, and at which
-          queue depth?
+question  What bandwidth, IOPS and latency does this disk deliver, and at which queue depth?
 runs      43, shuffled (seed 2)
 time      about 1 min 37 s
 writes    at most 3.86 GiB, 1 GiB of it before measuring
-power     with 3 repeats a difference of 13 % between two sessions (5.7 % in an
-          A/B run) will be found with 90 % probability, if run-to-run noise is
-          2 % (assumed)
+power     with 3 repeats a difference of 13 % between two sessions (5.7 % in an A/B run) will be found with 90 %
+          probability, if run-to-run noise is 2 % (assumed)
 target    DIR/iosonde-XXXXXXXX:
           creates a directory with 1 GiB of files and removes it at the end
 
 sequential: Sequential, 1 MiB (4 cases x 3 runs of 2 s)
-  access sequential, block_size 1MiB, jobs 1, span 1GiB, io_mode direct,
-  backend uring, ramp 400ms, duration 1600ms, interval 200ms
+  access sequential, block_size 1MiB, jobs 1, span 1GiB, io_mode direct, backend uring, ramp 400ms, duration 1600ms,
+  interval 200ms
   operation read: read_fraction 1
   operation write: read_fraction 0, limit_bytes 224MiB, ramp_bytes 32MiB
     queue_depth 1  operation read write
     queue_depth 8  operation read write
 
 random: Random, 4 KiB (8 cases x 3 runs of 2 s)
-  access random, block_size 4KiB, jobs 1, span 1GiB, io_mode direct,
-  backend uring, ramp 400ms, duration 1600ms, interval 200ms
+  access random, block_size 4KiB, jobs 1, span 1GiB, io_mode direct, backend uring, ramp 400ms, duration 1600ms,
+  interval 200ms
   operation read: read_fraction 1
   operation write: read_fraction 0, limit_bytes 72MiB, ramp_bytes 8MiB
     operation read   queue_depth 1 4 16 64
     operation write  queue_depth 1 4 16 64
 
 mix: Random, 4 KiB, 70 % reads (1 case x 3 runs of 2 s)
-  access random, block_size 4KiB, queue_depth 16, jobs 1, read_fraction 0.7,
-  span 1GiB, io_mode direct, backend uring, ramp 400ms, ramp_bytes 16MiB,
-  duration 1600ms, limit_bytes 128MiB, interval 200ms
+  access random, block_size 4KiB, queue_depth 16, jobs 1, read_fraction 0.7, span 1GiB, io_mode direct, backend uring,
+  ramp 400ms, ramp_bytes 16MiB, duration 1600ms, limit_bytes 128MiB, interval 200ms
 
 control (4 runs, one after every 13)
-  access random, block_size 4KiB, queue_depth 4, jobs 1, read_fraction 1,
-  span 1GiB, io_mode direct, backend uring, ramp 400ms, duration 1600ms,
-  interval 200ms
+  access random, block_size 4KiB, queue_depth 4, jobs 1, read_fraction 1, span 1GiB, io_mode direct, backend uring,
+  ramp 400ms, duration 1600ms, interval 200ms
 """)
     assert list(tmp_path.iterdir()) == []
 
