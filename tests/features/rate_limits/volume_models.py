@@ -203,7 +203,7 @@ class Servers:
             self.carry = exact - counts[-1]
         series = series_of(stage, stage.rest_s + 0.4, length, counts)
         rng = random.Random(self.seed)
-        latencies = [latency_s + rng.gauss(0, self.varies * self.service_s) for _ in range(100)]
+        latencies = [latency_s + rng.gauss(0, self.varies * self.service_s) for _ in range(1000)]
         return replace(series, distribution=[(each, 1) for each in latencies] if stage.has_distribution else ())
 
 
