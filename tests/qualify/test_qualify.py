@@ -19,6 +19,7 @@ from iosonde.data import applications
 from iosonde.findings.outcome import Result
 from iosonde.findings.requirements import results_of
 from iosonde.qualify import Qualification, exit_code, load_application
+from iosonde.qualify.qualification import NO_LIMITS
 from iosonde.results import ResultSet
 
 pytestmark = pytest.mark.engine
@@ -106,7 +107,7 @@ def test_all_applications_are_in_one_table_and_one_that_cannot_be_measured_does_
         *("qualify", "--all", "--target", target, "-o", "all", "--junit", "all.xml"),
         COLUMNS="80",
     )
-    assert "8 applications with 18 loads. No limits" in done.stderr
+    assert "8 applications with 20 loads. No limits" in done.stderr
     lines = done.stdout.splitlines()
     assert len(lines) <= 24 and max(map(len, lines)) <= 80, "it fits on one screen"
     assert "warning: consul: " in done.stderr and "--set span=" in done.stderr
@@ -136,6 +137,7 @@ def test_applications_without_limits_do_not_count(outcomes: list[str], code: int
         fields["comparison"] = "≥"
         results = [Result(requirement=requirement, **fields)] if each else []
         fields = {"application": "a", "title": "A", "target": "t", "directory": None}
+        fields["reason"] = "" if each else NO_LIMITS
         found.append(Qualification(outcome=outcome, results=results, **fields))
     assert exit_code(found) == code
 

@@ -12,7 +12,7 @@ EXIT_CODES = {
     EXIT_OK: "Success.",
     EXIT_ERROR: "An error; `check`: a regression; `history`: a loss; `qualify`: fail.",
     EXIT_USAGE: "Wrong usage; `check`: undetermined; `qualify`: undecided.",
-    EXIT_RUNS_FAILED: "Most runs failed, a target of `fleet` is missing, or a precision was not reached. Results are kept.",
+    EXIT_RUNS_FAILED: "Most runs failed, a target of `fleet` is missing, or a precision is missed. Results are kept.",
     EXIT_INTERRUPTED: "Stopped by Ctrl-C or SIGTERM. Completed runs are kept.",
 }
 """`lab` returns the exit code of its command; `check` and `qualify` have their own meanings of 1 and 2."""

@@ -92,7 +92,7 @@ def qualification_of(results: ResultSet) -> Qualification:
 
 def exit_code(qualifications: Sequence[Qualification]) -> int:
     """Return 0 for pass, 1 for fail, 2 for undecided; of several, applications without limits do not count."""
-    outcomes = {each.outcome for each in qualifications if each.results or len(qualifications) == 1}
+    outcomes = {each.outcome for each in qualifications if each.reason != NO_LIMITS or len(qualifications) == 1}
     return 1 if "fail" in outcomes else 0 if outcomes == {"pass"} else 2
 
 
