@@ -13,7 +13,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "features" / "rate_limits"))
 
-from volume_models import Limit, Volume, device_with_recorded_noise, random_device, random_volume, run
+from volume_models import Limit, Volume, device_with_recorded_noise, random_device, random_servers, random_volume, run
 
 from iosonde.features.rate_limits.identify import Settings
 from iosonde.features.rate_limits.rules import Identification
@@ -37,7 +37,11 @@ def main() -> None:
         for each in mistakes(volume, run(SETTINGS, volume)) or ["right"]:
             outcomes.setdefault(each, []).append(seed)
     print("limited volumes:", *(f"\n  {name}: {len(seeds)} {seeds[:12]}" for name, seeds in sorted(outcomes.items())))
-    for kind, device in (("devices", random_device), ("devices with recorded noise", device_with_recorded_noise)):
+    for kind, device in (
+        ("devices", random_device),
+        ("devices with recorded noise", device_with_recorded_noise),
+        ("devices of constant service time", random_servers),
+    ):
         devices: dict[str, list[int]] = {}
         for seed in range(given.first, given.first + given.devices):
             devices.setdefault(run(SETTINGS, device(seed)).verdict, []).append(seed)

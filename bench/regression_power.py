@@ -2,7 +2,7 @@
 
 usage: python bench/regression_power.py [--checks 200] [--seed 1]
 
-Each check draws baseline sessions and one candidate session of a study with 40 cells (20 rates, 20 latencies), five
+Each check draws baseline sessions and one candidate session of a study with 40 cells (20 rates, 20 medians), five
 runs per case. A run's logarithm is the cell's value plus a session effect plus run noise, both normal. Session effects
 are independent between cells, common to all cells of a session, or common to each half of them. The loss is planted in
 one case (its rate and its latency), or in all. Printed as Markdown for docs/regression.md.
@@ -22,7 +22,7 @@ from iosonde.regression.sessions import Session, SessionValue
 
 CASES = 20
 RUNS = 5
-RATE, LATENCY = "iops", "completion_latency_ns_p99"
+RATE, LATENCY = "iops", "completion_latency_ns_p50"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -163,6 +163,90 @@ def test_what_can_make_storage_look_faster_leaves_a_requirement_undecided(
     assert under(tmp_path, holds, *codes, **changes).outcome == "undecided"
 
 
+@pytest.mark.parametrize(
+    ("codes", "holds", "outcome"),
+    [
+        (["no_block_device"], LATENCY, "pass"),
+        (["no_block_device"], LATENCY.replace("150ms", "30ms"), "fail"),
+        (["no_block_device", "cpu_governor"], RATE.replace("30", "60"), "fail"),
+        (["network_file_system", "network_or_server"], LATENCY, "pass"),
+        (["client_limited"], LATENCY, "pass"),
+        (["no_block_device", "steal_time"], LATENCY, "pass"),
+        (["no_block_device", "steal_time"], LATENCY.replace("150ms", "30ms"), "undecided"),
+        (["reads_from_memory"], LATENCY, "undecided"),
+        (["reads_from_memory", "no_block_device"], LATENCY.replace("150ms", "30ms"), "fail"),
+        (["reads_from_memory", "other_io"], LATENCY.replace("150ms", "30ms"), "undecided"),
+        (["hot_device"], LATENCY, "undecided"),
+    ],
+)
+def test_an_application_does_not_care_who_serves_its_storage(
+    tmp_path: Path, codes: list[str], holds: str, outcome: str
+) -> None:
+    """The latency that it sees decides; a disturbance of this machine withholds a fail, and its memory a pass."""
+    assert under(tmp_path, holds, *codes).outcome == outcome
+
+
+@pytest.mark.parametrize(
+    ("read_fraction", "shown", "outcome"), [(0.5, None, "undecided"), (0.5, 0.0, "pass"), (0.0, None, "pass")]
+)
+def test_reads_that_memory_may_have_served_do_not_pass(
+    tmp_path: Path, read_fraction: float, shown: float | None, outcome: str
+) -> None:
+    results = required(tmp_path, requirement("p99", LATENCY))
+    [record] = first_run(results).records()
+    load = record.spec["workload"]
+    streams = [{**each, "mix": {**each["mix"], "read_fraction": read_fraction}} for each in load["streams"]]
+    verdict = RecordVerdict(kind="undetermined", because=["no device"], evidence={"read_from_memory_share": shown})
+    spec = {**record.spec, "workload": {**load, "streams": streams}}
+    warnings = [RecordWarning(code="no_block_device", message="no device")]
+    one = first_run(results, spec=spec, verdict=verdict, warnings=warnings)
+    assert results_of(one)[0].outcome == outcome
+
+
+@pytest.mark.parametrize(
+    ("other_cpu_share", "cpu_wait_share", "holds", "outcome"),
+    [
+        (0.97, 0.08, "flush.completion_latency_ns_p99 < 30ms", "undecided"),
+        (0.97, 0.08, "write.iops >= 60 IOPS", "undecided"),
+        (0.97, 0.08, LATENCY, "pass"),
+        (0.01, 0.08, "flush.completion_latency_ns_p99 < 30ms", "undecided"),
+        (0.01, 0.0001, "flush.completion_latency_ns_p99 < 30ms", "fail"),
+        (0.01, 0.0001, "write.iops >= 60 IOPS", "fail"),
+        (0.01, 0.0001, "flush.completion_latency_ns_mean < 8ms", "fail"),
+        (0.6, 0.001, "flush.completion_latency_ns_mean < 8ms", "undecided"),
+    ],
+)
+def test_operations_that_may_have_waited_for_a_cpu_fail_nothing(
+    tmp_path: Path, other_cpu_share: float, cpu_wait_share: float, holds: str, outcome: str
+) -> None:
+    """5 % of the operations take longer than 30 ms. Two CPUs; the waits are below every threshold of a warning."""
+    results = required(tmp_path, requirement("limit", holds))
+    [record] = first_run(results).records()
+    assert record.result
+    wall_ns = record.result["end_ns"] - record.result["begin_ns"]
+    jobs = [{**job, "pacing": {"cpu_wait_ns": int(cpu_wait_share * wall_ns)}} for job in record.result["jobs"]]
+    result = {**record.result, "jobs": jobs, "evidence": {"machine": {"cpus": 2}}}
+    evidence: dict[str, float | None] = {
+        "other_cpu_share": other_cpu_share,
+        "cpu_wait_share": cpu_wait_share,
+        "idle_cpu_share": 0.0,
+    }
+    verdict = RecordVerdict(kind="device-limited", because=["no warnings"], evidence=evidence)
+    [found] = results_of(first_run(results, result=result, verdict=verdict))
+    assert found.outcome == outcome
+    assert outcome != "undecided" or "of this machine" in found.reason
+
+
+def test_a_pass_takes_the_least_time_that_the_study_states(tmp_path: Path) -> None:
+    """All runs together have 120 s, one of them 40 s; a fail needs no such time."""
+    requirements = [requirement("p99", LATENCY), requirement("rate", "write.iops >= 1k", level="recommended")]
+    long_enough = recorded("flushes", tmp_path / "set", requirement=requirements, pass_after="100s")
+    assert {each.outcome for each in results_of(long_enough)} == {"pass", "fail"}
+    fail, short = sorted(results_of(first_run(long_enough)), key=lambda each: each.outcome)
+    assert (fail.outcome, short.outcome) == ("fail", "undecided")
+    assert re.fullmatch(r"measured for [0-9]+ s; a pass requires 1 min 40 s", short.reason)
+
+
 @pytest.mark.parametrize("write_cache", ["write back", None])
 def test_a_failed_limit_on_flushes_states_what_was_measured_and_no_cause(
     tmp_path: Path, write_cache: str | None

@@ -138,6 +138,20 @@ def test_a_resumed_study_takes_the_same_repeats(tmp_path: Path) -> None:
     assert {row[-1].text for row in table.rows} <= {"precise", "maximum"}
 
 
+@pytest.mark.engine
+def test_a_study_that_ends_without_its_precision_says_so_and_how_precise_it_is(
+    iosonde: Iosonde, tmp_path: Path
+) -> None:
+    (tmp_path / "until.toml").write_text(STUDY.format(half_width="1%", maximum=6, budget=""))
+    target = "simulated:servers=1,read=1ms,service=exponential,size=1GiB"
+    done = iosonde("run", tmp_path / "until.toml", "--target", target, "--profile", "quick", "-o", tmp_path / "set")
+    assert done.returncode == 3, done.stderr
+    assert "2 of 2 cases did not reach their precision" in done.stderr
+    shown = " ".join(done.stdout.split())
+    assert "Precision of 1.0 % not reached in 2 of 2 cases after up to 6 repeats: IOPS is known within " in shown
+    assert "Profile quick, 6 repeats" in shown
+
+
 def test_settings_of_the_command_line_win(iosonde: Iosonde) -> None:
     quick = ("plan", "quick", "--target", "sim:p900")
     maximum = ("--profile", "quick", "--set", "until.maximum=6")

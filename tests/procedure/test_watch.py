@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from buckets import bucket_of
-
-from iosonde.procedure.watch import Watch, watch_of
+from iosonde.procedure.watch import Watch
 
 SECOND = 10**9
 
@@ -87,36 +85,3 @@ def test_a_run_that_has_moved_too_little_of_its_range_continues() -> None:
     for criteria, is_enough in (({}, False), ({"rounds.min_written": 0.003}, True)):
         watch = Watch(until | {"range_bytes": 1 << 30, "criteria": criteria})
         assert any(watch.is_enough(event) for event in given) == is_enough
-
-
-def decided_after(latencies_ms: list[float], conditions: list[str], *, phase: str = "measure") -> float | None:
-    """Seconds after which a run ends, whose intervals of 100 ms have 50 flushes of these latencies each."""
-    watch = watch_of({"conditions": conditions, "streams": []})
-    for index, latency_ms in enumerate(latencies_ms):
-        count, ns = 50, int(latency_ms * 1e6)
-        histogram = {"count": count, "sum_ns": count * ns, "buckets": [[int(bucket_of(ns)), count]]}
-        flush = {"operation": "flush", "count": count, "bytes": 0}
-        flush |= {"completion_latency": histogram, "response_latency": None}
-        event: Any = {"event": "interval", "phase": phase}
-        event |= {"begin_ns": index * SECOND // 10, "end_ns": (index + 1) * SECOND // 10}
-        event["streams"] = [{"stream": "main", "operations": [flush, operation(50)]}]
-        if watch.is_enough(event):
-            return (index + 1) / 10
-    return None
-
-
-FLUSH = "flush.completion_latency_ns_p99 < 10ms"
-
-
-def test_a_run_ends_once_each_of_its_conditions_is_decided() -> None:
-    assert decided_after([1.0] * 600, [FLUSH]) == 10
-    assert decided_after([20.0] * 600, [FLUSH]) == 10
-    assert decided_after([1.0] * 600, [FLUSH, "write.iops >= 300"]) == 10
-    assert decided_after([1.0] * 600, [FLUSH, "write.iops >= 500"]) is None
-    assert decided_after([8.0] * 600, [FLUSH]) == 40
-
-
-def test_a_ramp_or_a_condition_that_intervals_cannot_decide_ends_no_run() -> None:
-    assert decided_after([1.0] * 600, [FLUSH], phase="ramp") is None
-    assert decided_after([1.0] * 600, [FLUSH, "flush.completion_latency_ns_max < 1s"]) is None
-    assert decided_after([1.0] * 600, ["flush.completion_latency over 10ms < 1% in every 1h"]) is None

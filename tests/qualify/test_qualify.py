@@ -17,7 +17,9 @@ from engines import real_engine
 
 from iosonde.data import applications
 from iosonde.findings.outcome import Result
+from iosonde.findings.requirements import results_of
 from iosonde.qualify import Qualification, exit_code, load_application
+from iosonde.qualify.qualification import NO_LIMITS
 from iosonde.results import ResultSet
 
 pytestmark = pytest.mark.engine
@@ -74,18 +76,20 @@ def test_the_exit_code_json_junit_and_line_agree(
     assert (tmp_path / "again.xml").read_bytes() == (place / "junit.xml").read_bytes()
 
 
-def test_a_clear_case_ends_after_ten_seconds_and_the_time_limit_ends_any_other(
+def test_a_pass_takes_the_time_that_its_application_states_and_says_what_it_does_not_exclude(
     iosonde: Iosonde, decided: dict[str, Decided]
 ) -> None:
     shown = iosonde("qualify", decided["pass"][1] / "set").stdout
     assert "Requirements" in shown
-    assert re.fullmatch(r"etcd: pass: p99 of fdatasync 2\.[0-9]+ ms \(< 10 ms\)", shown.splitlines()[-1])
-    [record] = ResultSet.open(decided["pass"][1] / "set").records()
-    assert (record.outcome, record.end_reason) == ("complete", "decided")
-    assert record.result and 10e9 <= record.result["end_ns"] - record.result["begin_ns"] < 40e9
+    rest = "a slow phase that comes less than once in 1 min was not measured"
+    assert re.fullmatch(rf"etcd: pass: p99 of fdatasync 2\.[0-9]+ ms \(< 10 ms\); {rest}", shown.splitlines()[-1])
+    for _, place in decided.values():
+        [record] = ResultSet.open(place / "set").records()
+        assert record.result and record.result["end_ns"] - record.result["begin_ns"] == pytest.approx(60e9, rel=0.01)
     assert "interval contains the limit" in decided["undecided"][0].stdout
-    [record] = ResultSet.open(decided["undecided"][1] / "set").records()
-    assert record.end_reason == ""
+    results = ResultSet.open(decided["undecided"][1] / "set")
+    for each in (each for each in results_of(results) if each.reason == "the interval contains the limit"):
+        assert each.low is not None and each.high is not None and each.low <= each.limit <= each.high
 
 
 def test_an_application_without_limits_is_measured_and_not_judged(iosonde: Iosonde, tmp_path: Path) -> None:
@@ -100,10 +104,10 @@ def test_all_applications_are_in_one_table_and_one_that_cannot_be_measured_does_
 ) -> None:
     target = "simulated:write=500us,read=300us,size=300MiB"
     done = iosonde(
-        *("qualify", "--all", "--target", target, "--time-limit", "11s", "-o", "all", "--junit", "all.xml"),
+        *("qualify", "--all", "--target", target, "-o", "all", "--junit", "all.xml"),
         COLUMNS="80",
     )
-    assert "8 applications with 18 loads, at most about 4 min" in done.stderr
+    assert "8 applications with 20 loads. No limits" in done.stderr
     lines = done.stdout.splitlines()
     assert len(lines) <= 24 and max(map(len, lines)) <= 80, "it fits on one screen"
     assert "warning: consul: " in done.stderr and "--set span=" in done.stderr
@@ -112,8 +116,9 @@ def test_all_applications_are_in_one_table_and_one_that_cannot_be_measured_does_
     assert set(outcomes) == set(with_limits) and "zookeeper" not in outcomes
     assert (outcomes["etcd"], outcomes["consul"]) == ("pass", "undecided")
     again = iosonde("qualify", "all", "-q")
-    assert again.returncode == done.returncode == (1 if "fail" in outcomes.values() else 2)
+    assert done.returncode == (1 if "fail" in outcomes.values() else 2)
     shown = dict(line.split(": ")[:2] for line in again.stdout.splitlines())
+    assert again.returncode == (0 if set(shown.values()) == {"pass"} else done.returncode)
     assert shown == {name: outcomes[name] for name in shown} and "etcd" in shown
     suites = {suite.get("name"): suite.get("skipped") for suite in ElementTree.parse(tmp_path / "all.xml").getroot()}
     assert list(suites) == with_limits and suites["consul"] == "1"
@@ -132,6 +137,7 @@ def test_applications_without_limits_do_not_count(outcomes: list[str], code: int
         fields["comparison"] = "≥"
         results = [Result(requirement=requirement, **fields)] if each else []
         fields = {"application": "a", "title": "A", "target": "t", "directory": None}
+        fields["reason"] = "" if each else NO_LIMITS
         found.append(Qualification(outcome=outcome, results=results, **fields))
     assert exit_code(found) == code
 
@@ -155,7 +161,8 @@ def test_without_a_name_the_applications_are_listed(iosonde: Iosonde) -> None:
         (["./", "--target", FAST], "omit `--target`"),
         (["--all", "--target", "/proc"], "error: `/proc` is on `proc`, which stores no data"),
         (["etcd", "--target", FAST, "--time-limit", "0s"], "must be greater than 0"),
-        (["etcd", "--target", FAST, "--time-limit", "1s", "-o", "set", "--junit", "."], "cannot write `.`"),
+        (["etcd", "--target", FAST, "--time-limit", "5s"], "must be at least 10 s; got 5 s"),
+        (["etcd", "--target", FAST, "--time-limit", "10s", "-o", "set", "--junit", "."], "cannot write `.`"),
     ],
 )
 def test_errors_have_the_exit_code_of_undecided(iosonde: Iosonde, arguments: list[str], message: str) -> None:
@@ -185,26 +192,23 @@ def test_a_qualification_that_was_interrupted_is_resumed(iosonde: Iosonde, tmp_p
     resumed = iosonde("resume", "set")
     assert resumed.returncode == 0, resumed.stderr
     records = ResultSet.open(tmp_path / "set").records()
-    assert len(records) == 2 and {each.end_reason for each in records} == {"decided"}
+    assert len(records) == 2
     assert "Requirements" in resumed.stdout and (tmp_path / "set" / "report.html").is_file()
     assert resumed.stdout.splitlines()[-1].startswith("openshift: pass: ")
     as_json = iosonde("resume", "set", "--quiet", "--json")
     assert json.loads(as_json.stdout) == json.loads(iosonde("qualify", "set", "--json").stdout)
 
 
-def test_on_a_directory_the_outcome_follows_from_verdict_and_interval(iosonde: Iosonde, tmp_path: Path) -> None:
-    """Other processes may use the device while this test runs: then the requirement passes clearly or is undecided."""
+def test_on_a_directory_the_line_gives_the_value_and_the_reason(iosonde: Iosonde, tmp_path: Path) -> None:
+    """Others may use the device and the CPUs while this test runs: it expects no pass after 10 s and no outcome else."""
     (tmp_path / "place").mkdir()
-    done = iosonde("qualify", "etcd", "--target", tmp_path / "place", "--time-limit", "2s", "-o", "set", "--json", "-q")
+    done = iosonde(
+        "qualify", "etcd", "--target", tmp_path / "place", "--time-limit", "10s", "-o", "set", "--json", "-q"
+    )
     [found] = json.loads(done.stdout)
-    [record] = ResultSet.open(tmp_path / "set").records()
-    assert record.verdict
-    assert done.returncode == {"pass": 0, "fail": 1, "undecided": 2}[found["outcome"]]
+    assert found["outcome"] != "pass"
+    assert done.returncode == {"fail": 1, "undecided": 2}[found["outcome"]]
     for each in found["results"]:
-        assert each["value"] > 0
-        if record.verdict.kind != "device-limited":
-            possible = [("undecided", record.verdict.kind), ("pass", "in spite of a disturbance that only slows")]
-            assert (each["outcome"], each["reason"].partition(":")[0]) in possible
-        elif each["outcome"] != "undecided":
-            assert (each["margin"] > 0) == (each["outcome"] == "pass")
+        assert each["value"] > 0 and each["outcome"] != "pass" and each["measured_ns"] > 9e9
+        assert each["reason"] or (each["outcome"] == "fail" and each["margin"] < 0)
     assert not list((tmp_path / "place").iterdir())

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import fabricate
@@ -17,7 +19,7 @@ from iosonde.comparison.variance import session_variances
 from iosonde.errors import ResultsError
 from iosonde.metrics.statistics import repeat_correlation
 from iosonde.regression import Settings, check
-from iosonde.regression.decision import decide
+from iosonde.regression.decision import Check, decide
 from iosonde.regression.sessions import Session, SessionValue, session_values
 from iosonde.results import ResultSet
 
@@ -116,6 +118,55 @@ def test_a_loss_of_the_margin_rarely_passes(everywhere: bool) -> None:
         assert passed <= 0.05 * 100 + 2 * math.sqrt(100 * 0.05 * 0.95)
 
 
+def with_tails(
+    random: np.random.Generator, count: int, *, loss: float = 0.0, everywhere: bool = True, effects: str
+) -> list[Session]:
+    """Draw sessions of 11 cases with rate, median and p99, as the study `quick` has; p99 varies by 10 %, all else by 1 %."""
+    found = []
+    for _ in range(count):
+        common = random.normal(0, 0.01)
+        values = {}
+        for case in range(11):
+            own = random.normal(0, 0.01)
+            effect = {"common": common, "independent": own, "both": (common + own) / math.sqrt(2)}[effects]
+            lost = math.log1p(-loss) if everywhere or case == 0 else 0.0
+            for metric, log, noise in (
+                ("iops", effect + lost, 0.01),
+                ("completion_latency_ns_p50", -effect - lost, 0.01),
+                ("completion_latency_ns_p99", random.normal(0, 0.1), 0.1),
+            ):
+                logs = log + random.normal(0, noise, 3)
+                values[f"case-{case}", metric] = SessionValue(
+                    mean_log=float(logs.mean()), runs=3, run_variance=float(logs.var(ddof=1)), verdict=""
+                )
+        found.append(Session(name="", values=values, parameters={f"case-{case}": {} for case in range(11)}))
+    return found
+
+
+def exit_codes(checks: int = 60, settings: Settings | None = None, *, effects: str, **candidate: Any) -> Counter[int]:
+    """Exit codes of checks of a session against three baselines."""
+    random, chosen, found = np.random.default_rng(3), settings or Settings(), []
+    for _ in range(checks):
+        before = with_tails(random, 3, effects=effects)
+        cells = decide(before, with_tails(random, 1, effects=effects, **candidate), chosen)
+        found.append(Check(cells=cells, settings=chosen, baselines=[], candidates=[]).exit_code)
+    return Counter(found)
+
+
+@pytest.mark.parametrize("effects", ["independent", "common", "both"])
+def test_three_baselines_pass_an_equal_system_and_find_a_loss_of_ten_percent(effects: str) -> None:
+    """Exit code 0 in 95 % of checks of equal systems, and 1 in 90 % of losses, or 80 % where one of 11 cases has it."""
+    assert exit_codes(effects=effects)[0] >= 0.95 * 60
+    assert exit_codes(effects=effects, loss=0.1)[1] >= 0.9 * 60
+    assert exit_codes(effects=effects, loss=0.1, everywhere=False)[1] >= 0.8 * 60
+
+
+def test_tails_decide_only_where_the_user_lets_them() -> None:
+    """One of 11 tails with 10 % of noise leaves a check of equal systems undetermined."""
+    assert exit_codes(20, effects="common")[0] == 20
+    assert exit_codes(20, Settings(percentiles=("p99",)), effects="common")[2] >= 18
+
+
 def test_correlated_runs_of_equal_systems_raise_no_alarm() -> None:
     """With one baseline the runs' own variance decides; without their correlation, 22 of these 100 checks raise one.
 
@@ -188,7 +239,15 @@ def test_exit_codes_and_formats(iosonde: Iosonde, result_sets: dict[str, Path], 
     rates = [cell for cell in printed["cells"] if cell["metric"] == "iops"]
     assert all(cell["change"] == pytest.approx(-0.2, abs=0.05) for cell in rates)
     suite = ElementTree.parse(tmp_path / "check.xml").getroot()
-    assert int(suite.attrib["failures"]) == sum(cell["outcome"] == "regression" for cell in printed["cells"]) > 0
+    deciding = [cell for cell in printed["cells"] if cell["decides"]]
+    assert {cell["metric"] for cell in printed["cells"]} - {cell["metric"] for cell in deciding} == {
+        "completion_latency_ns_p99"
+    }
+    assert int(suite.attrib["failures"]) == sum(cell["outcome"] == "regression" for cell in deciding) > 0
+    tails = iosonde("check", result_sets["slow"], *baselines(result_sets), "--json", "--metric", "p99")
+    assert all(cell["decides"] for cell in json.loads(tails.stdout)["cells"])
+    wrong = iosonde("check", result_sets["slow"], *baselines(result_sets), "--metric", "iops")
+    assert wrong.returncode == 2 and "`--metric` must be one of `p50`, " in wrong.stderr
     assert (tmp_path / "check.md").read_text().startswith("**Regression in ")
 
 

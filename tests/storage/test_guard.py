@@ -306,7 +306,15 @@ def test_a_file_that_is_swap_is_refused_as_the_backing_file_of_a_loop_device(mac
 def test_nothing_is_written_while_the_backing_file_of_a_loop_device_is_unknown(machine: Machine) -> None:
     machine.disk("loop5", "7:5")
     machine.attach("loop5", problem="Permission denied")
-    assert machine.refusals("vdb") == ["the backing file of `loop5` cannot be determined (Permission denied)"]
+    assert machine.refusals("vdb") == [
+        "the backing file of `loop5` cannot be determined (Permission denied) and may be on `vdb`: detach it with "
+        "`losetup --detach /dev/loop5`"
+    ]
+    machine.loops.clear()
+    # Its path is in a file system elsewhere.
+    machine.mount("0:50", "/srv", kind="fuse.sshfs")
+    machine.attach("loop5", problem="Permission denied", path="/srv/image")
+    assert machine.refusals("vdb") == []
     machine.loops.clear()
     # Its FUSE daemon has exited: it shares data with no device.
     machine.attach("loop5", problem="Transport endpoint is not connected", is_disconnected=True)

@@ -117,7 +117,7 @@ def carry_out(
         kind = "failed" if counts.mostly_failed else "complete"
         page.over(kind, f"{counts.complete} of {_total(result_set)} runs complete.", directory / "report.html")
     exit_for_wrong_data([result_set])
-    if counts.mostly_failed:
+    if counts.mostly_failed or _is_imprecise(result_set):
         raise typer.Exit(reference.EXIT_RUNS_FAILED)
 
 
@@ -127,6 +127,20 @@ def exit_for_wrong_data(result_sets: Iterable[ResultSet]) -> None:
     if wrong := sum(record.has_wrong_data for record in records):
         messages.warning(f"error: wrong data in {wrong} of {_counted(len(records), 'run')}: do not trust this storage")
         raise typer.Exit(reference.EXIT_WRONG_DATA)
+
+
+def _is_imprecise(result_set: ResultSet) -> bool:
+    """Return True if cases that were repeated until they are precise are not; a message counts them."""
+    from iosonde.procedure.observations import conclusions
+    from iosonde.procedure.until import UntilConclusion
+
+    if not any(case.procedure for case in result_set.plan.cases):
+        return False
+    ended = [each for _, each in conclusions(result_set) if isinstance(each, UntilConclusion)]
+    missed = sum(not each.reached for each in ended)
+    if missed:
+        messages.warning(f"{missed} of {_counted(len(ended), 'case')} did not reach their precision")
+    return missed > 0
 
 
 def _stopped(page: LivePage | None, *lines: str) -> NoReturn:

@@ -7,7 +7,7 @@ data how far they may be pooled. The degrees of freedom gained by pooling are li
 independent cells, (sum of eigenvalues)^2 / (sum of squared eigenvalues) of the correlation between cells' session
 effects (Bretherton 1999): a disturbance that shifts all cells of a session together is one observation, not many.
 
-With fewer than three baseline sessions the variance cannot be estimated well enough; a stated prior enters.
+With fewer than five baseline sessions the variance is poorly known: a stated prior enters, the more the fewer.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Floats = NDArray[np.float64]
 PRIOR_STANDARD_DEVIATION = 0.02
 """Assumed relative standard deviation of a session mean where baselines cannot show it: 2 %."""
 PRIOR_DEGREES = 4.0
-"""Degrees of freedom of that assumption with one baseline session; half of it with two, none with three or more."""
+"""Degrees of freedom of that assumption with one session; a quarter less with each further one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,14 +41,23 @@ class SessionVariance:
 def session_variances(means: Floats) -> list[SessionVariance]:
     """Return the variance of each cell from its session means; `means` has one row per cell, one column per session."""
     cells, sessions = means.shape
-    prior = PRIOR_DEGREES * max(0, 3 - sessions) / 2
     if sessions == 1:
-        return [SessionVariance(variance=PRIOR_STANDARD_DEVIATION**2, degrees=prior)] * cells
+        return [with_prior(0.0, degrees=0.0, sessions=1)] * cells
     own = means.var(axis=1, ddof=1)
     moderated, degrees = _moderated(own, sessions - 1, limit=(sessions - 1) * _independent_cells(means))
-    total = prior + degrees
-    blended = (prior * PRIOR_STANDARD_DEVIATION**2 + degrees * moderated) / total
-    return [SessionVariance(variance=float(each), degrees=total) for each in blended]
+    return [with_prior(float(each), degrees=degrees, sessions=sessions) for each in moderated]
+
+
+def prior_degrees(sessions: int) -> float:
+    """Return the degrees of freedom of the assumed variance beside that of some sessions."""
+    return PRIOR_DEGREES * max(0, 5 - sessions) / 4
+
+
+def with_prior(variance: float, *, degrees: float, sessions: int) -> SessionVariance:
+    """Return a variance of sessions, blended with the assumed one by their degrees of freedom."""
+    prior = prior_degrees(sessions)
+    blended = (prior * PRIOR_STANDARD_DEVIATION**2 + degrees * variance) / (prior + degrees)
+    return SessionVariance(variance=blended, degrees=prior + degrees)
 
 
 OUTLYING = 0.01

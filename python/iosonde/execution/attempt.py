@@ -25,7 +25,7 @@ from iosonde.execution.start import Start
 from iosonde.execution.stop import Stop
 from iosonde.execution.target_facts import describe, describe_log
 from iosonde.plan import Case, JsonObject, Plan, Run
-from iosonde.procedure.watch import watch_of
+from iosonde.procedure.watch import Watch
 from iosonde.protocol.event import Event
 from iosonde.results.schema import UNSUPPORTED, Failure, Record, RecordWarning
 from iosonde.storage.safety.consent import Consent
@@ -194,7 +194,7 @@ def _drive(
     on_event: Callable[[Event], None],
 ) -> EngineRun:
     run = context.run
-    watch = watch_of(run.until, note=equipment.note) if run.until else None
+    watch = Watch(run.until, note=equipment.note) if run.until else None
 
     def handle(event: Event) -> None:
         instruments.event(event)

@@ -15,7 +15,6 @@ from iosonde.execution.engine import EngineRun
 from iosonde.execution.instruments.instrument import Reading, RunContext
 from iosonde.execution.stop import Stop
 from iosonde.plan import Case, Run
-from iosonde.procedure.watch import end_reason
 from iosonde.results.schema import Record, RecordVerdict, RecordWarning
 from iosonde.workload import described, streams_of
 
@@ -74,7 +73,7 @@ def early_end(context: RunContext, done: EngineRun, stop: Stop) -> dict[str, str
     if done.result["outcome"] != "stopped":
         return {}
     if done.was_enough:
-        return {"outcome": "complete", "end_reason": end_reason(context.run.until or {})}
+        return {"outcome": "complete", "end_reason": "steady"}
     is_measured = done.intervals.filter(done.intervals["phase"] == "measure").height > 0
     if stop.is_time_over and context.parameters.get("round_length") and is_measured:
         return {"outcome": "complete", "end_reason": "time_limit"}

@@ -117,7 +117,9 @@ def findings(
     # Verdicts are about the device; the values of a command are its own, whatever limited it.
     support = support_of(metrics, None if _is_external(study) else runs, long_runs)
     prepared = metrics
-    cases, metrics = (each.filter(pl.col("part") != PREPARATION) for each in (cases, metrics))
+    steps = [case_id for _, each in procedures if each for case_id in each.steps]
+    is_stated = (pl.col("part") != PREPARATION) & ~pl.col("case_id").is_in(steps)
+    cases, metrics = (each.filter(is_stated) for each in (cases, metrics))
     states = states or device_state.device_states(study, cases, prepared, runs, long_runs)
     probes = search.probes(procedures)
     measured = metrics.filter(~pl.col("case_id").is_in(list(probes)))

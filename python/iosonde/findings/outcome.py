@@ -46,6 +46,8 @@ class Result:
     """Distance from the limit as a share of it; negative where the value is beyond it."""
     reason: str = ""
     """Reason for an undecided outcome; other observations of a failed one; the number of windows that passed."""
+    measured_ns: int = 0
+    """Length of the measurements that decide."""
     windows: Sequence[Window] = ()
     """Each run, the worst first, where every run must meet the limit."""
 

@@ -1,9 +1,10 @@
 """Results of the requirements of a study: pass, fail or undecided, with value, interval and margin.
 
-Only runs that were limited by what is measured count. Without any, runs that were only slowed (`findings.slowed`) can
-pass a limit that their value is clear of. A ratio over blocks of time is judged by `metrics.limit_test`,
-which also ends the runs of `iosonde qualify`; any other metric by the confidence interval of its repeats. Of a
-requirement with `every_run` each run is judged by itself (`findings.windows`).
+Runs that this machine did not disturb count. Without any, disturbed ones can decide in one direction
+(`findings.usable`). A ratio over blocks of time is judged by `metrics.limit_test`, any other metric by the confidence
+interval of its repeats. A value fails only if that is certain without the operations that waited for a CPU, and passes
+only after the time that the study states (`pass_after`). Of a requirement with `every_run` each run is judged by itself
+(`findings.windows`).
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from functools import cached_property
 import numpy as np
 
 from iosonde.findings.outcome import Outcome, Result
-from iosonde.findings.slowed import can_pass
-from iosonde.findings.windows import combined, is_usable
+from iosonde.findings.usable import Use, cpu_waits_of, is_usable, use_of
+from iosonde.findings.windows import combined
 from iosonde.metrics.limit_test import CLEAR, Blocks, Floats, joined
 from iosonde.metrics.statistics import MINIMUM_REPEATS, repeats_interval
 from iosonde.metrics.wording import counted
@@ -29,10 +30,13 @@ from iosonde.procedure.observations import RecordedObservations
 from iosonde.results import ResultSet
 from iosonde.results.schema import Record
 from iosonde.study.model import Part, Requirement
-from iosonde.units import format_latency
+from iosonde.units import format_duration, format_latency
 
 _OUTCOMES: Mapping[bool | None, Outcome] = {True: "pass", False: "fail", None: "undecided"}
 _ORDER: tuple[Outcome, ...] = ("fail", "undecided", "pass")
+_USES: tuple[Use, ...] = ("both", "pass", "fail", "neither")
+_TOLERANCE = 0.99
+"""Share of a stated time that counts as all of it: intervals end a little early or late."""
 _BATCH = 20
 """Runs whose histograms are in memory at once."""
 
@@ -100,7 +104,8 @@ def _of_each_run(judges: Sequence[_Judge], records: Sequence[Record]) -> Iterato
         together = {limit: joined(several) for limit, several in usable.items()}
         decision = judge.limit.decide(together.__getitem__) if judge.limit and together else None
         found.sort(key=lambda each: badness(each[1]))
-        yield combined(found, judge.planned, passes_together=bool(decision and decision.holds))
+        result = combined(found, judge.planned, passes_together=bool(decision and decision.holds))
+        yield judge.after_least_time(replace(result, measured_ns=sum(_measured_ns([each]) for each, _ in found)))
 
 
 @dataclass(frozen=True)
@@ -137,24 +142,32 @@ class _Judge:
     def result(self, records: Sequence[Record], measured: Measured | None = None) -> Result:
         """Judge runs together; `measured` are their measurements, where they have been read."""
         complete = [each for each in records if each.outcome == "complete"]
-        usable = [each for each in complete if is_usable(each)]
-        slowed = [each for each in complete if not usable and can_pass(each, self.limit)]
-        judged = usable or slowed or complete
+        uses = {use: [each for each in complete if use_of(each, self.limit) == use] for use in _USES}
+        use: Use = next((use for use in _USES if uses[use]), "neither")
+        judged = uses[use]
         if not judged:
             found = self._without_value()
         elif self.limit:
-            found = self._of_blocks(
-                measured or Measured.of(self.results.only([each.run_id for each in judged])),
-                judged,
-                must_be_clear=bool(slowed),
-            )
+            measured = measured or Measured.of(self.results.only([each.run_id for each in judged]))
+            found = self._of_blocks(measured, judged, must_be_clear=use == "pass")
         else:
             found = self._of_repeats(judged)
-        if usable:
-            return found
-        if slowed:
-            return _of_slowed(found, judged)
+        found = replace(found, measured_ns=_measured_ns(judged))
+        if use in ("both", "pass"):
+            found = found if use == "both" else _of_slowed(found, judged)
+            return found if self.requirement.every_run else self.after_least_time(found)
+        if use == "fail" and found.outcome == "fail":
+            reason = f"although memory of this machine only makes it faster: {_because(judged)}"
+            return replace(found, reason="; ".join(filter(None, (found.reason, reason))))
         return replace(found, outcome="undecided", reason=_unusable(records))
+
+    def after_least_time(self, found: Result) -> Result:
+        """Return a result that passes only after the time that the study states, which the ramp may shorten a bit."""
+        least_ns = self.results.study.pass_after
+        if found.outcome != "pass" or found.measured_ns >= _TOLERANCE * least_ns:
+            return found
+        length, least = format_duration(found.measured_ns), format_duration(least_ns)
+        return replace(found, outcome="undecided", reason=f"measured for {length}; a pass requires {least}")
 
     def _of_blocks(self, measured: Measured, records: Sequence[Record], *, must_be_clear: bool) -> Result:
         limit = self.limit
@@ -168,11 +181,23 @@ class _Judge:
             distribution = measured.distribution(limit)
             beyond = (0.0, found.value - found.low, found.value - found.high)
             ends = [_quantile(*distribution, limit.limit + distance) for distance in beyond]
+        if decision.holds is False:
+            return self._of_failed(ends, measured, records)
         holds = None if must_be_clear and not decision.is_clear else decision.holds
-        result = self._judged(ends, holds=holds, reason=decision.reason)
-        if decision.holds is False and limit.operation == "flush":
-            return replace(result, reason=_flush_times(measured, records, limit))
-        return result
+        return self._judged(ends, holds=holds, reason=decision.reason)
+
+    def _of_failed(self, ends: Sequence[float | None], measured: Measured, records: Sequence[Record]) -> Result:
+        """Judge a value beyond the limit: it fails if operations that may have waited for a CPU do not explain it."""
+        limit = self.limit
+        assert limit, "a limit on blocks"
+        blocks, waits = joined(list(measured.blocks(limit).values())), cpu_waits_of(records)
+        share = waits.time_share
+        if limit.kind == "share":
+            share = waits.explain(*measured.distribution(limit), limit.threshold_ns)
+        if not limit.fails_without(share, blocks):
+            return self._judged(ends, holds=None, reason=_waits_text(limit, share))
+        result = self._judged(ends, holds=False, reason="")
+        return replace(result, reason=_flush_times(measured, records, limit)) if limit.operation == "flush" else result
 
     def _of_repeats(self, records: Sequence[Record]) -> Result:
         """Judge a metric by the interval of its repeats, and a rule for slices of time by the worst of all runs."""
@@ -223,6 +248,18 @@ class _Judge:
 
     def _without_value(self) -> Result:
         return self._judged((None, None, None), holds=None, reason="not measured")
+
+
+def _measured_ns(records: Sequence[Record]) -> int:
+    return sum(each.result["end_ns"] - each.result["begin_ns"] for each in records if each.result)
+
+
+def _waits_text(limit: Limit, share: float) -> str:
+    """State the waits for a CPU of this machine that may explain a value."""
+    if limit.kind == "share":
+        decides = f"{100 * limit.limit:.3g} % decide"
+        return f"up to {100 * share:.2g} % of the operations may have waited for a CPU of this machine, and {decides}"
+    return f"the CPUs of this machine were busy up to {100 * share:.2g} % of the time, which may explain the value"
 
 
 def _unusable(records: Sequence[Record]) -> str:

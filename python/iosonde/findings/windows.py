@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from iosonde.findings.outcome import Outcome, Result, Window
-from iosonde.findings.support import OF_THE_SYSTEM
+from iosonde.findings.usable import is_usable
 from iosonde.metrics.wording import counted
 from iosonde.units import format_count
 
@@ -24,17 +24,12 @@ USABLE = 0.9
 """Share of the planned windows that must be usable for a pass."""
 
 
-def is_usable(record: Record) -> bool:
-    """Return True if a run can pass or fail a requirement."""
-    is_of_the_system = record.verdict is None or record.verdict.kind in OF_THE_SYSTEM
-    return record.outcome == "complete" and is_of_the_system
-
-
 def combined(windows: Sequence[tuple[Record, Result]], planned: int, *, passes_together: bool) -> Result:
     """Return the result of all windows, with the value of the one that decides; `windows` are the worst first.
 
-    A window that fails is a failure. A disturbed window can pass (`findings.slowed`). Windows that are undecided do not
-    prevent a pass if their values are within the limit, all usable windows pass together, and nearly all are usable.
+    A window that fails is a failure. A disturbed window can pass or fail (`findings.usable`). Windows that are
+    undecided do not prevent a pass if their values are within the limit, all usable windows pass together, and nearly
+    all are usable.
     """
     outcomes = Counter(result.outcome for _, result in windows)
     outcome = _outcome(windows, planned, outcomes, passes_together=passes_together)

@@ -1,4 +1,4 @@
-"""Test of a ratio of sums against a limit, repeated while a measurement continues.
+"""Test of a ratio of sums against a limit, which may be repeated while a measurement continues.
 
 The ratio is a share of slow operations, a mean latency or a rate. Neighbouring operations resemble each other, so the
 unit is a block of time and not an operation: the variance of the sum is the long-run variance over blocks (Bartlett
@@ -33,7 +33,8 @@ BELOW, ABOVE = (2.7, 1.5), (2.2, 0.6)
 The latter decrease with the reciprocal of the time, because the variance of few blocks is uncertain.
 """
 
-_ROUNDING = 1e-9
+_ROUNDING = 1e-6
+"""Share of a value by which the ends of its intervals may be wrong: a constant rate is counted over inexact seconds."""
 _LONGEST_LAG = 20
 """Blocks."""
 _LEAST_SHARE = 0.25
@@ -72,6 +73,7 @@ class Comparison:
     high: float
     """The value is below limits above this."""
     side: Side
+    """`undecided` if the limit is from `low` to `high`, or the measurement is too short."""
 
 
 def blocks_of(begins_ns: Sequence[int], amounts: Sequence[float], weights: Sequence[float]) -> Blocks:
@@ -105,12 +107,13 @@ def compare(blocks: Blocks, limit: float, *, is_share: bool = False) -> Comparis
     if is_share:
         variance = max(variance, limit * (1 - limit) * total)
     error = math.sqrt(variance) / total
-    low, high = (value + sign * _errors(bound, blocks) * error for sign, bound in ((-1, ABOVE), (1, BELOW)))
+    low, high = (
+        value + sign * (_errors(bound, blocks) * error + _ROUNDING * abs(value))
+        for sign, bound in ((-1, ABOVE), (1, BELOW))
+    )
     side: Side = "undecided"
     if blocks.length_ns >= SHORTEST_NS:
-        # A value without any variance may equal the limit but for rounding.
-        exact = _ROUNDING * abs(limit)
-        side = "below" if high < limit - exact else "above" if low > limit + exact else "undecided"
+        side = "below" if high < limit else "above" if low > limit else "undecided"
     return Comparison(value=value, low=low, high=high, side=side)
 
 

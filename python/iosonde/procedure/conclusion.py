@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 
@@ -23,3 +24,8 @@ class Conclusion:
     """Reason for failure; empty if it succeeded."""
     value: float | None = None
     """The value that it searched for, if it found one."""
+
+    @property
+    def steps(self) -> Collection[str]:
+        """Cases whose values have no meaning but in this conclusion: other findings leave them out."""
+        return ()

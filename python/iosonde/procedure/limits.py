@@ -6,9 +6,10 @@ on other metrics have no limit here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from iosonde.metrics.histogram import MILLION, PERCENTILES
 from iosonde.metrics.limit_test import (
@@ -24,7 +25,6 @@ from iosonde.metrics.limit_test import (
 )
 from iosonde.metrics.scopes import MIXED
 from iosonde.procedure.condition import Condition, MetricBound, SlowShare
-from iosonde.results.histogram import midpoint_ns
 from iosonde.units import format_duration
 
 if TYPE_CHECKING:
@@ -97,10 +97,20 @@ class Limit:
             holds=holds, comparison=at_limit, length_ns=blocks.length_ns, is_clear=bool(holds) and clear.side == good
         )
 
-    def covers(self, stream: str, operation: str) -> bool:
-        """Return True if operations of a stream count."""
-        operations = (self.operation,) if self.operation else MIXED
-        return self.stream in ("", stream) and operation in operations
+    def fails_without(self, share: float, blocks: Blocks) -> bool:
+        """Return True if the limit is certainly not met even if this share of operations, or of the time, is excused.
+
+        Excused operations of a percentile count as fast, and excused time lengthens each latency and stops each rate.
+        """
+        limit = self.limit
+        if self.kind == "share":
+            limit = min(1.0, limit + share)
+        elif self.is_upper:
+            limit = math.inf if share >= 1 else limit / (1 - share) if self.kind == "mean" else limit
+        else:
+            limit *= 1 - share
+        found = compare(blocks, limit, is_share=self.kind == "share")
+        return found is not None and found.side == ("above" if self.is_upper else "below")
 
 
 def limit_of(condition: Condition) -> Limit | None:
@@ -146,46 +156,9 @@ def _of_metric(bound: MetricBound) -> Limit | None:
     )
 
 
-@dataclass
-class Tally:
-    """Sums of the intervals of one run for a limit."""
-
-    limit: Limit
-    begins_ns: list[int] = field(default_factory=list)
-    amounts: list[float] = field(default_factory=list)
-    weights: list[float] = field(default_factory=list)
-    slow: dict[int, bool] = field(default_factory=dict)
-    """True for buckets above the threshold."""
-
-    def add(self, begin_ns: int, end_ns: int, operations: Iterable[Mapping[str, Any]]) -> None:
-        """Add an interval: its operations as the engine reports them, those that the limit covers."""
-        amount = weight = 0.0
-        for operation in operations:
-            if self.limit.kind == "rate":
-                amount += operation[self.limit.column]
-                continue
-            histogram = operation[self.limit.latency] or {"count": 0, "sum_ns": 0, "buckets": ()}
-            weight += histogram["count"]
-            amount += histogram["sum_ns"] if self.limit.kind == "mean" else self._slow(histogram["buckets"])
-        self.begins_ns.append(begin_ns)
-        self.amounts.append(amount)
-        self.weights.append((end_ns - begin_ns) / 1e9 if self.limit.kind == "rate" else weight)
-
-    def _slow(self, buckets: Iterable[Sequence[int]]) -> int:
-        slow = 0
-        for bucket, count in buckets:
-            if bucket not in self.slow:
-                self.slow[bucket] = bool(midpoint_ns(bucket) > self.limit.threshold_ns)
-            slow += count * self.slow[bucket]
-        return slow
-
-    def blocks(self) -> Blocks:
-        return blocks_of(self.begins_ns, self.amounts, self.weights)
-
-
 @dataclass(frozen=True)
 class Measured:
-    """The measurements of recorded runs: of each what its intervals contribute, as while they were measured."""
+    """The measurements of recorded runs: of each what its intervals contribute."""
 
     intervals: pl.DataFrame
     histograms: pl.DataFrame

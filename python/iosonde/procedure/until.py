@@ -42,6 +42,8 @@ class UntilConclusion(Conclusion):
     repeats: int
     half_widths: Mapping[str, float | None]
     """Half the width of each metric's interval, as a share of its value; None without an interval."""
+    wanted: float
+    """The half-width that was required."""
 
 
 def forecast(part: Part, study: Study) -> Forecast:
@@ -151,6 +153,7 @@ def _conclusion(case: Case, reason: Reason, seen: Sequence[Observation], observa
         stopped_by=reason,
         repeats=len(seen),
         half_widths=widths,
+        wanted=settings["half_width"],
     )
 
 

@@ -30,4 +30,4 @@ def describe(study: Study) -> str:
     required = sum(each.level == "required" for each in study.requirement)
     recommended = len(study.requirement) - required
     counts = [f"{number} {level}" for number, level in ((required, "required"), (recommended, "recommended")) if number]
-    return ", ".join(counts) or "no limits stated"
+    return ", ".join(counts) or "none: characterizes"

@@ -13,6 +13,7 @@ from iosonde.findings.outcome import Outcome, Result
 from iosonde.findings.requirements import decisive, overall, results_of
 from iosonde.foreign_text import printable
 from iosonde.results import ResultSet
+from iosonde.units import format_duration
 
 NO_LIMITS = "its documentation states no limit; state your own in a study file (docs/qualify.md)"
 
@@ -56,9 +57,17 @@ class Qualification:
 
     @property
     def detail(self) -> str:
-        """The requirement that decides, with its value and its reason."""
+        """The requirement that decides, with its value and its reason, and what a pass does not exclude."""
         reason = self.worst.reason if self.worst else ""
-        return "; ".join(filter(None, (self.decided_by, reason)))
+        return "; ".join(filter(None, (self.decided_by, reason, self.not_excluded)))
+
+    @property
+    def not_excluded(self) -> str:
+        """Slow phases that a pass does not exclude; empty of others."""
+        if self.outcome != "pass":
+            return ""
+        length = format_duration(min(each.measured_ns for each in decisive(self.results)))
+        return f"a slow phase that comes less than once in {length} was not measured"
 
     @property
     def decided_by(self) -> str:
@@ -83,7 +92,7 @@ def qualification_of(results: ResultSet) -> Qualification:
 
 def exit_code(qualifications: Sequence[Qualification]) -> int:
     """Return 0 for pass, 1 for fail, 2 for undecided; of several, applications without limits do not count."""
-    outcomes = {each.outcome for each in qualifications if each.results or len(qualifications) == 1}
+    outcomes = {each.outcome for each in qualifications if each.reason != NO_LIMITS or len(qualifications) == 1}
     return 1 if "fail" in outcomes else 0 if outcomes == {"pass"} else 2
 
 

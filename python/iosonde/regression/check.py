@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from iosonde.comparison.variance import PRIOR_DEGREES, PRIOR_STANDARD_DEVIATION
+from iosonde.comparison.variance import PRIOR_STANDARD_DEVIATION, prior_degrees
 from iosonde.errors import ResultsError
-from iosonde.regression.decision import Check, Settings, decide
-from iosonde.regression.sessions import session_of
+from iosonde.metrics.wording import counted
+from iosonde.regression.decision import MEDIAN, Check, Settings, decide
+from iosonde.regression.sessions import TAIL, session_of
 from iosonde.results import ResultSet
 from iosonde.results.interpreting import interpreting
 
@@ -21,8 +22,11 @@ def check(candidates: Sequence[ResultSet], baselines: Sequence[ResultSet], setti
     _check_comparable(candidates, baselines)
     chosen = settings or Settings()
     with interpreting(each.directory for each in (*candidates, *baselines)):
-        before = [session_of(each, str(each.directory)) for each in baselines]
-        after = [session_of(each, str(each.directory)) for each in candidates]
+        percentiles = (MEDIAN, *TAIL, *chosen.percentiles)
+        before, after = (
+            [session_of(each, str(each.directory), percentiles=percentiles) for each in group]
+            for group in (baselines, candidates)
+        )
         cells = decide(before, after, chosen)
     return Check(
         cells=cells,
@@ -34,12 +38,13 @@ def check(candidates: Sequence[ResultSet], baselines: Sequence[ResultSet], setti
 
 
 def _notes(baselines: int) -> list[str]:
-    if baselines >= 3:
+    degrees = prior_degrees(baselines)
+    if not degrees:
         return []
-    known = "is unknown with one baseline" if baselines == 1 else "is poorly known with two baselines"
+    known = "is unknown with one baseline" if baselines == 1 else f"is poorly known with {baselines} baselines"
     return [
         f"the variance between sessions {known}: a standard deviation of {100 * PRIOR_STANDARD_DEVIATION:g} % is "
-        f"assumed ({PRIOR_DEGREES * (3 - baselines) / 2:g} degrees of freedom); three or more baselines measure it"
+        f"assumed ({counted(round(degrees), 'degree')} of freedom); five or more baselines measure it"
     ]
 
 

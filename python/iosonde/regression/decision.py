@@ -1,5 +1,9 @@
 """Decide for each cell whether it is slower than its baselines.
 
+Rates and median latencies decide the check. Tails of latency vary several times as much from session to session, so one
+of many would leave nearly every check undetermined: they are decided by themselves and listed, unless the user lets
+them decide too.
+
 A session shifts all its cells by a common amount, and each cell by an amount of its own. The common shift is known from
 as few values as there are sessions; the cells' own shifts are known from all of them. So a loss is looked for in two
 ways, each with half of the false alarms:
@@ -20,21 +24,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Literal
 
 import numpy as np
 
 from iosonde.comparison.ratio import run_weight
-from iosonde.comparison.variance import Floats, SessionVariance, session_variances
+from iosonde.comparison.variance import Floats, SessionVariance, session_variances, with_prior
 from iosonde.metrics.distributions import adjusted_for_discovery, chi2_quantile, t_quantile, t_tail
-from iosonde.regression.sessions import CellKey, Session, better
+from iosonde.regression.sessions import CellKey, Session, better, percentile_of
 
 CONFIDENCE = 0.95
+MEDIAN = "p50"
 SEPARABLE_SESSIONS = 3
 SEPARABLE_CELLS = 5
 """From this many baseline sessions and cells on, the common shift of a session is separated from the cells' own."""
+ASSUMED = 0.2
+"""Share of the false alarms with fewer baselines than that: their variance is mostly assumed."""
 COMPARABLE = (
     *("", "device-limited", "harness-limited", "network-limited", "server-limited"),
     *("server-CPU-limited", "lock-limited"),
@@ -51,11 +58,18 @@ class Settings:
     allow: float = 0.05
     """Loss of rate that is accepted, as a share."""
     allow_latency: float = 0.10
-    """Increase of p99 latency that is accepted, as a share."""
+    """Increase of latency that is accepted, as a share."""
     margin: float = 0.10
     """A cell passes only if a loss of this share (twice as much for latency) is excluded."""
-    false_alarms: float = 0.01
-    """Expected share of false ones among the regressions found."""
+    false_alarms: float = 0.05
+    """Expected share of false ones among the regressions found; of losses that also exceed the allowance."""
+    percentiles: Sequence[str] = ()
+    """Percentiles of latency that decide as well, such as `p99`."""
+
+    def decides(self, metric: str) -> bool:
+        """Return True if cells of a metric decide the check."""
+        percentile = percentile_of(metric)
+        return not percentile or percentile in (MEDIAN, *self.percentiles)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +79,8 @@ class Cell:
     case_id: str
     metric: str
     outcome: Outcome
+    decides: bool = True
+    """False of a tail that is only listed."""
     reason: str = ""
     """Reason for an undecided outcome."""
     baseline: float | None = None
@@ -92,20 +108,29 @@ class Check:
 
     @property
     def regressions(self) -> list[Cell]:
-        """Cells that regressed, the largest loss first."""
-        found = [cell for cell in self.cells if cell.outcome == "regression"]
+        """Deciding cells that regressed, the largest loss first."""
+        found = [cell for cell in self.deciding if cell.outcome == "regression"]
         return sorted(found, key=lambda cell: -loss_of(cell))
 
     @property
     def undecided(self) -> list[Cell]:
-        return [cell for cell in self.cells if cell.outcome == "undecided"]
+        return [cell for cell in self.deciding if cell.outcome == "undecided"]
+
+    @property
+    def deciding(self) -> list[Cell]:
+        return [cell for cell in self.cells if cell.decides]
+
+    @property
+    def listed(self) -> list[Cell]:
+        """Tails that regressed or are undecided, and do not decide."""
+        return [cell for cell in self.cells if not cell.decides and cell.outcome != "pass"]
 
     @property
     def exit_code(self) -> int:
         """0: no regression; 1: regression; 2: undetermined."""
         if self.regressions:
             return 1
-        return 2 if self.undecided or not self.cells else 0
+        return 2 if self.undecided or not self.deciding else 0
 
 
 def loss_of(cell: Cell) -> float:
@@ -162,11 +187,17 @@ def decide(baselines: Sequence[Session], candidates: Sequence[Session], settings
         for metric in dict.fromkeys(metric for _, metric in kept)
         for each in _differences([key for key in kept if key[1] == metric], baselines, candidates)
     ]
-    decided = {cell_key: cell for cell_key, cell in _decided(differences, settings)}
+    if len(baselines) < SEPARABLE_SESSIONS:
+        settings = replace(settings, false_alarms=ASSUMED * settings.false_alarms)
+    decided = {
+        key: cell
+        for decides in (True, False)  # Tails that are only listed cost the others no power.
+        for key, cell in _decided([each for each in differences if settings.decides(each.key[1]) is decides], settings)
+    }
     excluded = {
         key: Cell(case_id=key[0], metric=key[1], outcome="undecided", reason=reason) for key, reason in reasons.items()
     }
-    return [(decided | excluded)[key] for key in keys]
+    return [replace((decided | excluded)[key], decides=settings.decides(key[1])) for key in keys]
 
 
 def _excluded(key: CellKey, baselines: Sequence[Session], candidates: Sequence[Session]) -> str:
@@ -233,8 +264,9 @@ def _common_shifts(before: Floats) -> Floats:
 def _common_loss(shifts: Floats, loss: float, candidates: int) -> _Loss:
     """Return the loss that all cells share; `shifts` are those of the baseline sessions."""
     count = len(shifts)
-    error = math.sqrt(float(shifts.var(ddof=1)) * (1 / count + 1 / candidates))
-    return _Loss(loss=loss, error=error, degrees=count - 1)
+    found = with_prior(float(shifts.var(ddof=1)), degrees=count - 1, sessions=count)
+    error = math.sqrt(found.variance * (1 / count + 1 / candidates))
+    return _Loss(loss=loss, error=error, degrees=found.degrees)
 
 
 def _own_loss(

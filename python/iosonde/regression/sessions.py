@@ -1,8 +1,8 @@
 """Result sets reduced to one value per cell and session.
 
 A cell is one load (a case, or a stream of a case with several) and one metric: the rate (`ops_per_sec` or `iops`) and
-the 99th percentile of latency, which is the response latency where the loop is open. Values are natural logarithms, so
-that differences are ratios.
+percentiles of latency, which is the response latency where the loop is open. Values are natural logarithms, so that
+differences are ratios.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from iosonde.metrics.registry import metric as metric_of
 from iosonde.metrics.scopes import each_load, of_same_repeats
 from iosonde.results import ResultSet
 
-LATENCIES = ("response_latency_ns_p99", "completion_latency_ns_p99")
+LATENCIES = ("response_latency_ns_", "completion_latency_ns_")
 """The first that a case has is compared: response latency exists only in open loop."""
+TAIL = ("p99",)
 
 Better = Literal["higher", "lower"]
 CellKey = tuple[str, str]
@@ -58,10 +59,15 @@ class Session:
 
 def better(metric: str) -> Better:
     """Return `higher` or `lower`, whichever is better for a metric."""
-    return "lower" if metric in LATENCIES or metric_of(metric).better == "lower" else "higher"
+    return "lower" if metric.startswith(LATENCIES) or metric_of(metric).better == "lower" else "higher"
 
 
-def session_of(result_set: ResultSet, name: str) -> Session:
+def percentile_of(metric: str) -> str:
+    """Return the percentile that a latency is, such as `p99`; empty of other metrics."""
+    return metric.partition("_ns_")[2] if metric.startswith(LATENCIES) else ""
+
+
+def session_of(result_set: ResultSet, name: str, *, percentiles: Sequence[str] = TAIL) -> Session:
     """Reduce a result set to its session values."""
     verdicts = {record.run_id: record.verdict.kind if record.verdict else "" for record in result_set.records()}
     runs = run_metrics(result_set)
@@ -69,7 +75,7 @@ def session_of(result_set: ResultSet, name: str) -> Session:
     loads = named_loads(runs).filter(~pl.col("control")).select("case_id", "load").unique()
     return Session(
         name=name,
-        values=session_values(runs, verdicts),
+        values=session_values(runs, verdicts, percentiles=percentiles),
         parameters={**parameters, **{load: parameters[case_id] for case_id, load in loads.iter_rows()}},
         correlation=max(repeat_correlations(runs).values(), default=0.0),
     )
@@ -83,7 +89,9 @@ def named_loads(runs: pl.DataFrame) -> pl.DataFrame:
     return loads.with_columns(load=name)
 
 
-def session_values(runs: pl.DataFrame, verdicts: Mapping[str, str]) -> dict[CellKey, SessionValue]:
+def session_values(
+    runs: pl.DataFrame, verdicts: Mapping[str, str], *, percentiles: Sequence[str] = TAIL
+) -> dict[CellKey, SessionValue]:
     """Return the value of each cell from run metrics, control runs excluded.
 
     Cases of several result sets start with the name of theirs and a line break.
@@ -92,7 +100,10 @@ def session_values(runs: pl.DataFrame, verdicts: Mapping[str, str]) -> dict[Cell
     chosen = comparable.filter(pl.col("value") > 0)
     named = [name for name in headline_rates(chosen["metric"]) if name not in RATES]
     of_commands = chosen.filter(pl.col("metric").is_in(named))
-    compared = pl.concat([_first_of(chosen, RATES), _first_of(chosen, LATENCIES), of_commands])
+    latencies = [
+        _first_of(chosen, [f"{latency}{each}" for latency in LATENCIES]) for each in dict.fromkeys(percentiles)
+    ]
+    compared = pl.concat([_first_of(chosen, RATES), *latencies, of_commands])
     grouped = compared.group_by("load", "metric", maintain_order=True).agg(
         pl.col("value").sort_by("order").log().alias("logs"), pl.col("run_id")
     )

@@ -11,7 +11,7 @@ from iosonde.foreign_text import markdown as escape
 from iosonde.foreign_text import markdown_code, printable
 from iosonde.metrics.registry import find
 from iosonde.regression.decision import Cell, Check, loss_of
-from iosonde.regression.sessions import better
+from iosonde.regression.sessions import better, percentile_of
 from iosonde.units import format_count, format_latency
 
 
@@ -22,6 +22,8 @@ def lines(check: Check) -> Iterator[str]:
         yield f"regression  {describe(cell)}"
     for cell in check.undecided:
         yield f"undecided   {describe(cell)}"
+    for cell in check.listed:
+        yield f"tail {cell.outcome}, does not decide  {describe(cell)}"
     for note in check.notes:
         yield f"note: {note}"
 
@@ -29,8 +31,8 @@ def lines(check: Check) -> Iterator[str]:
 def summary(check: Check) -> str:
     """Return the outcome in one sentence."""
     against = f"{len(check.baselines)} baseline{'s' if len(check.baselines) != 1 else ''}"
-    compared = f"{len(check.cells)} cells against {against}"
-    if not check.cells:
+    compared = f"{len(check.deciding)} cells against {against}"
+    if not check.deciding:
         return f"Undetermined: no case of {against} has a rate or a latency."
     if found := check.regressions:
         worst = found[0]
@@ -55,7 +57,7 @@ def describe(cell: Cell) -> str:
 
 def markdown(check: Check) -> str:
     """Return a comment for a pull request: the summary and a table of the cells that did not pass."""
-    shown = [*check.regressions, *check.undecided]
+    shown = [*check.regressions, *check.undecided, *check.listed]
     rows = [
         "| outcome | case | metric | baseline | candidate | change | 90 % CI | reason |",
         "|---|---|---|---:|---:|---:|---:|---|",
@@ -74,19 +76,19 @@ def to_json(check: Check) -> str:
 
 
 def junit(check: Check) -> str:
-    """Return JUnit XML: one test case per cell, a regression as a failure, an undecided cell as skipped."""
+    """Return JUnit XML: one test case per cell, a regression as a failure; undecided cells and listed tails skipped."""
     suite = ElementTree.Element(
         "testsuite",
         name="iosonde check",
         tests=str(len(check.cells)),
         failures=str(len(check.regressions)),
-        skipped=str(len(check.undecided)),
+        skipped=str(len(check.undecided) + len(check.listed)),
     )
     for cell in check.cells:
         case = ElementTree.SubElement(suite, "testcase", classname=cell.case_id, name=cell.metric)
-        if cell.outcome == "regression":
+        if cell.outcome == "regression" and cell.decides:
             ElementTree.SubElement(case, "failure", message=describe(cell))
-        elif cell.outcome == "undecided":
+        elif cell.outcome != "pass":
             ElementTree.SubElement(case, "skipped", message=describe(cell))
     ElementTree.indent(suite)
     # Control characters are not allowed in XML, not even escaped.
@@ -97,25 +99,26 @@ def _method(check: Check) -> str:
     settings = check.settings
     return (
         f"Sessions as units, moderated variances, one-sided 95 % bounds; allowance {100 * settings.allow:.3g} % of the "
-        f"rate and {100 * settings.allow_latency:.3g} % of p99 latency; false discovery rate "
-        f"{100 * settings.false_alarms:.3g} % over {len(check.cells)} cells."
+        f"rate and {100 * settings.allow_latency:.3g} % of latency; false discovery rate "
+        f"{100 * settings.false_alarms:.3g} % over {len(check.deciding)} cells."
     )
 
 
 def _excluded_text(check: Check) -> str:
     """State the loss that every cell excludes."""
-    rates = [cell.excluded for cell in check.cells if cell.excluded is not None and better(cell.metric) == "higher"]
-    tails = [cell.excluded for cell in check.cells if cell.excluded is not None and better(cell.metric) == "lower"]
+    excluded = [(better(cell.metric), cell.excluded) for cell in check.deciding if cell.excluded is not None]
     parts = [
         f"{what} of {100 * max(each):.1f} %"
-        for what, each in (("a rate loss", rates), ("a p99 increase", tails))
-        if each
+        for what, side in (("a rate loss", "higher"), ("a latency increase", "lower"))
+        if (each := [loss for of_side, loss in excluded if of_side == side])
     ]
     return f"{' and '.join(parts)} or more {'are' if len(parts) > 1 else 'is'} excluded with 95 % confidence."
 
 
 def _loss_text(cell: Cell) -> str:
-    what = "rate" if better(cell.metric) == "higher" else "p99 latency"
+    if percentile := percentile_of(cell.metric):
+        return f"{percentile.replace('_', '.')} latency +{100 * loss_of(cell):.1f} %"
+    what = "rate" if better(cell.metric) == "higher" else cell.metric
     return f"{what} {'-' if what == 'rate' else '+'}{100 * loss_of(cell):.1f} %"
 
 

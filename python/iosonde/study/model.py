@@ -475,6 +475,8 @@ class Study(_Repeated):
     analysis: list[Analysis] = Field(default_factory=list)
     requirement: list[Requirement] = Field(default_factory=list)
     """Limits that decide between pass and fail."""
+    pass_after: _Duration = Field(default=0, ge=0)
+    """Least measurement of a load before a requirement passes: a shorter one may lie between two slow phases."""
 
     def workload_of(self, part: Part) -> str:
         """Return the workload that defines the parameters of a part."""

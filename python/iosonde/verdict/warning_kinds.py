@@ -12,6 +12,10 @@ from typing import Literal
 PointsTo = Literal["harness-limited", "cache-served", "network-limited", "server-limited", "undetermined", "note"]
 """The verdict that a warning leads to; a note leads to none."""
 
+Bias = Literal["none", "slower", "faster", "faster reads", "unknown"]
+"""How storage looks to an application in such a run: as it is, slower or faster than it is. Reads look faster only if
+nothing shows that they reached storage. That of a note does not count."""
+
 BUSY = 0.95
 """CPU time used, as a share, from which on a core is saturated."""
 APART = 0.1
@@ -62,8 +66,7 @@ class WarningKind:
     """The rule, for docs/warnings.md."""
     hint: str
     points_to: PointsTo
-    only_slows: bool = False
-    """True if it can make the measured storage only slower: rates lower, latencies longer."""
+    bias: Bias = "unknown"
 
 
 _LIST = (
@@ -74,7 +77,7 @@ _LIST = (
         "use; in open loop only if it fell behind its schedule; never with polling, which is always busy",
         hint="use more `jobs`, larger blocks or a faster core; see `cpu_ns_per_operation`",
         points_to="harness-limited",
-        only_slows=True,
+        bias="slower",
     ),
     WarningKind(
         code="turnaround",
@@ -83,7 +86,7 @@ _LIST = (
         "not counting time without a CPU; not with `engine_stalled`",
         hint='increase `queue_depth` or `jobs`; `payload = "zeros"` shows the cost of filling blocks',
         points_to="harness-limited",
-        only_slows=True,
+        bias="slower",
     ),
     WarningKind(
         code="harness_cost",
@@ -91,7 +94,7 @@ _LIST = (
         when="with one I/O in flight per job, the cost of an I/O on the null backend is 10 % of the job's time or more",
         hint="compare with the null backend: `iosonde io --target null:`",
         points_to="harness-limited",
-        only_slows=True,
+        bias="slower",
     ),
     WarningKind(
         code="slow_clock",
@@ -99,7 +102,7 @@ _LIST = (
         when="two readings for each I/O are 5 % of a job's time or more",
         hint="use the CPU's time-stamp counter (`clocksource=tsc`), if it is stable",
         points_to="harness-limited",
-        only_slows=True,
+        bias="slower",
     ),
     WarningKind(
         code="null_backend",
@@ -107,6 +110,7 @@ _LIST = (
         when="the backend is `null`",
         hint="name a directory as the target to measure a device",
         points_to="harness-limited",
+        bias="faster",
     ),
     WarningKind(
         code="reads_from_memory",
@@ -116,6 +120,7 @@ _LIST = (
         hint='use `io_mode = "direct"` and `payload = "random"` on ext4 or XFS, or make the `span` several times the '
         "size of memory",
         points_to="cache-served",
+        bias="faster",
     ),
     WarningKind(
         code="writes_to_memory",
@@ -124,6 +129,7 @@ _LIST = (
         "memory, merged, compressed or deduplicated; below half the run is cache-served",
         hint='use `io_mode = "direct"` or `durability`, and `payload = "random"`, or run until write-back keeps up',
         points_to="cache-served",
+        bias="faster",
     ),
     WarningKind(
         code="memory_file_system",
@@ -131,6 +137,7 @@ _LIST = (
         when="the file system is `tmpfs` or `ramfs`",
         hint="name a directory on a device",
         points_to="cache-served",
+        bias="faster",
     ),
     WarningKind(
         code="unwritten_extents",
@@ -139,6 +146,7 @@ _LIST = (
         "after the run; from half on the run is cache-served",
         hint='write them first with `layout = "missing"`; with trims in the mix, trim another span',
         points_to="cache-served",
+        bias="faster",
     ),
     WarningKind(
         code="cache_below",
@@ -149,6 +157,7 @@ _LIST = (
         hint="write the device once before reads of it; attach a loop device with `losetup --direct-io=on`; use a span "
         "larger than the stripe cache of an array",
         points_to="cache-served",
+        bias="faster",
     ),
     WarningKind(
         code="engine_stalled",
@@ -157,7 +166,7 @@ _LIST = (
         "signal, frozen, or without a CPU",
         hint="latencies of that time are not the device's; repeat the run without suspending it, on an idle machine",
         points_to="undetermined",
-        only_slows=True,
+        bias="slower",
     ),
     WarningKind(
         code="device_stalled",
@@ -173,6 +182,7 @@ _LIST = (
         when="a loop device without direct I/O (`dio`) whose backing device is not visible",
         hint="attach it with `losetup --direct-io=on`",
         points_to="undetermined",
+        bias="faster reads",
     ),
     WarningKind(
         code="cpu_contention",
@@ -181,7 +191,7 @@ _LIST = (
         "not report it, it was preempted 1,000 times a second or more",
         hint="stop other work, or give the jobs CPUs of their own with `cpus`",
         points_to="undetermined",
-        only_slows=True,
+        bias="slower",
     ),
     WarningKind(
         code="late_counters",
@@ -203,7 +213,7 @@ _LIST = (
         when="2 % or more of the time of all CPUs was stolen, and at least 30 ms",
         hint="measure when the host is idle, or on one whose CPUs are not shared",
         points_to="undetermined",
-        only_slows=True,
+        bias="slower",
     ),
     WarningKind(
         code="cpus_shared",
@@ -219,7 +229,7 @@ _LIST = (
         when="10,000 interrupts a second or more beyond three for each of its own I/Os",
         hint="pin the job elsewhere with `cpus`, or move the interrupts (`/proc/irq/*/smp_affinity`)",
         points_to="undetermined",
-        only_slows=True,
+        bias="slower",
     ),
     WarningKind(
         code="other_io",
@@ -230,7 +240,7 @@ _LIST = (
         "device",
         hint="stop other users of the device; `iotop` and `fatrace` show them",
         points_to="undetermined",
-        only_slows=True,
+        bias="slower",
     ),
     WarningKind(
         code="throttled_device",
@@ -253,6 +263,7 @@ _LIST = (
         "loop the mean number counts",
         hint="raise `/sys/block/DEVICE/queue/nr_requests`, or use a smaller `queue_depth`",
         points_to="undetermined",
+        bias="none",
     ),
     WarningKind(
         code="span_fits_device_cache",
@@ -260,6 +271,7 @@ _LIST = (
         when="direct I/O on no more than 64 MiB, covered twice or more",
         hint="use a `span` of several GiB, larger than any device cache",
         points_to="undetermined",
+        bias="faster",
     ),
     WarningKind(
         code="no_block_device",
@@ -268,6 +280,7 @@ _LIST = (
         "it keeps its files is not visible",
         hint="name a directory on a file system with a visible device, such as a volume of the container",
         points_to="undetermined",
+        bias="faster reads",
     ),
     WarningKind(
         code="network_file_system",
@@ -275,6 +288,7 @@ _LIST = (
         when="the target is a file on a file system of a server, such as NFS, SMB, Ceph or SSHFS",
         hint="measure on the server to learn about its devices",
         points_to="undetermined",
+        bias="faster reads",
     ),
     WarningKind(
         code="network_limited",
@@ -285,6 +299,7 @@ _LIST = (
         hint="compare the round trip of the network with that before the load: queues of a full link, or distance "
         "(docs/network.md)",
         points_to="network-limited",
+        bias="none",
     ),
     WarningKind(
         code="server_limited",
@@ -296,6 +311,7 @@ _LIST = (
         hint="compare the round trips of empty calls and of the network: busy threads of the server, or its storage "
         "(docs/network.md)",
         points_to="server-limited",
+        bias="none",
     ),
     WarningKind(
         code="network_or_server",
@@ -304,6 +320,7 @@ _LIST = (
         "the mean latency, and the shortest echo less",
         hint="measure smaller blocks at queue depth 1, whose payload takes less of the time",
         points_to="undetermined",
+        bias="none",
     ),
     WarningKind(
         code="connection_limited",
@@ -312,6 +329,7 @@ _LIST = (
         "the time or more (`TCP_INFO`)",
         hint="compare with `nconnect`, or allow larger buffers (`net.ipv4.tcp_wmem` here, `tcp_rmem` on the server)",
         points_to="network-limited",
+        bias="none",
     ),
     WarningKind(
         code="packets_lost",
@@ -320,6 +338,7 @@ _LIST = (
         "or more of the round trips at 200 ms each",
         hint="look at drops and errors of the interfaces and switches on the path (docs/network.md)",
         points_to="undetermined",
+        bias="none",
     ),
     WarningKind(
         code="split_calls",
@@ -327,6 +346,7 @@ _LIST = (
         when="of NFS: two calls or more for an operation of the load",
         hint="mount with an `rsize` and `wsize` of the block size or more",
         points_to="undetermined",
+        bias="none",
     ),
     WarningKind(
         code="client_limited",
@@ -336,6 +356,7 @@ _LIST = (
         "storage: the engine or a job had no CPU 50 % of the time or more",
         hint="look at the CPU time of the machine, at larger blocks, and at its load by other processes",
         points_to="harness-limited",
+        bias="none",
     ),
     WarningKind(
         code="short_run",
@@ -343,6 +364,7 @@ _LIST = (
         when="the measurement lasted less than 5 times the mean completion latency",
         hint="use a longer `duration`, or a larger `limit_bytes`",
         points_to="undetermined",
+        bias="none",
     ),
     WarningKind(
         code="queue_underutilized",

@@ -35,7 +35,7 @@ def qualified(tmp_path: Path, iosonde: Callable[..., Any]) -> Callable[..., tupl
 
     def qualify(target: str, *options: str) -> tuple[str, list[Any]]:
         application = tmp_path / "reads.toml"
-        application.write_text(STUDY.format(depth=32) + REQUIREMENT, encoding="utf-8")
+        application.write_text(f'pass_after = "20s"\n{STUDY.format(depth=32)}{REQUIREMENT}', encoding="utf-8")
         done = iosonde("qualify", str(application), "--target", target, *options, "--output", str(tmp_path / "set"))
         assert done.returncode == 0, done.stderr
         [material] = gather([ResultSet.open(tmp_path / "set")])
@@ -51,7 +51,7 @@ def test_qualify_states_how_long_credits_last_at_its_load(
 ) -> None:
     """1,000 reads/s exceed the sustained 300 by 700: 5.4 million credits last for 7,714 s."""
     options = ("--set", "arrival=constant", "--set", f"rate={rate}") if rate else ()
-    stdout, found = qualified("sim:gp2-100g", "--time-limit", "20s", *options)
+    stdout, found = qualified("sim:gp2-100g", *options)
     assert [(each.kind, each.spending.limit.volume, each.spending.seconds) for each in found] == (
         [("credit duration", "gp2", pytest.approx(seconds, rel=0.02))] if seconds else []
     )

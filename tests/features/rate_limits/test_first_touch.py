@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -132,3 +133,7 @@ def test_a_busy_machine_is_no_penalty() -> None:
     found = first_touch.judge(busy, between=2 * SPAN, span=SPAN)
     assert found.verdict == "none"
     assert found.bound_s > 0.002, "no claim beyond what such a machine shows"
+    slow = passes(lambda number, place: 0.004 if number == 1 else 0.0005)
+    assert first_touch.judge(slow, between=2 * SPAN, span=SPAN).verdict == "penalty"
+    disturbed = {region: [replace(each, is_disturbed=True) for each in found] for region, found in slow.items()}
+    assert first_touch.judge(disturbed, between=2 * SPAN, span=SPAN).verdict == "undecided"

@@ -92,6 +92,8 @@ def test_a_volume_with_credits_is_identified(volume: str, tmp_path: Path) -> Non
     assert {"measured", "identified rule"} == set(figure.rows["series"])
     first = [each.sentence for each in answer(material, material.sources[0]).findings][:2]
     assert first[0].startswith("Reads are limited to 200 IOPS sustained")
+    kinds = {each.kind for each in answer(material, material.sources[0]).findings}
+    assert not kinds & {"throughput", "offered rates", "one level", "saturation"}, "stages are no results of their own"
     assert "limiter latency" in [each.kind for each in answer(material, material.sources[0]).findings]
     assert first[1].startswith("Bursts reach 1,000 IOPS and last 10 s from a full bucket of 8")
 

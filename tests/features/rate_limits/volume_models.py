@@ -180,6 +180,41 @@ class Device:
         return series_of(stage, idle_s, length, counts)
 
 
+@dataclass
+class Servers:
+    """A device of constant service time, which does not depend on the size: as constant as a rule."""
+
+    count: int
+    service_s: float
+    added_s: float = 0.0
+    """Time of an operation outside the device."""
+    varies: float = 0.0
+    """Standard deviation of the service time, as a share of it."""
+    seed: int = 0
+    carry: float = 0.0
+
+    def serve(self, stage: Stage) -> Series:
+        latency_s = self.service_s + self.added_s
+        rate = min(self.count / self.service_s, stage.load.queue_depth / latency_s, stage.rate or math.inf)
+        length, counts = bin_length(stage), []
+        for _ in range(max(1, round(stage.seconds / length))):
+            exact = rate * length + self.carry
+            counts.append(float(math.floor(exact)))
+            self.carry = exact - counts[-1]
+        series = series_of(stage, stage.rest_s + 0.4, length, counts)
+        rng = random.Random(self.seed)
+        latencies = [latency_s + rng.gauss(0, self.varies * self.service_s) for _ in range(1000)]
+        return replace(series, distribution=[(each, 1) for each in latencies] if stage.has_distribution else ())
+
+
+def random_servers(seed: int) -> Servers:
+    """A serial device, or one with up to eight servers."""
+    rng = random.Random(seed)
+    count, service_s = rng.choice([1, 1, 2, 3, 4, 8]), 10 ** rng.uniform(-3.5, -2)
+    varies = rng.uniform(0, 0.03 if count > 4 else 0.15)
+    return Servers(count, service_s, added_s=rng.uniform(0, 0.07) * service_s, varies=varies, seed=seed)
+
+
 def run(settings: Settings, volume: Any) -> Identification:
     """Answer all stages of an identification from a model."""
     stages: Generator[Stage, Series, Identification] = identify(settings)

@@ -23,7 +23,7 @@ def command(
         str, typer.Option("--allow", metavar="PERCENT", help="Accepted loss of IOPS or operations per second.")
     ] = "5%",
     allow_latency: Annotated[
-        str, typer.Option("--allow-latency", metavar="PERCENT", help="Accepted increase of p99 latency.")
+        str, typer.Option("--allow-latency", metavar="PERCENT", help="Accepted increase of latency.")
     ] = "10%",
     margin: Annotated[
         str,
@@ -33,6 +33,12 @@ def command(
             help="Exit with 2 unless a loss of this size (twice as much for latency) is excluded with 95 % confidence.",
         ),
     ] = "10%",
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--metric", metavar="PERCENTILE", help="Let a tail of latency decide too, such as `p99` (repeatable)."
+        ),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     junit: Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Also write JUnit XML.")] = None,
     markdown: Annotated[
@@ -44,7 +50,7 @@ def command(
     Exit codes: 0 no regression, 1 regression, 2 undetermined (including errors), 4 wrong data in a result set.
 
     Each result set is one session of the same study. The variance between baseline sessions decides what counts as a
-    loss.
+    loss. Rates and median latencies decide; p99 is listed, unless `--metric p99` lets it decide.
     """
     from iosonde.regression import Settings, check, writers
     from iosonde.results import ResultSet
@@ -53,6 +59,7 @@ def command(
         allow=_share("--allow", allow),
         allow_latency=_share("--allow-latency", allow_latency),
         margin=_share("--margin", margin),
+        percentiles=[_percentile(each) for each in metric or ()],
     )
     opened = [[ResultSet.open(each) for each in group] for group in (results, baseline)]
     outcome = check(opened[0], opened[1], settings)
@@ -78,6 +85,17 @@ def _write(outcome: Check, junit: Path | None, markdown: Path | None) -> None:
         except OSError as error:
             reason = error.strerror or str(error)
             raise ResultsError(f"cannot write `{path}`: {reason}", hint="name a file in a writable directory") from None
+
+
+def _percentile(text: str) -> str:
+    from iosonde.metrics.histogram import PERCENTILES
+
+    if text not in PERCENTILES:
+        raise typer.BadParameter(
+            f"`--metric` must be one of {', '.join(f'`{name}`' for name in PERCENTILES)}; got `{text}`",
+            param_hint="--metric",
+        )
+    return text
 
 
 def _share(option: str, text: str) -> float:

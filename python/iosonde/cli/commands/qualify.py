@@ -26,7 +26,11 @@ if TYPE_CHECKING:
 
 TimeLimit = Annotated[
     str | None,
-    typer.Option("--time-limit", metavar="TIME", help="Longest measurement of each load, such as `60s`."),
+    typer.Option(
+        "--time-limit",
+        metavar="TIME",
+        help="Measure each load for this time, such as `10m`, to find rarer slow phases.",
+    ),
 ]
 Duration = Annotated[
     str | None,
@@ -79,9 +83,8 @@ def command(
 
     Exit codes: 0 pass, 1 fail, 2 undecided (including errors).
 
-    Applies the load of the application until its requirements are decided: after 10 s in a clear case, after 60 s at
-    the latest. With `--duration` the load is applied all the time, and each window must meet the requirements. With
-    `--quiet` prints one line.
+    Applies each load of the application for the time after which it can pass, usually 60 s. With `--duration` the load
+    is applied all the time, and each window must meet the requirements. With `--quiet` prints one line.
     """
     if name is None and not several:
         if target or time_limit or duration or every or junit:  # Not 0: an empty variable in a script is no pass.
@@ -227,11 +230,10 @@ class _Loads:
         )
 
     def _plan(self, study: Study, target: Target) -> Plan:
-        from iosonde.qualify import USUAL_LIMIT_NS, plan_of, watch_plan
+        from iosonde.qualify import plan_of, watch_plan
 
         if self.watch is None:
-            limit_ns = self.time_limit_ns or USUAL_LIMIT_NS
-            return plan_of(study, target, time_limit_ns=limit_ns, settings=self.settings, keep=self.keep)
+            return plan_of(study, target, time_limit_ns=self.time_limit_ns, settings=self.settings, keep=self.keep)
         length_ns, every_ns = self.watch
         return watch_plan(
             study, target, duration_ns=length_ns, every_ns=every_ns, settings=self.settings, keep=self.keep
@@ -243,7 +245,8 @@ class _Loads:
         from datetime import datetime
 
         from iosonde.errors import IosondeError
-        from iosonde.qualify import Qualification, SharedTime, load_application
+        from iosonde.metrics.wording import counted
+        from iosonde.qualify import Qualification, load_application, loads_of
         from iosonde.storage import open_target
 
         open_target(self.target)  # Refuses what no application can use.
@@ -252,10 +255,12 @@ class _Loads:
         studies = {name: load_application(name) for name in _applications("")}
         measured = {name: study for name, study in studies.items() if study.requirement}
         omitted = [name for name, study in studies.items() if not study.requirement]
-        shared = SharedTime(list(measured.values()), limit_ns=self.time_limit_ns)
-        messages.info(f"{shared.text}. No limits, not measured: {', '.join(omitted)}")
+        loads = counted(sum(map(loads_of, measured.values())), "load")
+        messages.info(
+            f"{counted(len(measured), 'application')} with {loads}. No limits, not measured: {', '.join(omitted)}"
+        )
         for name, study in measured.items():
-            load = replace(self, output=parent / name, time_limit_ns=shared.limit_of(study))
+            load = replace(self, output=parent / name)
             try:
                 found.append(load.qualify(name))
             except IosondeError as error:

@@ -88,6 +88,8 @@ def _verdict(passes: Passes, between: float, span: int) -> tuple[TouchVerdict, s
     slower = [each for region, each in zip(early, passes.values(), strict=True) if region.is_slower]
     if not slower:
         return "none", ""
+    if any(each.is_disturbed for found in passes.values() for each in found):
+        return "undecided", "other load took CPU time while first accesses were measured"
     if any(len(each) < 4 for each in slower):
         return "undecided", (
             "a read cache would have the same effect; no time for a last access, or a rate limit below 100 IOPS"

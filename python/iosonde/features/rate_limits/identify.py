@@ -10,7 +10,8 @@ targets: a simulated bucket in a test answers as well as a volume. The stages, e
 4. Rests of known length: what came back is the refill. A rest until the bucket must be full shows its size again.
 5. The same for the limit of large blocks, if that is another one.
 6. Writes, and a mix in which two separate budgets would give twice the rate of a shared one.
-7. Queue depth 1 at the limit and an open loop below it: the latency that the limiter adds (`limiter.py`).
+7. Queue depth 1 at the limit and an open loop below it: the latency that the limiter adds (`limiter.py`). Without
+   credits that come back these are before 5: the latency may explain the rate.
 8. The first load again: a limit that changed is reported as a change.
 """
 
@@ -30,6 +31,7 @@ from iosonde.features.rate_limits.rules import (
     Estimate,
     FirstTouch,
     Identification,
+    Limiter,
     Parameter,
     Rule,
     Sharing,
@@ -51,6 +53,7 @@ from iosonde.features.rate_limits.walk import (
     same,
     sized,
 )
+from iosonde.units import format_count, format_latency
 
 FAST_OPERATIONS = 100_000
 FAST_BYTES = 200_000_000
@@ -156,6 +159,11 @@ def _identify(walk: Walk) -> Stages:
         _changed(walk, first)
         return
     verdict, reason = _verdict(_Evidence(counted=counted, independent=independent, bucket=bucket, tail=tail), small)
+    added: Limiter | None = None
+    if verdict == "limited" and not bucket.refills:
+        # Before the rule is named: what has no credits may be a device of constant service time.
+        added = yield from limiter.measure(walk, small, tail.rate)
+        verdict, reason = _or_device(added, tail.rate)
     walk.known = replace(walk.known, verdict=verdict, reason=reason)
     if verdict != "limited":
         return
@@ -169,7 +177,7 @@ def _identify(walk: Walk) -> Stages:
     if settings.reads and settings.writes:
         sharing, weight = yield from _writes(walk, small, first, tail.rate)
         walk.known = replace(walk.known, sharing=sharing, write_weight=weight)
-    added = yield from limiter.measure(walk, small, tail.rate)
+    added = added or (yield from limiter.measure(walk, small, tail.rate))
     if after := (yield from _changed_rate(walk, "last", small, first, tail)):
         walk.known = replace(walk.known, change=Change(before=tail.rate, after=after, stage="last"))
         return
@@ -288,6 +296,18 @@ def _verdict(evidence: _Evidence, load: Load) -> tuple[Verdict, str]:
     if is_fast and not counted.other_bytes and not bucket.credits:
         return "undecided", "the rate is constant, but so high that the controller or the link may be the limit"
     return "limited", ""
+
+
+def _or_device(added: Limiter | None, rate: float) -> tuple[Verdict, str]:
+    """A constant rate is no rule if the latency of the device explains it."""
+    if not added or not (count := limiter.servers(added, rate)):
+        return "limited", ""
+    time = format_latency(1e9 * added.device_s[1])
+    at_once = "one operation at a time" if count == 1 else f"{count} operations at a time"
+    return "undecided", (
+        f"a device that serves {at_once}, each in {time}, reaches the same rate: {format_count(rate)} per second times "
+        f"the latency below the limit is {rate * added.device_s[1]:.2f}"
+    )
 
 
 def _rule(counts: Counted, unit_bytes: int | None, fraction: float, bucket: Bucket, tail: Tail, cost: float) -> Rule:

@@ -26,6 +26,12 @@ _FASTER = 0.5
 """Median of intervals in batches at most, as a share of their mean."""
 _NARROWER = 0.5
 """Range of paced intervals at most, as a share of the range of the device's latency."""
+_MOST_SERVERS = 8
+_SHORTER, _LONGER = 0.95, 1.1
+"""Latency of a device that serves some operations at a time, as a share of the time that its rate gives each."""
+_CONSTANT, _FEW_CONSTANT, _FEW = 0.1, 0.5, 4
+"""Range of a service time that makes a constant rate at most, as a share of it; the larger one for few at a time, where
+a rate that is none of such a device rarely fits."""
 _RESOLUTION = 0.002
 """Width of a bucket of the histogram, as a share of the latency."""
 
@@ -67,6 +73,22 @@ def judge(reached: Series, below: Series, rate: float) -> Limiter | None:
         wait_s=sum(latency * count for latency, count in waits) / waiting if waiting else 0.0,
         waiting=waiting / sum(count for _, count in reached.distribution),
     )
+
+
+def servers(found: Limiter | None, rate: float) -> int:
+    """Return how many operations a device serves at a time that explains the rate; 0 where none does.
+
+    By Little's law, a device that serves k operations at a time has k in flight at its highest rate, without a queue:
+    the rate times the latency below it is k. That of a rule is any number. An added time makes the latency longer.
+    """
+    if found is None:
+        return 0
+    low, latency_s, high = found.device_s
+    in_service = rate * latency_s
+    count = max(1, math.floor(in_service / _SHORTER))
+    is_whole = _SHORTER * count <= in_service <= _LONGER * count
+    most = (_FEW_CONSTANT if count <= _FEW else _CONSTANT) * latency_s
+    return count if is_whole and count <= _MOST_SERVERS and high - low <= most else 0
 
 
 def _style(

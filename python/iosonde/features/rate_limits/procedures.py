@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Collection, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
@@ -67,6 +67,10 @@ class LimitsConclusion(Conclusion):
     target: Mapping[str, Any] = field(default_factory=dict)
     """Target and its surroundings, as the records describe them."""
     surroundings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def steps(self) -> Collection[str]:
+        return [case_id for case_id, _ in self.stages]
 
 
 def resolved(written: Mapping[str, Any], *, smallest: int, queue_depth: int) -> Resolved:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -55,6 +55,10 @@ class SharingConclusion(Conclusion):
     """The case of each stage."""
     loaded: tuple[tuple[tuple[int, ...], tuple[Series, ...]], ...] = ()
     """The volumes that each stage loads, and a series of each of them."""
+
+    @property
+    def steps(self) -> Collection[str]:
+        return self.stages
 
 
 class Kind:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 from iosonde.findings.finding import Finding
+from iosonde.findings.kinds.count import Count
 from iosonde.metrics import wording
 from iosonde.plan import Case
 from iosonde.procedure.conclusion import Conclusion
 from iosonde.procedure.search import Probe, SearchConclusion
+from iosonde.procedure.until import UntilConclusion
 
 Ended = tuple[Case, Conclusion | None]
 """A case with a procedure, and its conclusion; None if the procedure has not finished."""
@@ -94,6 +96,30 @@ class AlsoMet(_OfSearch, kind="also met", topic="limits"):
         return f"judged at {wording.counted(self.probes, 'probe')}"
 
 
+class NotPrecise(Count, kind="not precise", topic="limits", place=2):
+    """Cases whose repeats ended before their intervals were as narrow as required."""
+
+    noun = "case"
+    wanted: float
+    """Half-width of an interval, as a share of its value."""
+    widest: float | None
+    """The largest of these cases; None without an interval."""
+    metric: str
+    repeats: int
+    """Most repeats of one of these cases."""
+
+    def _sentence(self) -> str:
+        reached = "there is no interval"
+        if self.widest is not None:
+            title = wording.metric_words(self.metric)
+            reached = f"{title} is known within {wording.percent_text(self.widest)} where it is least precise"
+        wanted = wording.percent_text(self.wanted)
+        return f"Precision of {wanted} not reached in {self.some} after up to {self.repeats} repeats: {reached}"
+
+    def _evidence(self) -> str:
+        return "raise `until.maximum`, or accept wider intervals with `--precision`"
+
+
 def find(procedures: Sequence[Ended], hosts: int = 0) -> Iterator[Finding]:
     """Return the boundary of each search, or why it is not known; `hosts` that carried out each run together."""
     unfinished: dict[tuple[str, str, bool], list[Case]] = {}
@@ -102,11 +128,37 @@ def find(procedures: Sequence[Ended], hosts: int = 0) -> Iterator[Finding]:
             each = hosts and int(case.parameters.get("hosts") or hosts)
             yield _boundary(case, conclusion, each) if conclusion.reached else _no_boundary(case, conclusion)
             yield from _also_met(case, conclusion, each)
-        elif conclusion is None or not conclusion.reached:
+        elif not _is_repeats(conclusion) and (conclusion is None or not conclusion.reached):
             reason = conclusion.reason if conclusion else "continue with `iosonde resume DIR`"
             unfinished.setdefault((case.part, reason, conclusion is not None), []).append(case)
+    yield from _not_precise([each for _, each in procedures if _is_repeats(each)])
     for (part, reason, is_finished), cases in unfinished.items():
         yield _unfinished(part, reason, [case.case_id for case in cases], is_finished=is_finished)
+
+
+def _is_repeats(conclusion: Conclusion | None) -> TypeGuard[UntilConclusion]:
+    """Return True for repeats with values, which end precise or not."""
+    return isinstance(conclusion, UntilConclusion) and conclusion.stopped_by != "no result"
+
+
+def _not_precise(ended: Sequence[UntilConclusion]) -> Iterator[Finding]:
+    """State how precise the cases are whose repeats ended early."""
+    missed = [each for each in ended if not each.reached]
+    if not missed:
+        return
+    # Without an interval a value is known least.
+    widths = [(width is None, width or 0.0, name) for each in missed for name, width in each.half_widths.items()]
+    is_unknown, widest, metric = max(widths, default=(True, 0.0, ""))
+    yield NotPrecise(
+        count=len(missed),
+        total=len(ended),
+        wanted=missed[0].wanted,
+        widest=None if is_unknown else widest,
+        metric=metric,
+        repeats=max(each.repeats for each in missed),
+        strength="strong",
+        case_ids=tuple(each.case_id for each in missed),
+    )
 
 
 def probes(procedures: Sequence[Ended]) -> set[str]:

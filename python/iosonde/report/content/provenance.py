@@ -13,6 +13,7 @@ from iosonde import supervisor
 from iosonde.core.features import contributed
 from iosonde.metrics.wording import counted
 from iosonde.plan import PREPARATION, Plan, commands
+from iosonde.procedure.until import UntilConclusion
 from iosonde.report.content.omitted import Omitted, computed
 from iosonde.report.material.intervals import coverage_of, intervals_of
 from iosonde.report.material.result_sets import WARNING, Material, Source, loop_text
@@ -57,13 +58,20 @@ def headline(source: Source, material: Material, omitted: list[Omitted]) -> list
         ("Log device", _log_text(source)),
         ("Measured", f"{begin} to {end}" if begin else "nothing yet"),
         ("Runs", _runs(source)),
-        ("Profile", f"{source.plan.profile}, {counted(source.plan.repeats, 'repeat')}"),
+        ("Profile", f"{source.plan.profile}, {_repeats(source)}"),
         ("Sessions", _sessions(source, material)),
         ("Load", loop_text(source.specs_by_case.values())),
         *computed(omitted, f"Intervals of {source.label}", lambda: _intervals(source, material), instead=none),
         *_prepared_at_a_glance(source),
     ]
     return [(name, value) for name, value in rows if value]
+
+
+def _repeats(source: Source) -> str:
+    """Return the repeats of the plan, or the least and the most of a case that was repeated until it was precise."""
+    ended = [each.repeats for _, each in source.procedures if isinstance(each, UntilConclusion)]
+    least, most = (min(ended), max(ended)) if ended else (source.plan.repeats,) * 2
+    return f"{least} to {counted(most, 'repeat')}" if least < most else counted(most, "repeat")
 
 
 def _hosts_text(plan: Plan) -> str:
@@ -113,7 +121,7 @@ def provenance(source: Source) -> list[FactGroup]:
         rows=[
             ("study", plan.study_name),
             ("profile", plan.profile),
-            ("repeats", str(plan.repeats)),
+            ("repeats", _repeats(source)),
             ("seed", str(plan.seed)),
             ("target", plan.target),
             *((f"set {name}", value) for name, value in plan.settings.items()),

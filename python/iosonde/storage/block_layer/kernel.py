@@ -113,6 +113,11 @@ class Kernel:
                     found[number].append(mount)
         return found
 
+    def devices_under(self, path: str) -> list[str] | None:
+        """Return the devices of every mounted file system that a path may lead to; None if it leads to none."""
+        found = [mount for mount in self._all_mounts() if path and Path(path).is_relative_to(mount.point)]
+        return [number for mount in found for number in self._devices_of(mount)] if found else None
+
     @cached_property
     def btrfs_members(self) -> dict[str, str]:
         """UUID of the mounted btrfs by the number of each of its devices."""

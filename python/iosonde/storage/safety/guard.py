@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from iosonde.errors import TargetError
 from iosonde.storage.block_layer.block_nodes import opened
 from iosonde.storage.block_layer.kernel import Kernel, read
+from iosonde.storage.block_layer.loop_status import LoopStatus
 from iosonde.storage.block_layer.overlap import Extent, extents, overlap, unreported_between
 from iosonde.storage.block_layer.signatures import Signature, signatures
 
@@ -105,10 +106,26 @@ def uses(number: str, kernel: Kernel) -> Iterator[str]:
         if loop.is_disconnected:
             continue
         if loop.problem:
-            yield f"the backing file of `{kernel.name(loop.number)}` cannot be determined ({loop.problem})"
+            yield from _unknown_file(loop, number, own, kernel)
         elif loop.backing_file and overlap(own, extents(loop.file_system, kernel)) and loop.number != number:
             name = kernel.name(loop.file_system)
             yield f"`{kernel.name(loop.number)}` is backed by a file in the file system on `{name}`"
+
+
+def _unknown_file(loop: LoopStatus, number: str, own: list[Extent], kernel: Kernel) -> Iterator[str]:
+    """A loop device whose backing file may be in this device.
+
+    The file is in a mounted file system that contains its path, which refuses the devices below it anyway. A file
+    system that is mounted nowhere any more still claims its device.
+    """
+    devices = kernel.devices_under(loop.path)
+    if devices is not None and not any(overlap(own, extents(each, kernel)) for each in devices):
+        return
+    name = kernel.name(loop.number)
+    yield (
+        f"the backing file of `{name}` cannot be determined ({loop.problem}) and may be on `{kernel.name(number)}`: "
+        f"detach it with `losetup --detach /dev/{name}`"
+    )
 
 
 def underlying(number: str, kernel: Kernel) -> list[str]:
