@@ -142,6 +142,13 @@ def test_applications_without_limits_do_not_count(outcomes: list[str], code: int
     assert exit_code(found) == code
 
 
+def test_wrong_data_fails_whatever_the_latency_is() -> None:
+    passed = {"title": "etcd", "target": "/srv", "directory": None, "results": ()}
+    reason = "wrong data in 1 of 5 runs"
+    found = Qualification(application="etcd", outcome="fail", reason=reason, wrong_runs=1, **passed)
+    assert (exit_code([found]), found.line) == (4, f"etcd: fail: {reason}")
+
+
 def test_without_a_name_the_applications_are_listed(iosonde: Iosonde) -> None:
     listed = iosonde("qualify")
     assert listed.returncode == 0

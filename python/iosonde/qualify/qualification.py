@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 from iosonde.findings.outcome import Outcome, Result
 from iosonde.findings.requirements import decisive, overall, results_of
 from iosonde.foreign_text import printable
+from iosonde.metrics import wording
 from iosonde.results import ResultSet
 from iosonde.units import format_duration
 
@@ -31,7 +32,9 @@ class Qualification:
     results: Sequence[Result] = ()
     """The worst first."""
     reason: str = ""
-    """Reason for which it is undecided as a whole."""
+    """Reason for which it is undecided, or fails, as a whole."""
+    wrong_runs: int = 0
+    """Runs that found wrong data: such storage is good enough for nothing."""
 
     @classmethod
     def without_result(cls, application: str, *, title: str, target: str, reason: str) -> Qualification:
@@ -58,6 +61,8 @@ class Qualification:
     @property
     def detail(self) -> str:
         """The requirement that decides, with its value and its reason, and what a pass does not exclude."""
+        if self.wrong_runs:
+            return self.reason
         reason = self.worst.reason if self.worst else ""
         return "; ".join(filter(None, (self.decided_by, reason, self.not_excluded)))
 
@@ -78,20 +83,25 @@ class Qualification:
 
 def qualification_of(results: ResultSet) -> Qualification:
     """Return the outcome of a result set."""
-    found = results_of(results)
+    found, records = results_of(results), results.records()
+    wrong = sum(record.has_wrong_data for record in records)
+    reason = f"wrong data in {wrong} of {wording.counted(len(records), 'run')}" if wrong else "" if found else NO_LIMITS
     return Qualification(
         application=results.plan.application or results.plan.study_name,
         title=results.study.title,
         target=results.plan.target,
         directory=results.directory,
-        outcome=overall(found),
+        outcome="fail" if wrong else overall(found),
         results=found,
-        reason="" if found else NO_LIMITS,
+        reason=reason,
+        wrong_runs=wrong,
     )
 
 
 def exit_code(qualifications: Sequence[Qualification]) -> int:
-    """Return 0 for pass, 1 for fail, 2 for undecided; of several, applications without limits do not count."""
+    """Return 0: pass, 1: fail, 2: undecided, 4: wrong data; of several, those without limits do not count."""
+    if any(each.wrong_runs for each in qualifications):
+        return 4
     outcomes = {each.outcome for each in qualifications if each.reason != NO_LIMITS or len(qualifications) == 1}
     return 1 if "fail" in outcomes else 0 if outcomes == {"pass"} else 2
 

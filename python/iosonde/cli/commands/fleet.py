@@ -234,6 +234,7 @@ def carry_out(
     """
     from iosonde.fleet.directory import remaining
     from iosonde.fleet.session import FleetSession
+    from iosonde.results import ResultSet
 
     done = FleetSession(
         fleet,
@@ -257,6 +258,8 @@ def carry_out(
     if time_limit_s is not None and remaining(fleet):
         messages.warning(f"The time limit is reached. Continue with: iosonde resume {fleet.path}{named}")
     write_report(fleet.path, as_json=as_json)
+    written = [path for path in fleet.result_sets.values() if (path / "plan.json").exists()]
+    session.exit_for_wrong_data(map(ResultSet.open, written))
     if failed:
         raise typer.Exit(reference.EXIT_RUNS_FAILED)
 

@@ -81,7 +81,7 @@ def command(
 ) -> None:
     """Decide whether storage is good enough for an application.
 
-    Exit codes: 0 pass, 1 fail, 2 undecided (including errors).
+    Exit codes: 0 pass, 1 fail, 2 undecided (including errors), 4 wrong data.
 
     Applies each load of the application for the time after which it can pass, usually 60 s. With `--duration` the load
     is applied all the time, and each window must meet the requirements. With `--quiet` prints one line.
@@ -139,7 +139,7 @@ def _measured(
     try:
         session.carry_out(ahead, directory, work, report=False, as_json=False, page=page)
     except typer.Exit as ended:
-        if ended.exit_code != reference.EXIT_RUNS_FAILED:
+        if ended.exit_code not in (reference.EXIT_RUNS_FAILED, reference.EXIT_WRONG_DATA):
             raise
     return qualification_of(ResultSet.open(directory))
 
