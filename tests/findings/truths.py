@@ -162,13 +162,14 @@ def _truth(rng: random.Random) -> Truth:
 
 
 def _curve(rng: random.Random) -> Callable[[int], float]:
-    """IOPS over queue depth: servers with and without a sharp knee, no gain at all, a loss beyond a peak, a straight line."""
+    """IOPS over queue depth: servers with and without a sharp knee, no gain at all or at first, a loss beyond a peak, a line."""
     servers, service = rng.choice((1, 2, 4, 8, 24, 64)), rng.uniform(5e-5, 5e-3)
     return rng.choice(
         (
             lambda depth: min(depth, servers) / service,
             lambda depth: depth / (service * (1 + depth / servers)),
             lambda depth: 1 / service,
+            lambda depth: max(1, depth / 2) / service,
             lambda depth: min(depth, servers) / service * (0.8 if depth > servers else 1.0),
             lambda depth: depth / service,
         )

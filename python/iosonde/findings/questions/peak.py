@@ -123,7 +123,7 @@ def _fastest(question: Question, key: Mapping[str, Any], group: pl.DataFrame) ->
     rest = [name for name in question.by if name not in key]
     ordered = group.sort("median", descending=True, maintain_order=True)
     rows = [
-        {**row, "setting": _setting(over, rest, row)}
+        {**row, "setting": _named(over, rest, row)}
         for row in ordered.unique(over, keep="first", maintain_order=True).to_dicts()
     ]
     best = rows[0]
@@ -151,6 +151,12 @@ def _tied_first(rows: Sequence[dict[str, Any]], leads: Sequence[Estimate]) -> li
 
 def _setting(over: str, rest: list[str], row: Mapping[str, Any]) -> str:
     return wording.listing([wording.level_words(name, row[name]) for name in (over, *rest)])
+
+
+def _named(over: str, rest: list[str], row: Mapping[str, Any]) -> str:
+    """`ext4 (queue depth 8)`: a name, and what it is best with."""
+    others = f" ({wording.listing([wording.level_words(name, row[name]) for name in rest])})" if rest else ""
+    return wording.level_words(over, row[over]) + others
 
 
 KINDS = (QuestionKind("peak", find, compares_levels=True, is_of_names=True),)
