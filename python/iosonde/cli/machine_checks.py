@@ -7,6 +7,7 @@ import os
 import re
 import resource
 import shutil
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -107,6 +108,30 @@ def machine_checks() -> Iterator[Check]:
     yield _governor()
     yield _mitigations()
     yield _room(Path.cwd())
+    if load := other_load():
+        yield Check(name="load", state="note", found=load, advice="measure when the machine is idle")
+
+
+BUSY = 0.5
+"""Share of all CPU time that other programs use from which on most runs would be undetermined."""
+LOOK_SECONDS = 0.3
+
+
+def other_load() -> str:
+    """What other programs use of all CPUs while this one waits, if it is much; empty otherwise, or where not known."""
+    with suppress(OSError, ValueError, ZeroDivisionError):
+        before = _cpu_ticks()
+        time.sleep(LOOK_SECONDS)
+        idle, total = (after - start for after, start in zip(_cpu_ticks(), before, strict=True))
+        if 1 - idle / total >= BUSY:
+            return f"other programs use {100 * (1 - idle / total):.0f} % of all CPU time"
+    return ""
+
+
+def _cpu_ticks() -> tuple[int, int]:
+    """Ticks of all CPUs: idle or waiting for I/O, and in all (proc_stat(5))."""
+    ticks = [int(each) for each in Path("/proc/stat").read_text(encoding="ascii").partition("\n")[0].split()[1:9]]
+    return ticks[3] + ticks[4], sum(ticks)
 
 
 def _missing_file_systems() -> Iterator[Check]:

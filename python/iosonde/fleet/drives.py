@@ -284,7 +284,7 @@ def _latencies(drive: Drive) -> dict[str, float]:
     """Logarithm of the p99 latency of each case, where a usable one is known; the highest of several streams."""
     found: dict[str, float] = {}
     for (name, metric), value in drive.values.items():
-        if metric in LATENCIES:
+        if metric in [f"{each}p99" for each in LATENCIES]:
             case = name if name in drive.summary.stalls else name.rpartition(" (")[0]
             found[case] = max(value.mean_log, found.get(case, -math.inf))
     return found

@@ -83,7 +83,7 @@ WRONG_DATA: dict[str, str] = {
     "corrupted_values": "values read differ from those written",
     "stale_values": "values read are older than an acknowledged write",
     "missing_records": "records that were written are missing",
-    "damaged_graph": "the stored graph has another checksum than when it was written",
+    "damaged_graph": "stored data has another checksum than when it was written",
     "wrong_result": "the result breaks the rules of its algorithm",
 }
 """Warnings of the engine that data was not what it must be, with what was found."""

@@ -38,6 +38,7 @@ def command(
     Ctrl-C stops within a second and keeps completed runs; `iosonde resume` continues.
     """
     from iosonde.cli.commands.plan import arm_lines, summary
+    from iosonde.cli.machine_checks import other_load
     from iosonde.execution import default_directory, execute
     from iosonde.execution.session import planned
     from iosonde.procedure.schedule import Remaining
@@ -60,6 +61,8 @@ def command(
     shown = planned(plan, on_hosts)
     consent = options.consent(destroy, confirm, allow_commands, targets=options.targets_of(plan))
     messages.info("\n".join([f"{plan.study['title']} on {plan.target}", *arm_lines(shown), *summary(shown)]))
+    if not plan.target.startswith(("null:", "sim:", "simulated:")) and (load := other_load()):
+        messages.warning(f"warning: {load}: most runs will be disturbed, and the study will have no answer")
     directory = Path(output) if output else default_directory(plan.study_name)
     with session.live(plan, wanted=live, port=live_port) as page:
         session.carry_out(
