@@ -5,9 +5,11 @@ import re
 import shutil
 from pathlib import Path
 
+import pytest
 from command_line import Iosonde
 from engines import real_engine
 
+from iosonde.cli import machine_checks
 from iosonde.tools import TOOLS, USES
 
 
@@ -86,3 +88,12 @@ def test_the_summary_fits_a_screen_and_names_what_can_be_used(iosonde: Iosonde) 
     assert "sync" in rows["block I/O"].split(", ")
     assert rows["key-value stores"].startswith("LMDB, redb, fjall")
     assert ("fio" in rows["other benchmarks"].split(", ")) == (shutil.which("fio") is not None)
+
+
+@pytest.mark.parametrize(
+    ("idle", "total", "found"),
+    [(6, 100, "other programs use 94 % of all CPU time"), (90, 100, ""), (0, 0, "")],
+)
+def test_load_of_other_programs_is_named_where_most_runs_would_be_disturbed(idle: int, total: int, found: str) -> None:
+    readings = iter([(100, 1000), (100 + idle, 1000 + total)])
+    assert machine_checks.other_load(lambda: next(readings)) == found

@@ -117,21 +117,21 @@ BUSY = 0.5
 LOOK_SECONDS = 0.3
 
 
-def other_load() -> str:
-    """What other programs use of all CPUs while this one waits, if it is much; empty otherwise, or where not known."""
-    with suppress(OSError, ValueError, ZeroDivisionError):
-        before = _cpu_ticks()
-        time.sleep(LOOK_SECONDS)
-        idle, total = (after - start for after, start in zip(_cpu_ticks(), before, strict=True))
-        if 1 - idle / total >= BUSY:
-            return f"other programs use {100 * (1 - idle / total):.0f} % of all CPU time"
-    return ""
-
-
 def _cpu_ticks() -> tuple[int, int]:
     """Ticks of all CPUs: idle or waiting for I/O, and in all (proc_stat(5))."""
     ticks = [int(each) for each in Path("/proc/stat").read_text(encoding="ascii").partition("\n")[0].split()[1:9]]
     return ticks[3] + ticks[4], sum(ticks)
+
+
+def other_load(ticks: Callable[[], tuple[int, int]] = _cpu_ticks) -> str:
+    """What other programs use of all CPUs while this one waits, if it is much; empty otherwise, or where not known."""
+    with suppress(OSError, ValueError, ZeroDivisionError):
+        before = ticks()
+        time.sleep(LOOK_SECONDS)
+        idle, total = (after - start for after, start in zip(ticks(), before, strict=True))
+        if 1 - idle / total >= BUSY:
+            return f"other programs use {100 * (1 - idle / total):.0f} % of all CPU time"
+    return ""
 
 
 def _missing_file_systems() -> Iterator[Check]:
