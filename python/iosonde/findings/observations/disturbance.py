@@ -94,7 +94,7 @@ class Interference(Finding, kind="interference", topic="interference"):
             return f"{what} {by}: {during}; {self._recovery()}"
         before, times = wording.value_text(metric, self.before_ns), wording.times_text(self.during_ns / self.before_ns)
         if self.change and self.change.is_noise:
-            return f"{what} does not change clearly {by}: {before} before, {during} during; {self._recovery()}"
+            return f"no statistically clear change in {what} {by}: {before} before, {during} during; {self._recovery()}"
         verb = "rises" if self.during_ns >= self.before_ns else "falls"
         return f"{what} {verb} from {before} to {during} ({times}) {by}; {self._recovery()}"
 
