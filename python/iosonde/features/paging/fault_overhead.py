@@ -41,7 +41,8 @@ class FaultOverhead(Finding, kind="fault overhead", topic="performance", place=1
     def _sentence(self) -> str:
         levels = f"{wording.estimate_text(LATENCY, self.fault)} against {wording.estimate_text(LATENCY, self.device)}"
         if not (self.added.above(0) or self.added.below(0)):
-            return f"no statistically clear difference between a major fault and a direct 4 KiB read ({self.about}): {levels}"
+            both = "a major fault and a direct 4 KiB read"
+            return f"no statistically clear difference between {both} ({self.about}): {levels}"
         than = f"{_difference_text(self.added)} {'less' if self.added.value < 0 else 'longer'} than"
         return f"a major fault takes {than} a direct 4 KiB read ({self.about}): {levels}"
 
