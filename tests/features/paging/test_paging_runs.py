@@ -120,7 +120,7 @@ def test_memory_that_is_too_small_is_a_failed_run_with_its_cause(settings: dict[
     record = carried_out(tmp_path, **settings)
     assert record.failure is not None
     assert record.failure.code == "out_of_memory"
-    assert "64 MiB is too small" in record.failure.message
+    assert "at its memory limit of 64 MiB" in record.failure.message
     assert "swap" in settings or "provide more swap" in record.failure.hint
 
 
