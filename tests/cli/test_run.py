@@ -83,7 +83,8 @@ def start(home: Path, *arguments: str) -> subprocess.Popen[str]:
 
 
 def plain(text: str, home: Path) -> str:
-    """Without what differs from run to run."""
+    """Without what differs from run to run, and from machine to machine."""
+    text = re.sub(r"warning: other programs use .*\n", "", text)
     text = re.sub(r"iosonde-[0-9a-f]{8}", "iosonde-ID", text.replace(str(home), "HOME"))
     return re.sub(r" +[0-9.,]+( k| M)? IOPS +[0-9.,]+ .?B/s +p99 +([0-9.]+ .?s|-)", " FIGURES", text)
 

@@ -78,7 +78,7 @@ def test_the_latency_curve_is_relative_to_the_maximum_and_shows_the_overload(tmp
     [offered] = [each for _, found in chapter.findings for each in found if isinstance(each, OfferedRates)]
     assert (sum(not each.kept for each in offered.rates), len(offered.rates)) == (2, 10)
     growths = [each for _, found in chapter.findings for each in found if isinstance(each, TailGrowth)]
-    assert {(each.first_level, each.last_level) for each in growths} == {(0.1, 1.1)}
+    assert {(each.first_level, each.last_level) for each in growths} == {(0.1, 0.9)}
 
 
 @pytest.mark.engine

@@ -44,7 +44,7 @@ def test_commands_print_the_output_in_the_guide(iosonde: Iosonde, tmp_path: Path
     for command, output in CONSOLE:
         (tmp_path / "mixed-tail.toml").write_text("".join(TOML))
         arguments = [str(tmp_path / word) if word.endswith(".toml") else word for word in command.split()]
-        assert iosonde(*arguments).stdout == output
+        assert iosonde(*arguments, COLUMNS="80").stdout == output
 
 
 def test_the_tables_of_parameters_and_setups_are_those_of_the_code() -> None:
