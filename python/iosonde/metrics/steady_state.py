@@ -4,7 +4,7 @@ The criterion is that of SNIA's Solid State Storage Performance Test Specificati
 rounds: within the window the tracking variable spans at most 20 % of its mean, and the least-squares line through it
 rises or falls by at most 10 % of its mean from the window's first round to its last. Slow declines meet it too. So a
 series is called steady only if its level lasts as well (`settling`), and if there are enough rounds to exclude a drift
-of `DRIFT` a round: within ten rounds with 1 % noise nothing else tells a fall of 0.5 % a round from a level.
+of `DRIFT` a round: with 1 % noise, no other condition separates a fall of 0.5 % a round from a level in ten rounds.
 
 Numbers in, numbers out: what a round is, and what is tracked, is decided by the caller.
 """
