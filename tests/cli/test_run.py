@@ -22,6 +22,7 @@ from typer.testing import CliRunner, Result
 
 import iosonde as package
 from iosonde.cli import app
+from iosonde.cli.session import Outcome
 from iosonde.errors import IosondeError
 from iosonde.execution.progress import Rates
 from iosonde.execution.timeouts import Timeouts
@@ -57,6 +58,17 @@ factors.case = [
   { label = "endless", set = { read_fraction = 0.0, duration = "1h", arrival = "constant", rate = 100 } },
 ]
 """
+
+
+@pytest.mark.parametrize(
+    ("complete", "failed", "unsupported", "mostly"),
+    [(35, 40, 0, True), (38, 37, 0, False), (5, 5, 0, False), (3, 2, 70, False), (0, 0, 5, True)],
+)
+def test_most_runs_failed_if_more_than_half_of_those_that_could_succeed_did(
+    complete: int, failed: int, unsupported: int, mostly: bool
+) -> None:
+    counts = Outcome(complete=complete, failed=failed, unsupported=unsupported, refused=0)
+    assert counts.mostly_failed is mostly
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ They are real: loop devices, mkfs, mounts.
 
 from __future__ import annotations
 
+import contextlib
 import random
 import subprocess
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ from iosonde.planning import expand, parse
 from iosonde.results import ResultSet
 from iosonde.results.schema import Record
 from iosonde.storage import open_target, tools
+from iosonde.storage.block_layer.mounts import mounts
 from iosonde.storage.safety import journal, journal_entry
 
 MIB = 1 << 20
@@ -232,23 +234,46 @@ def test_files_of_others_in_the_directory_of_images_prevent_its_removal(director
     journal.clear(plan.created_name)
 
 
-def test_a_mount_in_another_namespace_is_named_as_the_reason(directory: Path, tmp_path: Path) -> None:
-    """A container started during a run keeps a copy of the mount; after it has ended, cleanup succeeds."""
-    plan = planned(directory, file_system="ext4")
-    copies: list[subprocess.Popen[bytes]] = []
+@contextlib.contextmanager
+def container(plan: Plan, script: str) -> Iterator[tuple[Silent, list[subprocess.Popen[bytes]]]]:
+    """An observer that starts a shell in a mount namespace of its own during the first run; it ends with the block.
 
-    class StartsAContainer(Silent):
+    The namespace has a copy of the mount, `$1`.
+    """
+    started: list[subprocess.Popen[bytes]] = []
+
+    class StartsIt(Silent):
         def event(self, *_: Any) -> None:
-            if not copies:
-                command = ["unshare", "--mount", "sh", "-c", "echo && read line"]
-                copies.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
-                assert copies[0].stdout and copies[0].stdout.readline() == b"\n"
+            if not started:
+                [point] = [each.point for each in mounts() if f"/{plan.created_name}/" in each.point]
+                command = ["unshare", "--mount", "sh", "-c", f"{script}; echo && read line", "sh", point]
+                started.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+                assert started[0].stdout and started[0].stdout.readline() == b"\n"
 
-    where = r"mounted at `/run/iosonde/.*` in the mount namespace of process"
     try:
-        with pytest.raises(TargetError, match=where) as caught:
-            execute(plan, tmp_path / "set", observer=StartsAContainer())
-        assert f"process {copies[0].pid}" in str(caught.value)
+        yield StartsIt(), started
     finally:
-        copies[0].communicate(b"\n")
+        started[0].communicate(b"\n")
+
+
+@pytest.mark.parametrize("file_system", ["ext4", "btrfs"])
+def test_the_copy_of_a_mount_in_another_namespace_is_unmounted_too(
+    directory: Path, tmp_path: Path, file_system: str
+) -> None:
+    """A container or service started during a run has one: the next cases failed because their device was in use."""
+    plan = planned(directory, size="256MiB", file_system=file_system)
+    with container(plan, "true") as (starts_it, _):
+        records = execute(plan, tmp_path / "set", observer=starts_it).records()
+    assert {record.outcome for record in records} == {"complete"}
+    assert leftovers(directory) == []
+
+
+def test_a_mount_in_use_in_another_namespace_is_named_as_the_reason(directory: Path, tmp_path: Path) -> None:
+    """Once the namespace has ended, cleanup succeeds."""
+    plan = planned(directory, size="256MiB", file_system="btrfs")
+    where = r"mounted at `/run/iosonde/.*` in the mount namespace of process"
+    with container(plan, 'cd "$1"') as (starts_it, started):
+        with pytest.raises(TargetError, match=where) as caught:
+            execute(plan, tmp_path / "set", observer=starts_it)
+        assert f"process {started[0].pid}" in str(caught.value)
     journal.clear(plan.created_name)

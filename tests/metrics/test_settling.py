@@ -89,7 +89,7 @@ def test_a_fall_after_a_plateau_is_not_steady(fall: int, noise: float) -> None:
     assert not any(each.achieved for each in judged(levels, noise))
 
 
-@pytest.mark.parametrize("rounds", [20, 100, pytest.param(300, marks=pytest.mark.extended)])
+@pytest.mark.parametrize("rounds", [40, 100, pytest.param(300, marks=pytest.mark.extended)])
 def test_noise_around_a_level_is_steady_without_an_earlier_level(rounds: int) -> None:
     found = judged(np.full(rounds, 100.0), 0.05, 20)
     assert sum(each.earlier is not None for each in found) <= 0.05 * 20
@@ -98,19 +98,24 @@ def test_noise_around_a_level_is_steady_without_an_earlier_level(rounds: int) ->
 
 
 @pytest.mark.parametrize(
-    ("fall", "rounds", "noise"),
-    [
-        (0.10, 20, 0.05),
-        *(pytest.param(*each, marks=pytest.mark.extended) for each in ((0.05, 20, 0.05), (0.10, 40, 0.05))),
-    ],
+    ("rounds", "noise", "level_steady"), [(10, 0.01, 0.85), (10, 0.05, 0.0), (25, 0.01, 0.95), (25, 0.05, 0.8)]
 )
-def test_the_drift_that_a_steady_level_excludes_is_larger_than_the_one_there_is(
-    fall: float, rounds: int, noise: float
+def test_a_fall_of_half_a_percent_per_round_is_not_called_steady(
+    rounds: int, noise: float, level_steady: float
 ) -> None:
-    """Noise hides these falls from the rule: most of the series are steady, and state how much they may change."""
-    steady = [each for each in judged(100 - 100 * fall * np.linspace(0, 1, rounds), noise, 40) if each.achieved]
+    """SNIA's criterion holds in all of them; docs/metrics.md has the table."""
+    levels, falls = (judged(100 * (1 - fall * np.arange(rounds)), noise, 100) for fall in (0.0, 0.005))
+    assert sum(each.first is not None for each in falls) >= 95
+    assert sum(each.achieved for each in falls) <= 7, "5 % of 100, and two standard errors"
+    assert sum(each.achieved for each in levels) >= 100 * level_steady
+    assert all(each.achieved or each.hidden or each.trend for each in levels + falls if rounds == 10 and noise == 0.01)
+
+
+def test_the_drift_that_a_steady_level_excludes_is_larger_than_the_one_there_is() -> None:
+    """Noise hides this fall of 10 % over 40 rounds from the rule: what it excludes is stated."""
+    steady = [each for each in judged(100 - 10 * np.linspace(0, 1, 40), 0.05, 40) if each.achieved]
     assert len(steady) >= 15
-    assert sum(each.drift_below is not None and each.drift_below < fall / 2 for each in steady) <= 2
+    assert sum(each.drift_below is not None and each.drift_below < 0.05 for each in steady) <= 2
 
 
 def test_the_excluded_drift_is_as_small_as_the_noise_permits() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -53,14 +55,14 @@ def test_a_window_just_inside_and_just_outside_each_criterion(name: str) -> None
 
 
 def test_the_measurement_window_is_the_first_at_the_level_of_the_end() -> None:
-    found = steady_state([900, 500, 300, 110, 105, 100, 100, 95, 100, 100, 99, 101])
+    found = steady_state([900, 500, 300, 110, 105, 100, 100, 95, *[100, 100, 99, 101] * 5])
     # Rounds 4..8 (110 105 100 100 95) have a mean of 102 and a slope of (-220 - 105 + 100 + 190) / 10 = -3.5: a fall
     # of 14 where 10.2 are allowed. Rounds 5..9 (105 100 100 95 100): slope (-210 - 100 + 95 + 200) / 10 = -1.5.
     assert not window([110, 105, 100, 100, 95]).steady
     assert found.measured is not None
     assert (found.measured.first, found.measured.last, found.measured.mean) == (5, 9, 100)
     assert found.measured.slope == pytest.approx(-1.5)
-    assert (found.level, found.quarter) == (100, (10, 12))
+    assert (found.level, found.quarter) == (100, (22, 28))
 
 
 def test_a_step_to_another_level_is_noticed() -> None:
@@ -113,10 +115,10 @@ def test_fewer_rounds_than_a_window_and_zero_throughput_have_no_result() -> None
 
 
 def test_other_criteria_can_be_set() -> None:
-    drift = [94, 97, 100, 103, 106]
-    assert steady_state(drift, criteria=Criteria(slope=0.12)).achieved
-    assert not steady_state([100, 110, 100, 90, 100], criteria=Criteria(range=0.19)).achieved
-    assert steady_state([50, 100, 100, 100], criteria=Criteria(window=3)).achieved
+    assert steady_state([94, 97, 100, 103, 106], criteria=Criteria(slope=0.12)).first
+    assert not steady_state([100, 110, 100, 90, 100], criteria=Criteria(range=0.19)).first
+    assert steady_state([50, 100, 100, 100, 100], criteria=Criteria(window=3)).achieved
+    assert steady_state([50, 100, 100, 100], criteria=Criteria(window=3)).hidden == math.inf
 
 
 @settings(max_examples=25)
@@ -149,7 +151,7 @@ ADVERSARIAL: dict[str, tuple[list[float], int | None]] = {
     "an infinite round": ([100.0] * 11 + [float("inf")], None),
     "an oscillation with the period of the window": ([100.0, 130.0, 100.0, 70.0, 100.0] * 4, None),
     "a sawtooth within the range that drops in the last round": ([100.0, 105.0, 110.0, 115.0, 95.0] * 3 + [70.0], None),
-    "a sawtooth within the range": ([100.0, 105.0, 110.0, 115.0, 95.0] * 3, 1),
+    "a sawtooth within the range": ([100.0, 105.0, 110.0, 115.0, 95.0] * 8, 1),
     "a fast start": ([900.0, 500.0, 200.0] + [100.0] * 9, 4),
     "recovery after a disturbance": ([100.0] * 8 + [55.0, 55.0] + [100.0] * 8, 11),
     "growth without an end": ([10.0 * 1.05**number for number in range(40)], None),

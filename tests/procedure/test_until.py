@@ -149,6 +149,7 @@ def test_a_resumed_study_takes_the_same_repeats(tmp_path: Path) -> None:
 def test_a_study_that_ends_without_its_precision_says_so_and_how_precise_it_is(
     iosonde: Iosonde, tmp_path: Path
 ) -> None:
+    """The finding "not precise" in the report, a message and an exit code."""
     (tmp_path / "until.toml").write_text(STUDY.format(half_width="1%", maximum=6, budget=""))
     target = "simulated:servers=1,read=1ms,service=exponential,size=1GiB"
     done = iosonde("run", tmp_path / "until.toml", "--target", target, "--profile", "quick", "-o", tmp_path / "set")

@@ -155,10 +155,17 @@ def exit_codes(checks: int = 60, settings: Settings | None = None, *, effects: s
 
 @pytest.mark.parametrize("effects", ["independent", "common", "both"])
 def test_three_baselines_pass_an_equal_system_and_find_a_loss_of_ten_percent(effects: str) -> None:
-    """Exit code 0 in 95 % of checks of equal systems, and 1 in 90 % of losses, or 80 % where one of 11 cases has it."""
+    """Exit code 0 in 95 % of checks of equal systems, and 1 in 90 % of losses.
+
+    A loss in one of 11 cases is found in about 90 % (80 % here, of 60): it must be shown to exceed the allowance of 5 %.
+    An allowance of 3 % leaves room for that, and raises no alarm of equal systems either (docs/regression.md).
+    """
     assert exit_codes(effects=effects)[0] >= 0.95 * 60
     assert exit_codes(effects=effects, loss=0.1)[1] >= 0.9 * 60
     assert exit_codes(effects=effects, loss=0.1, everywhere=False)[1] >= 0.8 * 60
+    less = Settings(allow=0.03, allow_latency=0.06)
+    assert exit_codes(settings=less, effects=effects, loss=0.1, everywhere=False)[1] >= 0.9 * 60
+    assert exit_codes(settings=less, effects=effects)[0] >= 0.95 * 60
 
 
 def test_tails_decide_only_where_the_user_lets_them() -> None:

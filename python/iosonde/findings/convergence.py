@@ -11,12 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import polars as pl
 
 from iosonde.findings.cells import under_own_names
 from iosonde.metrics.scopes import overall
-from iosonde.metrics.settling import Trend, drift
+from iosonde.metrics.settling import Trend
 from iosonde.metrics.steady_state import Criteria, Window, held_window, steady_state, window
 from iosonde.metrics.sustained import STALLED_SHARE
 from iosonde.study.model import ROUND, Level, Part
@@ -51,6 +50,8 @@ class Convergence:
     """True if the level of everything that is tracked lasts to the end, which the criterion does not show."""
     trend: Trend
     """Direction in which one of them still changes."""
+    hidden: float | None
+    """Largest drift per round that noise may hide, as a share, where that keeps one of them from being steady."""
     sought: bool
     """True if there could be enough rounds for a window at all."""
     withdrawn: int | None = None
@@ -214,9 +215,7 @@ def _convergence(
         for levels, values in series
     ]
     judged = [steady_state(each, criteria=criteria) for each in values]
-    # A few rounds show no more than a line through those since the criterion was met.
-    lines = [drift(np.asarray(each[held[0] - 1 :])) for each in values] if held else []
-    trend: Trend = next((found for found in (*(each.trend for each in judged), *lines) if found), "")
+    trend: Trend = next((each.trend for each in judged if each.trend), "")
     return Convergence(
         levels={name: level for name, level in key.items() if name != "repeat"},
         repeat=int(key["repeat"]),
@@ -227,6 +226,7 @@ def _convergence(
         last=end,
         lasts=held is not None and not trend and all(each.achieved for each in judged),
         trend=trend,
+        hidden=max((each.hidden for each in judged if each.hidden is not None), default=None),
         withdrawn=first[1] if first and first != held and first[1] + rounds.hold <= whole else None,
         case_ids=group["case_id"].unique(maintain_order=True).to_list(),
         sought=rounds.max_rounds >= rounds.window,

@@ -21,6 +21,8 @@ _NOISE = 2.0
 """Standard errors of a difference that noise explains."""
 _SIGNIFICANCE = 0.99
 """Confidence with which a line is a trend."""
+_ONE_SIDED = 0.90
+"""The same of a two-sided interval whose upper end is exceeded with 5 %."""
 _LINE = 4
 """Values that a line needs."""
 _SELECTED = 0.999
@@ -125,12 +127,16 @@ def _trend(sample: Floats, level: float) -> Trend:
     return "falling" if largest < 0 else "rising"
 
 
-def drift(sample: Floats) -> Trend:
-    """Return the direction of a line through all values that is significant, and changes by more than `AGREEMENT`."""
-    change, is_significant = _change_of_line(sample)
-    if not is_significant or abs(change) <= AGREEMENT * abs(float(sample.mean())):
-        return ""
-    return "falling" if change < 0 else "rising"
+def drift(sample: Floats) -> tuple[Trend, float]:
+    """Return how a line through all values changes, and the largest change per value that it does not exclude.
+
+    The first is a direction only if it is significant and above `AGREEMENT`, the second a one-sided bound of 95 %.
+    """
+    change, error, freedom = _line(sample)
+    bound = (abs(change) + _quantile(freedom, _ONE_SIDED) * error) / max(1, len(sample) - 1)
+    if abs(change) <= max(_quantile(freedom, _SIGNIFICANCE) * error, AGREEMENT * abs(float(sample.mean()))):
+        return "", bound
+    return "falling" if change < 0 else "rising", bound
 
 
 def _change_of_line(sample: Floats) -> tuple[float, bool]:

@@ -3,7 +3,8 @@
 The criterion is that of SNIA's Solid State Storage Performance Test Specification, stated there with a window of five
 rounds: within the window the tracking variable spans at most 20 % of its mean, and the least-squares line through it
 rises or falls by at most 10 % of its mean from the window's first round to its last. Slow declines meet it too. So a
-series is called steady only if its level lasts as well (`settling`).
+series is called steady only if its level lasts as well (`settling`), and if there are enough rounds to exclude a drift
+of `DRIFT` a round: with 1 % noise, no other condition separates a fall of 0.5 % a round from a level in ten rounds.
 
 Numbers in, numbers out: what a round is, and what is tracked, is decided by the caller.
 """
@@ -20,11 +21,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from iosonde.metrics.change_points import steps
-from iosonde.metrics.settling import AGREEMENT, Settling, Trend, extrapolated, settling
+from iosonde.metrics.settling import AGREEMENT, Settling, Trend, drift, extrapolated, settling
 from iosonde.metrics.statistics import Estimate, Floats
 
 _ROUNDING = 1e-9
 """A bound is met when it is exceeded by no more than arithmetic does."""
+DRIFT = 0.005
+"""Change per round, as a share of the level, that the rounds of a steady series exclude."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,6 +171,10 @@ class SteadyState:
     """First round after the last step, from 1."""
     settling: Settling | None
     """Level at the end and halfway, since the last step; None with fewer rounds than a window there."""
+    trend: Trend
+    """Direction in which the series still changes at its end."""
+    hidden: float | None
+    """Drift per round that noise may hide, as a share, if that alone keeps the series from being steady."""
     earlier: Level | None
     """The last level before it; None if there was none."""
     forecast: Estimate | None
@@ -198,11 +205,6 @@ class SteadyState:
     def middle(self) -> int:
         """First round of the levels that are compared: those around half of the time since the last step."""
         return self.since + (self.settling.middle if self.settling else 0)
-
-    @property
-    def trend(self) -> Trend:
-        """Direction in which the series still changes at its end."""
-        return self.settling.trend if self.settling else ""
 
     @property
     def left(self) -> int | None:
@@ -236,8 +238,8 @@ def steady_state(values: Sequence[float] | Floats, *, criteria: Criteria = SNIA)
     """Apply the rule to every window of a series, one value per round, and check that the level lasts to the end.
 
     A slow decline can pass the rule in every window. So the series is steady only if, since its last step, the level at
-    half of the time agrees with that of the end, nothing shows a trend, and at least half of the windows in the second
-    half meet the criterion.
+    half of the time agrees with that of the end, nothing shows a trend, at least half of the windows in the second half
+    meet the criterion, and the rounds since the first window at that level exclude a drift of `DRIFT` per round.
     """
     sample = np.asarray(values, dtype=np.float64)
     windows = _windows(sample, criteria)
@@ -247,20 +249,37 @@ def steady_state(values: Sequence[float] | Floats, *, criteria: Criteria = SNIA)
     finite = np.isfinite(stretch)
     found = settling(stretch[finite], window=criteria.window) if finite.sum() >= criteria.window else None
     inside = [each for each in windows if each.first > bounds[-2]]
-    is_steady = found is not None and found.agrees and not found.trend and _enough_hold(inside)
     at_level = (each for each in inside if found and each.steady and _same_level(each.mean, found.level, criteria))
+    measured = next(at_level, None)
+    lasts = found is not None and found.agrees and not found.trend and _enough_hold(inside)
+    hidden, trend = None, found.trend if found else ""
+    if found and measured and lasts:
+        hidden, trend = _hidden(sample, measured.first - 1, found.level, late=len(stretch) // 2)
     level = found.level if found else float(np.nanmean(stretch)) if finite.any() else math.nan
     return SteadyState(
         rounds=len(sample),
         criteria=criteria,
         first=next((each for each in windows if each.steady), None),
-        measured=next(at_level, None) if is_steady else None,
+        measured=measured if lasts and hidden is None else None,
         latest=windows[-1] if windows else None,
         since=bounds[-2] + 1,
         settling=found and _with_unknown(found, np.flatnonzero(finite)),
+        trend=trend,
+        hidden=None if trend else hidden,
         earlier=_earlier(sample, bounds, windows, level),
-        forecast=extrapolated(stretch[finite], last=len(sample) // 3) if found and found.trend else None,
+        forecast=extrapolated(stretch[finite], last=len(sample) // 3) if trend else None,
     )
+
+
+def _hidden(sample: Floats, begin: int, level: float, *, late: int) -> tuple[float | None, Trend]:
+    """Return the drift per round that the rounds since `begin` may hide, as a share; None if they exclude `DRIFT`.
+
+    The last `late` rounds may exclude it too: the tail of a fast start is in the others. Fewer than ten never do.
+    """
+    since = [sample[begin:], *([sample[-late:]] if late >= 10 else [])]
+    found = [drift(each[np.isfinite(each)]) for each in since]
+    hidden = min(change for _, change in found) / level
+    return (None, "") if hidden < DRIFT else (hidden, found[0][0])
 
 
 def _with_unknown(found: Settling, places: NDArray[np.intp]) -> Settling:

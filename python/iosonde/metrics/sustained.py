@@ -77,7 +77,7 @@ class LongRun:
         `stalled`: undecided, because the engine did not run in a round of the last window.
         """
         window, latest = self.steady.measured, self.steady.latest
-        if latest is None:
+        if latest is None or self.steady.hidden is not None:
             return "too short"
         if not math.isfinite(latest.mean):
             return "stalled"

@@ -248,6 +248,7 @@ class _Loads:
         from iosonde.metrics.wording import counted
         from iosonde.qualify import Qualification, load_application, loads_of
         from iosonde.storage import open_target
+        from iosonde.units import format_duration
 
         open_target(self.target)  # Refuses what no application can use.
         parent = self.output or Path("iosonde-results") / f"qualify-{datetime.now():%Y%m%d-%H%M%S}"
@@ -256,8 +257,10 @@ class _Loads:
         measured = {name: study for name, study in studies.items() if study.requirement}
         omitted = [name for name, study in studies.items() if not study.requirement]
         loads = counted(sum(map(loads_of, measured.values())), "load")
+        total_ns = sum(loads_of(study) * (self.time_limit_ns or study.pass_after) for study in measured.values())
         messages.info(
-            f"{counted(len(measured), 'application')} with {loads}. No limits, not measured: {', '.join(omitted)}"
+            f"{counted(len(measured), 'application')} with {loads}, measured for {format_duration(total_ns)} in total. "
+            f"No limits, not measured: {', '.join(omitted)}"
         )
         for name, study in measured.items():
             load = replace(self, output=parent / name)

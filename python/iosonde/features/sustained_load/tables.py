@@ -85,11 +85,8 @@ def _convergence_row(part: Part, each: Convergence, tracked: Tracked, metric: st
     verdict = "not achieved"
     if each.achieved:
         state = states.state(each.case_ids[-1], each.repeat)
-        verdict = (
-            _steady_text(state)
-            if each.lasts
-            else f"criterion only, {f'still {each.trend}' if each.trend else 'level not lasting'}"
-        )
+        missing = f"still {each.trend}" if each.trend else "too few rounds" if each.hidden else "level not lasting"
+        verdict = _steady_text(state) if each.lasts else f"criterion only, {missing}"
     counted = [Cell(text=str(each.repeat), number=each.repeat), Cell(text=str(each.rounds), number=each.rounds)]
     if window is None:
         return [*labels, *counted, Cell(text="-"), Cell(text=verdict), *[Cell(text="-")] * 6, Cell(text=series)]

@@ -19,7 +19,7 @@ from iosonde.findings.question import Question, QuestionKind
 from iosonde.metrics import wording
 from iosonde.metrics.settling import Trend
 from iosonde.metrics.statistics import Estimate, repeats_interval
-from iosonde.metrics.steady_state import SNIA, Criteria
+from iosonde.metrics.steady_state import DRIFT, SNIA, Criteria
 from iosonde.metrics.sustained import LongRun, Outcome
 from iosonde.plan import DeviceState
 from iosonde.study.model import STAGE, Part
@@ -60,12 +60,16 @@ class SteadyRun(Finding):
     """Level that a trend approaches."""
     drift_below: float | None = None
     """Change across the second half that is excluded, as a share of the level."""
+    hidden: float | None = None
+    """Drift per round that noise may hide, as a share, if that alone keeps the run from being steady."""
 
     def _sentence(self) -> str:
         length = format_duration(self.rounds * self.round_s * 1e9)
         if self.outcome == "too short" and self.range_share is None:
             rounds = f"{wording.counted(self.rounds, 'round')} of {format_duration(self.round_s * 1e9)}"
             return f"{self.load}: no steady state shown, {rounds} are fewer than the {self.criteria.window} of a window"
+        if self.outcome == "too short" and self.hidden is not None:
+            return f"{self.load}: no steady state shown within {length}, {_hidden_text(self.hidden)}"
         if self.outcome == "too short":
             return f"{self.load}: no steady state shown, the run is too short for it ({length})"
         if self.outcome == "stalled":
@@ -172,6 +176,8 @@ class SteadyRounds(Finding):
     lasts: bool
     """True if the level lasts, beyond the criterion."""
     trend: Trend
+    hidden: float | None = None
+    """Largest drift per round that noise may hide, as a share, where that keeps a variable from being steady."""
     criterion: str
     state: DeviceState
     rounds: int
@@ -193,8 +199,10 @@ class SteadyRounds(Finding):
             rounds = f"{self.criterion} met in rounds {self.first} to {self.last}{left}"
             if not self.lasts:
                 what = wording.metric_words(self.metric)
-                why = f"{what} still {self.trend}" if self.trend else "the level does not last"
-                return f"{self.load}: no steady state, {why}; {rounds}"
+                why = f"no steady state, {what} still {self.trend}" if self.trend else "no steady state, level lost"
+                if self.hidden is not None and not self.trend:
+                    why = f"no steady state shown, {_hidden_text(self.hidden)}"
+                return f"{self.load}: {why}; {rounds}"
             if _may_be_steady(self.state):
                 return f"{self.load}: steady state, {rounds}"
             if self.state == "fresh":
@@ -337,10 +345,16 @@ def of_run(long_run: LongRun, load: str, state: DeviceState) -> SteadyRun:
         met=(steady.first.first, steady.first.last) if steady.first and outcome != "stalled" else None,
         forecast=steady.forecast if changing else None,
         drift_below=steady.drift_below if outcome == "steady" else None,
+        hidden=steady.hidden if outcome == "too short" else None,
         strength="moderate" if outcome == "changed" or not _may_be_steady(state) else "strong",
         case_ids=(long_run.case_id,),
         part=long_run.part,
     )
+
+
+def _hidden_text(hidden: float) -> str:
+    bound = f" (bound {wording.percent_text(hidden)})" if math.isfinite(hidden) else ""
+    return f"too few rounds to rule out a drift of {wording.percent_text(DRIFT)} per round{bound}"
 
 
 def _may_be_steady(state: DeviceState) -> bool:
@@ -356,6 +370,7 @@ def _of_pass(part: Part, each: Convergence, state: DeviceState) -> SteadyRounds:
         achieved=each.achieved,
         lasts=each.lasts,
         trend=each.trend,
+        hidden=each.hidden,
         criterion=criterion_name(windows[0].criteria) if windows else "",
         state=state,
         rounds=each.rounds,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
 import re
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +16,8 @@ TABLE = Path("/proc/self/mountinfo")
 
 MOUNT_PROCFS = "mount it with `mount -t proc proc /proc`, or start the container with it"
 """Hint where `/proc` is missing."""
+_CLONE_FS, _CLONE_NEWNS, _UMOUNT_NOFOLLOW = 0x200, 0x20000, 8
+_LIBC = ctypes.CDLL(None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,10 +70,11 @@ def mount_of(path: Path) -> Mount | None:
     return longest[-1] if longest else None
 
 
-def mounted_elsewhere(number: str) -> dict[int, str]:
+def mounted_elsewhere(number: str, source: str) -> dict[int, str]:
     """Mount points of a device (`major:minor`) in other mount namespaces, by a process of each, as far as readable.
 
-    A namespace created while a file system was mounted keeps its copy of that mount (mount_namespaces(7)).
+    A namespace created while a file system was mounted keeps its copy of that mount (mount_namespaces(7)). btrfs has a
+    device number of its own there: its mounts are found by their `source`.
     """
     found: dict[int, str] = {}
     seen = {Path("/proc/self/ns/mnt").readlink()}
@@ -77,13 +83,30 @@ def mounted_elsewhere(number: str) -> dict[int, str]:
             namespace = (table.parent / "ns/mnt").readlink()
             if namespace in seen:
                 continue
-            points = [mount.point for mount in mounts_in(table) if mount.device == number]
+            points = [mount.point for mount in mounts_in(table) if number == mount.device or source == mount.source]
         except OSError:
             continue  # The process has exited, or belongs to another user.
         seen.add(namespace)
         if points:
-            found[int(table.parent.name)] = points[0]
+            found[int(table.parent.name)] = points[-1]
     return found
+
+
+def unmount_copy(pid: int, point: str) -> None:
+    """Unmount what is mounted there in the mount namespace of a process, unless it is in use in that namespace.
+
+    A thread enters the namespace and ends: the working directory and root, which setns(2) changes, are its own then. No
+    program of that namespace runs.
+    """
+
+    def unmount() -> None:
+        with contextlib.suppress(OSError), Path(f"/proc/{pid}/ns/mnt").open("rb") as namespace:
+            if not _LIBC.unshare(_CLONE_FS) and not _LIBC.setns(namespace.fileno(), _CLONE_NEWNS):
+                _LIBC.umount2(os.fsencode(point), _UMOUNT_NOFOLLOW)
+
+    thread = threading.Thread(target=unmount)
+    thread.start()
+    thread.join()
 
 
 def _parse(line: str) -> Mount:

@@ -22,7 +22,7 @@ from iosonde.errors import TargetError
 from iosonde.plan import Setup
 from iosonde.storage.block_layer.block_nodes import number_of
 from iosonde.storage.block_layer.kernel_modules import state_of
-from iosonde.storage.block_layer.mounts import mounted_elsewhere, mounts
+from iosonde.storage.block_layer.mounts import mounted_elsewhere, mounts, unmount_copy
 from iosonde.storage.safety import guard, journal, own_directory
 from iosonde.storage.setups import bluestore
 from iosonde.storage.tools import call, require, require_root
@@ -224,7 +224,13 @@ def _problem(point: Path, device: Path) -> str:
     number = number_of(device)
     if not number or not guard.is_claimed(number):
         return ""
-    places = [f"`{point}` in the mount namespace of process {pid}" for pid, point in mounted_elsewhere(number).items()]
+    held = mounted_elsewhere(number, str(device))
+    for pid, place in held.items():
+        if place == str(point):  # The copy of our mount that every namespace has which was created meanwhile.
+            unmount_copy(pid, place)
+    if held and not guard.is_claimed(number):
+        return ""
+    places = [f"`{place}` in the mount namespace of process {pid}" for pid, place in held.items()]
     return f"`{device}` is still {'mounted at ' + ' and '.join(places) if places else 'in use'}"
 
 
