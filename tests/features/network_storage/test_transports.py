@@ -110,6 +110,31 @@ def test_the_route_to_this_machine_is_local() -> None:
     assert counters["nic_rx_bytes"] == counters["nic_tx_bytes"] or set(counters) >= {"nic_rx_dropped", "nic_tx_bytes"}
 
 
+@pytest.mark.engine
+@pytest.mark.parametrize(
+    ("between", "is_found"), [("socket pair", True), ("pipes", True), ("pipe", False), ("standard streams", False)]
+)
+def test_the_connection_of_a_daemon_may_be_that_of_a_program_with_another_parent(between: str, is_found: bool) -> None:
+    """As of sshfs and its ssh. Neither has started the other; a pipe in one direction is that of a shell or a log."""
+    with socket.create_server(("127.0.0.1", 0)) as listening, socket.create_connection(listening.getsockname()) as link:
+        server = listening.getsockname()
+        pairs = [os.pipe(), os.pipe()[::-1]] if between == "pipes" else [os.pipe()]
+        if between in ("socket pair", "standard streams"):
+            pairs = [tuple(each.detach() for each in socket.socketpair())]
+        own, their = zip(*pairs, strict=True)
+        stdin = {"stdin": own[0]} if between == "standard streams" else {"pass_fds": own}
+        with (
+            subprocess.Popen(["sleep", "600"], **cast("Any", stdin)) as daemon,
+            subprocess.Popen(["sleep", "600"], pass_fds=[*their, link.fileno()]) as holder,
+        ):
+            for descriptor in (*own, *their):
+                os.close(descriptor)
+            found = tcp.servers(daemon.pid)
+            daemon.kill()
+            holder.kill()
+    assert found == ({server: {holder.pid}} if is_found else {})
+
+
 @pytest.fixture
 def listener() -> Iterator[socket.socket]:
     """A server of empty calls: it replies to each record with an accepted reply."""
@@ -170,7 +195,7 @@ def test_probes_measure_connections_calls_and_echoes(listener: socket.socket) ->
 
 def test_a_report_lists_the_transport_and_escapes_it(tmp_path: Path) -> None:
     results = ResultSet.create(tmp_path / "set", hand_plan(levels=("x",), factor="mode", repeats=1))
-    facts = described("/mnt/network") | {"source": "<script>", "daemon_pid": 7}
+    facts = described("/mnt/network") | {"source": "<script>", "daemon_pid": 7, "connection_pids": [8]}
     part = NetworkReading(transport=facts)
     with results.lock():
         write(results, results.plan.runs[0], [Samples(completion_ns=[1000])], parts={part.name: part.model_dump()})
@@ -178,6 +203,7 @@ def test_a_report_lists_the_transport_and_escapes_it(tmp_path: Path) -> None:
     text = page.read_text()
     assert "- options.nconnect: 2" in text
     assert "daemon pid" not in text
+    assert "connection pids" not in text
     assert "<script>" not in text
     assert "&lt;script&gt;" in text
 
