@@ -23,7 +23,7 @@ from samples import Samples, write
 from iosonde.errors import StudyError, TargetError
 from iosonde.execution import nfs_server
 from iosonde.execution.instruments.order import INSTRUMENTS
-from iosonde.features.network_storage import mountstats, path, tcp, transport
+from iosonde.features.network_storage import checks, mountstats, path, tcp, transport
 from iosonde.features.network_storage.availability import Interval, unavailability
 from iosonde.features.network_storage.link import Link
 from iosonde.features.network_storage.outage import Outage
@@ -36,11 +36,14 @@ from iosonde.features.network_storage.targets import SOURCE, ServerExport
 from iosonde.plan import Setup
 from iosonde.report import write as write_report
 from iosonde.results import ResultSet
+from iosonde.storage import open_target
+from iosonde.storage.block_layer import kernel_modules
 from iosonde.storage.block_layer.mounts import Mount, mounts_in
 from iosonde.storage.safety import journal
 from iosonde.storage.safety.journal_entry import Entry
 from iosonde.storage.setups import file_systems
 from iosonde.study.setup import resolve
+from iosonde.tools import USES
 
 RECORDED = Path(__file__).parent / "recorded"
 STATISTICS = (RECORDED / "mountstats").read_text()
@@ -241,6 +244,19 @@ def test_local_access_creates_nothing_and_nvme_tcp_is_described_with_its_options
     assert found.text == "one device, over NVMe/TCP, 1 queue, 2 polled, data digest"
     assert found.parameters.items() >= {"fabric": "nvme-tcp", "fabric_queues": 1, "fabric_poll_queues": 2}.items()
     assert setup(fabric="nvme-tcp", file_system="ext4").file_system == "ext4"
+
+
+def test_a_kernel_without_modules_is_named_before_another_target_is_recommended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Setups that need a device, on a directory: loop devices would need the same modules."""
+    monkeypatch.setattr(kernel_modules, "SYS", tmp_path / "sys")
+    monkeypatch.setattr(kernel_modules, "MODULE_FILES", tmp_path)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    with pytest.raises(TargetError, match="this kernel has no `nvmet-tcp` and no `nvme-tcp`"):
+        open_target(str(tmp_path)).with_setup(setup(fabric="nvme-tcp"))
+    assert [(each.name, each.state) for each in checks.CHECKS[0]()] == [("NVMe/TCP", "note"), ("NFS", "note")]
+    assert {each.name for each in checks.CHECKS[0]()} == set(USES["network storage"])
 
 
 def test_options_of_nfs_are_those_of_mount() -> None:
