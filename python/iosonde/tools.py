@@ -333,6 +333,7 @@ USES: dict[str, dict[str, tuple[str, ...]]] = {
     "arrays": {"md": ("mdadm",), "btrfs": ("btrfs",)},
     "file systems": {"ext4": ("mkfs.ext4",), "xfs": ("mkfs.xfs",), "btrfs": ("mkfs.btrfs",)},
     "block caches": {"bcache": ("make-bcache",), "dm-cache": ("dmsetup",), "dm-writecache": ("dmsetup",)},
+    "network storage": {"NVMe/TCP": (), "NFS": ("mount.nfs", "exportfs")},
     "key-value stores": {
         "LMDB": (),
         "redb": (),

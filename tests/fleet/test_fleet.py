@@ -25,7 +25,7 @@ from iosonde.errors import ResultsError, StudyError, TargetError
 from iosonde.execution.environment import require_same_software
 from iosonde.fleet import directory as fleets
 from iosonde.fleet import hosts as fleet_hosts
-from iosonde.fleet import model, sharing
+from iosonde.fleet import messages, model, sharing
 from iosonde.fleet.directory import Planned
 from iosonde.fleet.report import collect
 from iosonde.fleet.session import FleetSession, Outcome
@@ -244,7 +244,7 @@ def test_a_wrong_list_of_targets_is_refused(tmp_path: Path, text: str, what: str
 @pytest.mark.engine
 def test_a_received_fleet_that_was_edited_is_refused(study: Path, tmp_path: Path) -> None:
     fleet = fleets.create(tmp_path / "fleet", planned(study, {"a": "sim:p900", "b": "sim:p900"}), NO_CONSENT, print)
-    with pytest.raises(ResultsError, match="is not empty"):
+    with pytest.raises(ResultsError, match="Directory not empty"):
         fleets.create(fleet.path, planned(study, {"a": "sim:p900"}), NO_CONSENT, print)
     shutil.rmtree(fleet.path / "a")
     (fleet.path / "a").symlink_to(fleet.path / "b")
@@ -399,13 +399,24 @@ def test_consent_hardware_and_software_are_those_of_a_host() -> None:
 
 
 @pytest.mark.engine
-@pytest.mark.parametrize("script", ["echo Welcome to north\necho '{}'", "exec sleep 1000"])
-def test_a_silent_host_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+@pytest.mark.parametrize(
+    ("script", "problem"),
+    [
+        ("echo Welcome to north\necho '{}'", "another program: `Welcome to north`"),
+        ("exec sleep 1000", "no answer within 1 s"),
+        ("exec cat /dev/zero", "the answer of host `north` is larger than 1 MiB"),
+        ("exec cat /dev/zero >&2", "north"),
+    ],
+)
+def test_a_host_that_does_not_answer_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, problem: str
+) -> None:
+    monkeypatch.setattr(messages, "MOST_BYTES", 1 << 20)
     (tmp_path / "ssh").write_text(f"#!/bin/sh\n{script}\n")
     (tmp_path / "ssh").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     sleeps = "sleep" in script
     request = {"north": {"do": "describe"}}
     found = fleet_hosts.ask([SshHost(address="north")], request, answer_s=1.0 if sleeps else 300.0)["north"]
-    with pytest.raises(TargetError, match="no answer within 1 s" if sleeps else "another program: `Welcome to north`"):
+    with pytest.raises(TargetError, match=problem):
         fleet_hosts.checked_by("north", found, {})

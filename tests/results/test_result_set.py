@@ -22,6 +22,7 @@ from iosonde.metrics.registry import METRICS
 from iosonde.results import ResultSet, histogram
 from iosonde.results.column import U64, Column
 from iosonde.results.columns import COLUMNS, TABLES
+from iosonde.results.files import new_directory
 from iosonde.results.query import connect, metric_tables
 from iosonde.results.run_facts.run import RUNS, values
 from iosonde.storage import cleanup
@@ -173,6 +174,31 @@ def test_creating_is_repeated_wherever_it_was_killed(tmp_path: Path, *, exists: 
             ResultSet.create(path, hand_plan())
         assert ResultSet.open(path).plan == hand_plan()
         if not was_killed:
+            return
+    raise AssertionError("it was killed at every step")
+
+
+@pytest.mark.engine
+def test_a_directory_that_was_filled_until_a_kill_has_no_last_file(tmp_path: Path) -> None:
+    """As of a fleet or a suite in a directory that the user created; what is moved into it is complete."""
+    for step in range(20):
+        path = tmp_path / str(step)
+        path.mkdir()
+        child = os.fork()
+        if child == 0:
+            _die_at(step)
+            with new_directory(path, last="fleet.json") as place:
+                for name in ("a", "z"):
+                    (place / name / "complete").mkdir(parents=True)
+                (place / "fleet.json").write_text("{}")
+            os._exit(0)
+        was_killed = os.WIFSIGNALED(os.waitpid(child, 0)[1])
+        cleanup()
+        names = sorted(each.name for each in path.iterdir())
+        assert names in ([], ["a"], ["a", "z"], ["a", "fleet.json", "z"])
+        assert all((path / name / "complete").exists() for name in names if name != "fleet.json")
+        if not was_killed:
+            assert "fleet.json" in names
             return
     raise AssertionError("it was killed at every step")
 

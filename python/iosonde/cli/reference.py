@@ -13,7 +13,7 @@ EXIT_CODES = {
     EXIT_OK: "Success.",
     EXIT_ERROR: "An error; `check`: a regression; `history`: a loss; `qualify`: fail.",
     EXIT_USAGE: "Wrong usage; `check`: undetermined; `qualify`: undecided.",
-    EXIT_RUNS_FAILED: "Over half of the runs failed, `fleet` lacks a target, or precision missed.",
+    EXIT_RUNS_FAILED: "Most runs failed, `fleet` lacks a target, or a precision is not reached.",
     EXIT_WRONG_DATA: "Data that was read was not the data written; before every other code.",
     EXIT_INTERRUPTED: "Stopped by Ctrl-C or SIGTERM. Completed runs are kept.",
 }

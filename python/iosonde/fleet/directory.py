@@ -175,9 +175,7 @@ def create(directory: Path, planned: Planned, consent: Consent, note: Callable[[
     )
     found = FleetDirectory(path=directory.absolute(), description=description)
     try:
-        with new_directory(found.path) as place, Directory.open(place) as opened:
-            if opened.names():
-                raise ResultsError(f"`{directory}` is not empty", hint="name another directory with `--output DIR`")
+        with new_directory(found.path, last=FILE) as place, Directory.open(place) as opened:
             for name in found.result_sets:
                 (place / name).mkdir()
                 ResultSet.create(place / name, planned.plans[name])

@@ -33,7 +33,7 @@ from iosonde.metrics.distributions import t_tail
 from iosonde.metrics.statistics import MARGIN
 from iosonde.metrics.wording import counted
 from iosonde.regression.decision import COMPARABLE
-from iosonde.regression.sessions import LATENCIES, CellKey, better
+from iosonde.regression.sessions import CellKey, better, percentile_of
 
 ERROR_RATE = 0.01
 """Probability that a report of a fleet of equal drives names any."""
@@ -284,7 +284,7 @@ def _latencies(drive: Drive) -> dict[str, float]:
     """Logarithm of the p99 latency of each case, where a usable one is known; the highest of several streams."""
     found: dict[str, float] = {}
     for (name, metric), value in drive.values.items():
-        if metric in [f"{each}p99" for each in LATENCIES]:
+        if percentile_of(metric):
             case = name if name in drive.summary.stalls else name.rpartition(" (")[0]
             found[case] = max(value.mean_log, found.get(case, -math.inf))
     return found

@@ -10,10 +10,11 @@ import json
 import re
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 from pydantic import BaseModel
 
@@ -33,7 +34,7 @@ from iosonde.ssh_hosts import SshHost
 from iosonde.storage.safety.consent import Consent
 from iosonde.storage.safety.journal_entry import boot_id
 from iosonde.study.model import Study
-from iosonde.units import format_duration
+from iosonde.units import format_bytes, format_duration
 
 LEASE_S = 60.0
 """A host that hears nothing for so long stops: the connection is lost, or this machine."""
@@ -41,6 +42,7 @@ ASKED_AT_ONCE = 16
 SAME = "install the same version of iosonde on all hosts"
 ANSWER_S = 900.0
 """An answer takes seconds, and minutes on a host that builds its engine first or has no CPU to spare."""
+_CHUNK_BYTES = 1 << 20
 T = TypeVar("T", bound=BaseModel)
 A = TypeVar("A", messages.Described, messages.Checked)
 
@@ -63,7 +65,7 @@ def ask(
 def _asked(host: SshHost, request: Mapping[str, Any], answer_s: float) -> bytes | IosondeError:
     sent = json.dumps(request).encode()
     try:
-        done = subprocess.run(command(host), input=sent, capture_output=True, check=False, timeout=answer_s)
+        done = _exchanged(command(host), sent, answer_s)
     except OSError as error:
         return TargetError(f"cannot start `ssh`: {error.strerror}", hint="install OpenSSH's client")
     except subprocess.TimeoutExpired:
@@ -73,7 +75,44 @@ def _asked(host: SshHost, request: Mapping[str, Any], answer_s: float) -> bytes 
             hint="a device or mount there probably does not respond: look for processes in state D "
             f"(`ps -eo pid,stat,wchan,args`), and try `{host.by_hand()}`",
         )
+    if len(done.stdout) > messages.MOST_BYTES:
+        return TargetError(
+            f"the answer of host `{host.called}` is larger than {format_bytes(messages.MOST_BYTES)}",
+            where=f"in the request `{request['do']}` of the fleet",
+            hint=f"another program wrote it: look at the output of `{host.by_hand()}`",
+        )
     return host.error(done.returncode, done.stderr) if done.returncode else done.stdout
+
+
+def _exchanged(program: Sequence[str], sent: bytes, answer_s: float) -> subprocess.CompletedProcess[bytes]:
+    """Run a program with an input; it is killed if it writes more than `MOST_BYTES`, or when its time is over."""
+    with (
+        subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process,
+        ThreadPoolExecutor(3) as pool,
+    ):
+        assert process.stdin and process.stdout and process.stderr
+        pool.submit(_write, process.stdin, sent)
+        reading = [pool.submit(_read, process, stream) for stream in (process.stdout, process.stderr)]
+        if wait(reading, timeout=answer_s).not_done:
+            process.kill()
+            raise subprocess.TimeoutExpired(program, answer_s)
+        answer, errors = (each.result() for each in reading)
+    return subprocess.CompletedProcess(program, process.returncode, answer, errors)
+
+
+def _write(stream: IO[bytes], sent: bytes) -> None:
+    with suppress(BrokenPipeError), stream:
+        stream.write(sent)
+
+
+def _read(process: subprocess.Popen[bytes], stream: IO[bytes]) -> bytes:
+    found = bytearray()
+    while chunk := stream.read(_CHUNK_BYTES):
+        found += chunk
+        if len(found) > messages.MOST_BYTES:
+            process.kill()
+            break
+    return bytes(found)
 
 
 @dataclass(kw_only=True)

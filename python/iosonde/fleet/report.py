@@ -28,6 +28,7 @@ from iosonde.metrics.wording import (
 )
 from iosonde.regression.sessions import CellKey
 from iosonde.report.content.table import Cell, Table
+from iosonde.units import format_latency
 
 NAMES = 3
 """Drives that a sentence lists."""
@@ -298,14 +299,14 @@ class Chapter:
             _number(facts.power_on_hours),
             Cell(text="-" if used is None else f"{used} %", number=used),
             Cell(text=f"{facts.complete} of {facts.runs}", number=facts.complete),
-            Cell(text=value_text("completion_latency_ns_max", longest) if longest else "-", number=longest),
+            Cell(text=format_latency(longest) if longest else "-", number=longest),
             Cell(text=sentence(what)),
             Cell(text="-" if change is None else f"{100 * change:+.1f} %", number=change),
         ]
 
 
 def _stalls_text(found: Stalls, others: str) -> str:
-    longest = value_text("completion_latency_ns_max", found.largest_ns)
+    longest = format_latency(found.largest_ns)
     own = f"{counted(found.count, 'stall')} in {found.intervals:,} intervals"
     what = f"I/Os of at least {found.factor} times the p99 latency of their load, the longest {longest}"
     return f"{own} ({what}); {found.others_count:,} in {found.others_intervals:,} on {others}"

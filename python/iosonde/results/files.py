@@ -186,24 +186,34 @@ def write_file(path: Path, content: bytes) -> None:
 
 
 @contextmanager
-def new_directory(path: Path) -> Iterator[Path]:
+def new_directory(path: Path, *, last: str = "") -> Iterator[Path]:
     """Yield a directory to fill, which gets its name once it is complete, so that no part of it has that name.
 
-    One that the user has created, such as a mount point, is filled in place.
+    One that the user has created, such as a mount point, is filled in place. With the name of the `last` file it must
+    be empty (`OSError`), and all that is complete is moved into it, that file at the end.
     """
-    if path.exists():
+    if path.exists() and not last:
         yield path
         return
+    is_new = not path.exists()
     if not path.parent.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-    with Directory.open(path.parent) as parent:
-        temporary = parent.temporary.new()
+    with Directory.open(path.parent if is_new else path) as parent:
+        if not is_new and parent.names():
+            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY))
+        temporary, place = parent.temporary.new(), parent.descriptor
         try:
-            os.mkdir(temporary, dir_fd=parent.descriptor)
+            os.mkdir(temporary, dir_fd=place)
             yield parent.path / temporary
-            os.rename(temporary, _component(path.name), src_dir_fd=parent.descriptor, dst_dir_fd=parent.descriptor)
+            if is_new:
+                os.rename(temporary, _component(path.name), src_dir_fd=place, dst_dir_fd=place)
+            else:
+                names = [each.name for each in (parent.path / temporary).iterdir()]
+                for name in sorted(names, key=lambda each: (each == last, each)):
+                    os.rename(f"{temporary}/{name}", name, src_dir_fd=place, dst_dir_fd=place)
+                os.rmdir(temporary, dir_fd=place)
         except BaseException:
-            shutil.rmtree(temporary, ignore_errors=True, dir_fd=parent.descriptor)
+            shutil.rmtree(temporary, ignore_errors=True, dir_fd=place)
             raise
         parent.sync()
 

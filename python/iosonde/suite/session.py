@@ -119,9 +119,7 @@ def create(
     )
     found = SuiteDirectory(path=directory.absolute(), description=description)
     try:
-        with new_directory(found.path) as place, Directory.open(place) as opened:
-            if opened.names():
-                raise ResultsError(f"`{directory}` is not empty", hint="name another directory with `--output DIR`")
+        with new_directory(found.path, last=FILE) as place, Directory.open(place) as opened:
             for each in planned:
                 places = found.result_sets(each.entry.name)
                 for role, plan in each.plans.items():

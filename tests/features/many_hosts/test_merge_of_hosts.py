@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,15 @@ def test_a_total_has_the_jobs_of_all_hosts_and_a_failure_names_its_host() -> Non
     broken = host_run("b", outcome="failed", failure=a_failure(PLAN, RUN).failure, result=None)
     failure = Failure(code="io_error", message="on host `b`: the device answered with an error")
     assert merged(broken).record.failure == failure
+
+
+def test_a_skew_that_is_not_known_to_2_percent_is_a_warning() -> None:
+    """Of a measurement of 100 ms; the errors of both clocks add."""
+    near, far = (replace(host_run("a"), clock_bound_ns=bound) for bound in (900_000, 1_200_000))
+    assert [each.code for each in merged(near, near).record.warnings if each.code == "start_skew"] == []
+    record = merged(near, far).record
+    [warning] = [each for each in record.warnings if each.code == "start_skew"]
+    assert warning.message == "hosts started 0 ms apart ± 2.1 ms: 0.0 % of the measurement, known to 2.1 %"
 
 
 @pytest.mark.parametrize(
@@ -254,6 +264,17 @@ def test_the_cause_is_what_differs_from_all_other_hosts(facts: dict[str, Any], c
     slow = hosts(500, **facts)
     [one] = found(slow, slow, slow)
     assert one.cause == cause
+
+
+def test_a_straggler_without_a_known_cause_is_linked_to_warnings_of_its_own() -> None:
+    """One that another host has, or that few of its runs have, does not distinguish it."""
+    both = hosts(500, warnings=["throttled_device", "cpu_contention"])
+    both[0] = both[0].model_copy(update={"warnings": ["cpu_contention"]})
+    [one] = found(both, both, hosts(500, warnings=["steal_time"]))
+    assert one.warnings == ("throttled_device",)
+    assert one.sentence.endswith(
+        "; only this host has the warning `throttled_device` (A control group limits I/O on the device)"
+    )
 
 
 FILES = {

@@ -269,6 +269,29 @@ def test_data_that_a_fuse_daemon_had_no_time_to_serve_came_from_the_page_cache(t
     assert found and (found.load_read_bytes, found.read_bytes) == (3_200_000_000, 800_000_000)
 
 
+@pytest.mark.parametrize(
+    ("changes", "is_cached"),
+    [
+        ({}, True),
+        ({"daemon_read_bytes": 400_000}, False),
+        ({"daemon_written_bytes": 400_000}, False),
+        ({"tcp_received_bytes": 400_000}, False),
+        ({"tcp_connection_10.0.0.2:9_bytes": 1}, False),
+    ],
+)
+def test_data_that_a_fuse_daemon_did_not_move_came_from_the_page_cache(
+    tmp_path: Path, changes: dict[str, int], *, is_cached: bool
+) -> None:
+    """A daemon may splice, receive compressed data, or have had another connection that is gone: then nothing is known."""
+    end = {"load_operations": 100, "load_read_bytes": 409_600, "load_write_bytes": 0, "daemon_cpu_ticks": 1}
+    end |= {"daemon_read_bytes": 1000, "daemon_written_bytes": 900, "tcp_received_bytes": 800} | changes
+    end |= {"tcp_acknowledged_bytes": 700}
+    start = {name: 0 for name in end if name not in changes or not name.startswith("tcp_connection")}
+    part = NetworkReading(transport={"transport": "fuse"}, at_start=start, at_end=end)
+    found = remote_of(results_of(tmp_path, part).records()[0])
+    assert found and (found.load_read_bytes, found.read_bytes) == ((409_600, 1000) if is_cached else (0, 0))
+
+
 @pytest.mark.parametrize("received", [409_600, 204_800])
 def test_a_fuse_daemon_uses_its_network_if_all_data_went_over_it(tmp_path: Path, received: int) -> None:
     """The path became longer than the shortest round trip that the kernel remembers."""

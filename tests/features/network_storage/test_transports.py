@@ -23,7 +23,7 @@ from samples import Samples, write
 from iosonde.errors import StudyError, TargetError
 from iosonde.execution import nfs_server
 from iosonde.execution.instruments.order import INSTRUMENTS
-from iosonde.features.network_storage import mountstats, path, tcp, transport
+from iosonde.features.network_storage import checks, mountstats, path, tcp, transport
 from iosonde.features.network_storage.availability import Interval, unavailability
 from iosonde.features.network_storage.link import Link
 from iosonde.features.network_storage.outage import Outage
@@ -36,11 +36,14 @@ from iosonde.features.network_storage.targets import SOURCE, ServerExport
 from iosonde.plan import Setup
 from iosonde.report import write as write_report
 from iosonde.results import ResultSet
+from iosonde.storage import open_target
+from iosonde.storage.block_layer import kernel_modules
 from iosonde.storage.block_layer.mounts import Mount, mounts_in
 from iosonde.storage.safety import journal
 from iosonde.storage.safety.journal_entry import Entry
 from iosonde.storage.setups import file_systems
 from iosonde.study.setup import resolve
+from iosonde.tools import USES
 
 RECORDED = Path(__file__).parent / "recorded"
 STATISTICS = (RECORDED / "mountstats").read_text()
@@ -110,6 +113,31 @@ def test_the_route_to_this_machine_is_local() -> None:
     assert counters["nic_rx_bytes"] == counters["nic_tx_bytes"] or set(counters) >= {"nic_rx_dropped", "nic_tx_bytes"}
 
 
+@pytest.mark.engine
+@pytest.mark.parametrize(
+    ("between", "is_found"), [("socket pair", True), ("pipes", True), ("pipe", False), ("standard streams", False)]
+)
+def test_the_connection_of_a_daemon_may_be_that_of_a_program_with_another_parent(between: str, is_found: bool) -> None:
+    """As of sshfs and its ssh. Neither has started the other; a pipe in one direction is that of a shell or a log."""
+    with socket.create_server(("127.0.0.1", 0)) as listening, socket.create_connection(listening.getsockname()) as link:
+        server = listening.getsockname()
+        pairs = [os.pipe(), os.pipe()[::-1]] if between == "pipes" else [os.pipe()]
+        if between in ("socket pair", "standard streams"):
+            pairs = [tuple(each.detach() for each in socket.socketpair())]
+        own, their = zip(*pairs, strict=True)
+        stdin = {"stdin": own[0]} if between == "standard streams" else {"pass_fds": own}
+        with (
+            subprocess.Popen(["sleep", "600"], **cast("Any", stdin)) as daemon,
+            subprocess.Popen(["sleep", "600"], pass_fds=[*their, link.fileno()]) as holder,
+        ):
+            for descriptor in (*own, *their):
+                os.close(descriptor)
+            found = tcp.servers(daemon.pid)
+            daemon.kill()
+            holder.kill()
+    assert found == ({server: {holder.pid}} if is_found else {})
+
+
 @pytest.fixture
 def listener() -> Iterator[socket.socket]:
     """A server of empty calls: it replies to each record with an accepted reply."""
@@ -170,7 +198,7 @@ def test_probes_measure_connections_calls_and_echoes(listener: socket.socket) ->
 
 def test_a_report_lists_the_transport_and_escapes_it(tmp_path: Path) -> None:
     results = ResultSet.create(tmp_path / "set", hand_plan(levels=("x",), factor="mode", repeats=1))
-    facts = described("/mnt/network") | {"source": "<script>", "daemon_pid": 7}
+    facts = described("/mnt/network") | {"source": "<script>", "daemon_pid": 7, "connection_pids": [8]}
     part = NetworkReading(transport=facts)
     with results.lock():
         write(results, results.plan.runs[0], [Samples(completion_ns=[1000])], parts={part.name: part.model_dump()})
@@ -178,6 +206,7 @@ def test_a_report_lists_the_transport_and_escapes_it(tmp_path: Path) -> None:
     text = page.read_text()
     assert "- options.nconnect: 2" in text
     assert "daemon pid" not in text
+    assert "connection pids" not in text
     assert "<script>" not in text
     assert "&lt;script&gt;" in text
 
@@ -215,6 +244,19 @@ def test_local_access_creates_nothing_and_nvme_tcp_is_described_with_its_options
     assert found.text == "one device, over NVMe/TCP, 1 queue, 2 polled, data digest"
     assert found.parameters.items() >= {"fabric": "nvme-tcp", "fabric_queues": 1, "fabric_poll_queues": 2}.items()
     assert setup(fabric="nvme-tcp", file_system="ext4").file_system == "ext4"
+
+
+def test_a_kernel_without_modules_is_named_before_another_target_is_recommended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Setups that need a device, on a directory: loop devices would need the same modules."""
+    monkeypatch.setattr(kernel_modules, "SYS", tmp_path / "sys")
+    monkeypatch.setattr(kernel_modules, "MODULE_FILES", tmp_path)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    with pytest.raises(TargetError, match="this kernel has no `nvmet-tcp` and no `nvme-tcp`"):
+        open_target(str(tmp_path)).with_setup(setup(fabric="nvme-tcp"))
+    assert [(each.name, each.state) for each in checks.CHECKS[0]()] == [("NVMe/TCP", "note"), ("NFS", "note")]
+    assert {each.name for each in checks.CHECKS[0]()} == set(USES["network storage"])
 
 
 def test_options_of_nfs_are_those_of_mount() -> None:

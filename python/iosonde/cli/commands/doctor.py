@@ -16,6 +16,7 @@ from iosonde.tools import TOOLS, USES, ask
 
 COLOURS = {"ok": "green", "note": "yellow", "missing": "red"}
 _BACKEND = "backend "
+_AS_ROOT = ("arrays", "file systems", "block caches", "network storage", "lab")
 
 
 def command(
@@ -84,7 +85,11 @@ def _print_summary(machine: Sequence[Check], software: Sequence[Check]) -> None:
 
 
 def _needs_root(use: str) -> str:
-    return " (as root)" if use in ("arrays", "file systems", "block caches", "lab") and os.geteuid() != 0 else ""
+    return (
+        " (as root)"
+        if use in ("arrays", "file systems", "block caches", "network storage", "lab") and os.geteuid() != 0
+        else ""
+    )
 
 
 def _not_found(tools: Iterable[str]) -> list[str]:
@@ -108,7 +113,7 @@ def _advice(products: Sequence[str], lacking: dict[str, Check]) -> Iterator[str]
             yield f"No package of this distribution: {', '.join(names)}, for {TOOLS[names[0]].purpose}"
     by_advice: dict[str, list[str]] = {}
     for each in dict.fromkeys(products):
-        if each in lacking and not any(_not_found(group.get(each, ())) for group in USES.values()):
+        if each in lacking and each not in TOOLS:
             by_advice.setdefault(lacking[each].advice, []).append(each)
     yield from (f"For {', '.join(names)}: {advice}" for advice, names in by_advice.items())
 

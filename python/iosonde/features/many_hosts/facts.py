@@ -27,6 +27,11 @@ def _skew_ns(run: RunFacts) -> int | None:
     return part.skew_ns if part else None
 
 
+def _skew_bound_ns(run: RunFacts) -> int | None:
+    part = run.of(_hosts)
+    return part.skew_bound_ns if part else None
+
+
 def _coordinator_cpu_share(run: RunFacts) -> float | None:
     part = run.of(_hosts)
     return part.coordinator_cpu_share if part else None
@@ -40,6 +45,7 @@ def _fairness(run: RunFacts) -> float | None:
 COLUMNS = (
     Column("hosts_measured", U32, "Hosts that took part in the run (`--hosts`)", _count),
     Column("hosts_start_skew_ns", U64, "From the start of the first host to the start of the last job", _skew_ns),
+    Column("hosts_start_skew_bound_ns", U64, "Largest error of `hosts_start_skew_ns`", _skew_bound_ns),
     Column(
         "hosts_coordinator_cpu_share",
         NUMBER,

@@ -30,6 +30,8 @@ SKEW_WARNING = 0.01
 """Skew of the starts over the measurement with which the total has a warning."""
 SKEW_FAILURE = 0.05
 """The same with which the run has failed."""
+SKEW_UNKNOWN = 0.02
+"""Largest error of the skew over the measurement above which the total has a warning."""
 
 _SEVERE = ("cache-served", "harness-limited", "undetermined", "network-limited", "server-limited")
 """Verdicts of one host that are those of the total, the most severe first."""
@@ -104,8 +106,7 @@ def total(
         assert failure
         return _failed(record, failure)
     part = _part(hosts, merged).model_copy(update={"coordinator_cpu_share": coordinator_cpu_share})
-    share = part.skew_ns / max(1, part.window_ns)
-    if share > SKEW_FAILURE:
+    if (share := part.skew_ns / max(1, part.window_ns)) > SKEW_FAILURE:
         late = max(part.shares, key=lambda each: each.late_ns)
         failure = Failure(
             code="start_skew",
@@ -125,7 +126,7 @@ def total(
         }
     )
     decided = judged(record, merged.intervals, environment=environment, study=study)
-    return Attempt(record=_with_hosts(decided, hosts, part, share), done=_done(hosts, merged))
+    return Attempt(record=_with_hosts(decided, hosts, part), done=_done(hosts, merged))
 
 
 def _failed(record: Record, failure: Failure) -> Attempt:
@@ -381,6 +382,7 @@ def _share(host: HostRun, tables: HostTables, *, late_ns: int) -> HostShare:
         retransmitted_share=tcp.sent_again / tcp.sent if (tcp := host.record.of(TcpSegments)) and tcp.sent else None,
         device_busy_share=_busy_share(tables),
         carrier_cpu_share=cost.share if (cost := host.record.of(CarrierCost)) else None,
+        warnings=[each.code for each in host.record.warnings if not _is_note(each)],
     )
 
 
@@ -391,15 +393,18 @@ def _busy_share(tables: HostTables) -> float | None:
     return min(1.0, float(most) / length_ns) if isinstance(most, int) and length_ns else None
 
 
-def _with_hosts(record: Record, hosts: Sequence[HostRun], part: Hosts, skew_share: float) -> Record:
+def _with_hosts(record: Record, hosts: Sequence[HostRun], part: Hosts) -> Record:
     """The record with the warnings and the verdict that follow from those of the hosts."""
     warnings = [*_warnings_of(hosts), *_without(record.warnings, hosts)]
-    if skew_share > SKEW_WARNING:
+    share, bound = (each / max(1, part.window_ns) for each in (part.skew_ns, part.skew_bound_ns))
+    if share > SKEW_WARNING or bound > SKEW_UNKNOWN:
+        skew, error = f"{part.skew_ns / 1e6:.3g} ms apart", f" ± {part.skew_bound_ns / 1e6:.3g} ms"
         warnings.append(
             RecordWarning(
                 code="start_skew",
-                message=f"hosts started {part.skew_ns / 1e6:.3g} ms apart, {100 * skew_share:.1f} % of the measurement",
-                hint="measure longer, or free CPUs on the hosts",
+                message=f"hosts started {skew}{error if part.skew_bound_ns else ''}: {100 * share:.1f} % of the "
+                f"measurement, known to {100 * bound:.1f} %",
+                hint="measure longer, free CPUs on the hosts, or start iosonde nearer to them",
             )
         )
     return record.model_copy(update={"warnings": warnings, "verdict": _verdict(record.verdict, hosts)})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
@@ -11,6 +12,7 @@ from iosonde.findings.question import Results
 from iosonde.metrics import wording
 from iosonde.plan import Case
 from iosonde.results.schema import Record
+from iosonde.verdict.warning_kinds import WARNINGS
 
 SLOWER = 0.8
 """Share of the median rate of the others below which a host is a straggler."""
@@ -36,14 +38,25 @@ class Straggler(Finding, kind="straggler", topic="quality"):
     repeats: int
     cause: str
     """The part of it that differs from the others; empty if none does."""
+    warnings: tuple[str, ...]
+    """Codes of warnings that most of its runs have, and none of any other host."""
     numbers: str
 
     def _sentence(self) -> str:
         theirs = "the other host" if self.others == 1 else f"the other {self.others} hosts (median)"
         tail = f", {wording.ratio_text(self.p99_ratio)} times their p99 latency" if self.p99_ratio else ""
-        cause = f"; distinguished by {self.cause}" if self.cause else "; the cause is not separable"
         rate = f"{100 * self.share:.0f} % of the rate of {theirs}"
-        return f"{self.load}: `{self.host}` is a straggler with {rate}{tail}{cause}"
+        return f"{self.load}: `{self.host}` is a straggler with {rate}{tail}; {self._distinction}"
+
+    @property
+    def _distinction(self) -> str:
+        if self.cause:
+            return f"distinguished by {self.cause}"
+        titles = {code: WARNINGS[code].title if code in WARNINGS else "" for code in self.warnings}
+        named = [f"`{code}`" + (f" ({title})" if title else "") for code, title in titles.items()]
+        if named:
+            return f"only this host has the warning{'s' * (len(named) > 1)} {wording.listing(named)}"
+        return "the cause is not separable"
 
     def _evidence(self) -> str:
         return f"{self.numbers}; in each of {wording.counted(self.repeats, 'run')}"
@@ -91,6 +104,7 @@ def _straggler(load: str, number: int, parts: Sequence[Hosts], *, case_id: str, 
         others=len(others[0]),
         repeats=len(parts),
         cause=cause,
+        warnings=_alone(own, others),
         numbers=_numbers(own),
         strength="strong" if cause else "moderate",
         case_ids=(case_id,),
@@ -125,6 +139,12 @@ def _cause(own: Sequence[HostShare], others: Sequence[Sequence[HostShare]]) -> s
     if sum(each >= BUSY for each in busy) > most and all((share.device_busy_share or 0.0) < IDLE for share in rest):
         return "its device"
     return ""
+
+
+def _alone(own: Sequence[HostShare], others: Sequence[Sequence[HostShare]]) -> tuple[str, ...]:
+    theirs = {code for each in others for share in each for code in share.warnings}
+    counts = Counter(code for share in own for code in share.warnings if code not in theirs)
+    return tuple(code for code, count in counts.items() if count > len(own) / 2)
 
 
 def _numbers(own: Sequence[HostShare]) -> str:

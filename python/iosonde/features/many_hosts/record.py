@@ -46,6 +46,8 @@ class HostShare(BaseModel):
     """TCP segments that the host sent again, over those that it sent."""
     device_busy_share: float | None = None
     """Time with any I/O in flight of its busiest block device; null without a device, as on NFS."""
+    warnings: list[str] = []
+    """Codes of the warnings of its run, without notes."""
 
 
 class CarrierCost(RecordPart):

@@ -16,7 +16,7 @@ _OF_HOSTS = "Medians of the repeats. Share: of the operations of all hosts. CPU:
 _OF_FAIRNESS = (
     "Jain's index (Jain, Chiu, Hawe 1984) is 1 if all hosts complete the same number of operations, and 1 / hosts if "
     "one completes all; median of the repeats. Start skew: from the start of the first host to that of the last job, "
-    "the largest of the repeats."
+    "the largest of the repeats, ± its largest error."
 )
 
 
@@ -94,14 +94,14 @@ def _fairness_row(case_id: str, parts: Sequence[Hosts]) -> list[Cell]:
     indices = [index for each in rates if (index := jain_index(each)) is not None]
     lowest, highest = median(map(min, rates)), median(map(max, rates))
     counts = sorted({len(part.shares) for part in parts})
-    skew = max(part.skew_ns for part in parts)
+    skew, bound = max((part.skew_ns, part.skew_bound_ns) for part in parts)
     return [
         Cell(text=case_id),
         Cell(text=" or ".join(map(str, counts)), number=counts[-1]),
         Cell(text=format_count(lowest), number=lowest),
         Cell(text=format_count(highest), number=highest),
         Cell(text=f"{median(indices):.3f}" if indices else "-", number=median(indices) if indices else None),
-        Cell(text=format_latency(skew), number=skew),
+        Cell(text=format_latency(skew) + (f" ± {format_latency(bound)}" if bound else ""), number=skew),
     ]
 
 

@@ -32,6 +32,8 @@ USED = 0.1
 ALIKE, FEW = 0.03, 4
 """Largest difference of calls and operations, as a share and as a number, at which each operation is one call."""
 DATA = ("read", "write")
+WIRE = {"read": "received", "write": "acknowledged"}
+"""Counter of TCP with the bytes of an operation."""
 _ENOUGH = 300
 """Round trips of each kind of which all differences are taken."""
 LEAST_NS_PER_BYTE = 1 / 40
@@ -210,6 +212,20 @@ class NetworkFacts:
     def daemon_bytes_most(self) -> int | None:
         """Bytes that the FUSE daemon can have served in its CPU time, which is known to a tick; None if it is not."""
         return None if self._daemon_cpu_ns is None else int((self._daemon_cpu_ns + _NS_PER_TICK) / LEAST_NS_PER_BYTE)
+
+    def daemon_moved_most(self, operation: str) -> int | None:
+        """Bytes of the load that a FUSE daemon with a server can have moved to it or from it; None if not known.
+
+        A daemon may use splice(2) or recv(2), which are not in its own counters; or ssh(1) compresses, and the
+        connections carry less: the largest of the counters is taken. Connections must be the same all the time.
+        """
+        start, end = (
+            {name for name in each if name.startswith(CONNECTION)}
+            for each in (self.reading.at_start, self.reading.at_end)
+        )
+        names = "daemon_read_bytes", "daemon_written_bytes", f"tcp_{WIRE[operation]}_bytes"
+        moved = [each for name in names if (each := self.grown(name)) is not None]
+        return max(moved) if len(moved) == len(names) and start == end else None
 
     @property
     def _daemon_cpu_ns(self) -> int | None:

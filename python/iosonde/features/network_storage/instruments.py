@@ -131,24 +131,35 @@ def sample(facts: dict[str, Any], own_ports: Collection[int] = ()) -> dict[str, 
     if way.get("server_is_local") and facts["transport"] == "nfs":
         found |= nfs_server.counters()
     if pid := facts.get("daemon_pid"):
-        found |= _daemon_counters(pid)
+        found |= _cpu_time([pid, *facts.get("connection_pids", ())]) | _bytes_moved(pid)
     return found | {"read_ns": time.monotonic_ns() - found["clock_ns"]}
 
 
-def _daemon_counters(pid: int) -> dict[str, int]:
-    """CPU time of a FUSE daemon (proc_pid_stat(5)), in ticks of the clock; of its threads, also the wait for a CPU.
+def _cpu_time(processes: Sequence[int]) -> dict[str, int]:
+    """CPU time of a FUSE daemon and of what has its connections (proc_pid_stat(5)), in ticks of the clock.
 
-    The second are nanoseconds (kernel `Documentation/scheduler/sched-stats.rst`), without threads that have exited.
+    Of their threads also the wait for a CPU, in nanoseconds (kernel `Documentation/scheduler/sched-stats.rst`), without
+    those that have exited.
     """
     found: dict[str, int] = {}
     with suppress(OSError, ValueError, IndexError):
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-        found["daemon_cpu_ticks"] = int(fields[11]) + int(fields[12])
-        threads = [each.read_text(encoding="utf-8").split() for each in Path(f"/proc/{pid}/task").glob("*/schedstat")]
-        if threads:
+        texts = [Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace") for pid in processes]
+        fields = [text.rpartition(")")[2].split() for text in texts]
+        found["daemon_cpu_ticks"] = sum(int(each[11]) + int(each[12]) for each in fields)
+        tasks = [each for pid in processes for each in Path(f"/proc/{pid}/task").glob("*/schedstat")]
+        if threads := [each.read_text(encoding="utf-8").split() for each in tasks]:
             found["daemon_running_ns"] = sum(int(each[0]) for each in threads)
             found["daemon_waiting_ns"] = sum(int(each[1]) for each in threads)
     return found
+
+
+def _bytes_moved(process: int) -> dict[str, int]:
+    """Bytes that system calls of a process have read and written, whatever the files (proc_pid_io(5))."""
+    with suppress(OSError, ValueError, KeyError):
+        lines = Path(f"/proc/{process}/io").read_text(encoding="ascii").splitlines()
+        values = dict(line.split(": ") for line in lines)
+        return {"daemon_read_bytes": int(values["rchar"]), "daemon_written_bytes": int(values["wchar"])}
+    return {}
 
 
 def _existing(target: dict[str, Any]) -> Path | None:

@@ -74,7 +74,7 @@ class NetworkReading(RecordPart):
 
     def about_target(self) -> dict[str, dict[str, Any]]:
         """Groups of facts for the report, by title."""
-        facts = {name: value for name, value in self.transport.items() if name != "daemon_pid"}
+        facts = {name: value for name, value in self.transport.items() if not name.endswith(("_pid", "_pids"))}
         return {"Network storage": facts} if facts else {}
 
 

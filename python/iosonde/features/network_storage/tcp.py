@@ -8,6 +8,7 @@ import struct
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from stat import S_IRUSR, S_IWUSR
 from typing import NamedTuple
 
 from iosonde.errors import TargetError
@@ -16,7 +17,12 @@ from iosonde.features.network_storage import netlink
 UNPRIVILEGED = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
 PORTS_OF_ROOT = 1024
 _LISTEN = "0A"
-_BY_FAMILY, _INFO, _ESTABLISHED = 20, 2, 1 << 1
+_BY_FAMILY, _INFO, _ESTABLISHED = 20, 2, 1
+_SHOW_NAME, _SHOW_PEER = 1, 4
+_NAME, _PEER = 0, 2
+"""Requests and attributes of Unix sockets (kernel `include/uapi/linux/unix_diag.h`)."""
+_FIRST_OF_OWN = 3
+"""File descriptors below it are standard streams."""
 
 _FIELDS = {
     "mss_bytes": ("I", 16),
@@ -55,13 +61,20 @@ def connections(server: str, port: int, *, but: Collection[int] = ()) -> dict[st
         return {}
 
 
-def servers(process: int) -> set[tuple[str, int]]:
-    """Addresses and ports to which a process and its children are connected; those that may not be read are missing."""
+def servers(process: int) -> dict[tuple[str, int], set[int]]:
+    """Addresses and ports to which a process is connected, with the processes that have the connections.
+
+    They are the process, its children, and programs with which it shares a socket pair or a pipe in each direction:
+    sshfs leaves its connection to ssh, whose parent is init by then. Those that may not be read are missing.
+    """
+    found: dict[tuple[str, int], set[int]] = {}
     with suppress(OSError, struct.error):
-        inodes = {found for each in (process, *_children(process)) for found in _sockets(each)}
-        found = [each for version in (4, 6) for each in _connections(version) if each.inode in inodes]
-        return {(str(each.remote[0]), each.remote[1]) for each in found}
-    return set()
+        near = {process, *_partners(process)}
+        holders = {each: set(_sockets(each)) for each in near.union(*map(_children, near))}
+        for connection in (each for version in (4, 6) for each in _connections(version)):
+            if holding := {each for each, inodes in holders.items() if connection.inode in inodes}:
+                found.setdefault((str(connection.remote[0]), connection.remote[1]), set()).update(holding)
+    return found
 
 
 def listening(port: int) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:
@@ -120,7 +133,7 @@ class _Connection(NamedTuple):
 def _connections(version: int) -> Iterator[_Connection]:
     """All connections of a version of IP (`struct inet_diag_msg`)."""
     family, address_bytes = (socket.AF_INET, 4) if version == 4 else (socket.AF_INET6, 16)
-    payload = struct.pack("=BBBBI", family, socket.IPPROTO_TCP, 1 << (_INFO - 1), 0, _ESTABLISHED) + bytes(48)
+    payload = struct.pack("=BBBBI", family, socket.IPPROTO_TCP, 1 << (_INFO - 1), 0, 1 << _ESTABLISHED) + bytes(48)
     for body in netlink.request(netlink.SOCK_DIAG, _BY_FAMILY, payload, is_dump=True):
         local_port, remote_port = struct.unpack_from(">HH", body, 4)
         local, remote = (ipaddress.ip_address(body[at : at + address_bytes]) for at in (8, 24))
@@ -132,7 +145,6 @@ def _connections(version: int) -> Iterator[_Connection]:
 
 
 def _children(process: int) -> list[int]:
-    """Children of a process: sshfs leaves its connection to ssh."""
     found: list[int] = []
     for each in Path(f"/proc/{process}/task").glob("*/children"):
         with suppress(OSError):
@@ -140,10 +152,45 @@ def _children(process: int) -> list[int]:
     return found
 
 
-def _sockets(process: int) -> Iterator[int]:
-    """Inodes of the sockets of a process."""
+def _partners(process: int) -> list[int]:
+    """Processes that exchange data with a process over a socket pair, or over a pipe in each direction.
+
+    Standard streams are left out, and so are sockets with a name: they lead to a terminal, a shell or a log.
+    """
+    read, written = _pipes(process)
+    other_ends = {peer for inode, peer in _socket_pairs() if inode in set(_sockets(process, least=_FIRST_OF_OWN))}
+    found = []
+    for each in (int(place.name) for place in Path("/proc").glob("[0-9]*") if place.name != str(process)):
+        their_read, their_written = _pipes(each, least=0)
+        if other_ends & set(_sockets(each)) or (read & their_written and written & their_read):
+            found.append(each)
+    return found
+
+
+def _socket_pairs() -> Iterator[tuple[int, int]]:
+    """Inodes of each Unix socket without a name and of its peer (`struct unix_diag_msg`)."""
+    payload = struct.pack("=BBHIII8x", socket.AF_UNIX, 0, 0, 1 << _ESTABLISHED, 0, _SHOW_NAME | _SHOW_PEER)
+    for body in netlink.request(netlink.SOCK_DIAG, _BY_FAMILY, payload, is_dump=True):
+        details = netlink.attributes(body[16:])
+        if _NAME not in details and _PEER in details:
+            yield struct.unpack_from("=I", body, 4)[0], struct.unpack("=I", details[_PEER])[0]
+
+
+def _sockets(process: int, *, least: int = 0) -> Iterator[int]:
+    """Inodes of the sockets of a process, from a file descriptor on."""
+    return (inode for kind, inode, _ in _descriptors(process, least) if kind == "socket")
+
+
+def _pipes(process: int, *, least: int = _FIRST_OF_OWN) -> tuple[set[int], set[int]]:
+    """Inodes of the pipes that a process reads, and of those that it writes."""
+    found = [(inode, mode) for kind, inode, mode in _descriptors(process, least) if kind == "pipe"]
+    return {inode for inode, mode in found if mode & S_IRUSR}, {inode for inode, mode in found if mode & S_IWUSR}
+
+
+def _descriptors(process: int, least: int) -> Iterator[tuple[str, int, int]]:
+    """Kind, inode and mode of sockets and pipes; the mode of the link is that of the descriptor (proc_pid_fd(5))."""
     for each in Path(f"/proc/{process}/fd").glob("*"):
         with suppress(OSError):
-            kind, _, inode = str(each.readlink()).partition(":")
-            if kind == "socket":
-                yield int(inode.strip("[]"))
+            kind, _, inode = str(each.readlink()).partition(":[")
+            if kind in ("socket", "pipe") and int(each.name) >= least:
+                yield kind, int(inode.rstrip("]")), each.lstat().st_mode

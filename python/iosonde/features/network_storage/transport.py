@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,9 @@ NFS_PORT, SMB_PORT = 2049, 445
 
 SYS = Path("/sys")
 FUSE_DEVICE = "/dev/fuse"
+_CONNECTION = re.compile(rb"^fuse_connection:\s*(\d+)$", re.MULTILINE)
+_MINOR_BITS = 20
+"""Bits of the minor number in the kernel's device numbers (kernel `include/linux/kdev_t.h`)."""
 
 
 def describe(file: Path, devices: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
@@ -113,45 +116,52 @@ def _smb(mount: Mount) -> dict[str, Any]:
 
 
 def _fuse(mount: Mount) -> dict[str, Any]:
-    """Facts of a FUSE mount; the number of its connection is the minor number of its device."""
+    """Facts of a FUSE mount; the number of its connection is that of its device within the kernel."""
     found: dict[str, Any] = {
         "transport": "fuse",
         "version": plain(mount.kind.partition(".")[2]),
         "source": plain(mount.source),
         "options": options_of(mount.options, FUSE_OPTIONS),
     }
-    connection = SYS / "fs/fuse/connections" / mount.device.partition(":")[2]
+    major, _, minor = mount.device.partition(":")
+    number = int(major) << _MINOR_BITS | int(minor)
     for name in ("max_background", "congestion_threshold"):
         with suppress(OSError, ValueError):
-            found[name] = int((connection / name).read_text(encoding="utf-8"))
+            found[name] = int((SYS / "fs/fuse/connections" / str(number) / name).read_text(encoding="utf-8"))
     values = dict(option.partition("=")[::2] for option in mount.options)
-    daemons = fuse_daemons(_number(values.get("user_id"), 0))
+    daemons = fuse_daemons(_number(values.get("user_id"), 0), number)
     if len(daemons) == 1:
         [found["daemon_pid"]] = daemons
-        with suppress(OSError):
-            words = Path(f"/proc/{daemons[0]}/cmdline").read_bytes().split(b"\0")
-            found["daemon"] = plain(Path(os.fsdecode(words[0])).name)
+        found["daemon"] = _program(daemons[0])
         if len(servers := tcp.servers(daemons[0])) == 1:
-            [(found["server"], found["port"])] = servers
+            [((found["server"], found["port"]), holders)] = servers.items()
+            if daemons[0] not in holders:
+                found["connection_pids"] = sorted(holders)
+                found["connected_by"] = _program(min(holders))
     return found
 
 
-def fuse_daemons(user: int) -> list[int]:
-    """Processes of a user that have the FUSE device open; the kernel does not report which connection they serve."""
+def _program(process: int) -> str:
+    return plain(Path(os.fsdecode(_contents(Path(f"/proc/{process}/cmdline")).partition(b"\0")[0])).name)
+
+
+def fuse_daemons(user: int, connection: int) -> list[int]:
+    """Processes of a user that serve a connection, or may: some kernels do not report which one a process serves."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            if process.stat().st_uid == user and _holds_device(process / "fd"):
+            if process.stat().st_uid == user and any(each in (None, connection) for each in _connections_of(process)):
                 found.append(int(process.name))
     return found
 
 
-def _holds_device(descriptors: Path) -> bool:
-    for each in descriptors.iterdir():
+def _connections_of(process: Path) -> Iterator[int | None]:
+    """Number of the connection of each open FUSE device; None where the kernel does not report it."""
+    for each in (process / "fd").iterdir():
         with suppress(OSError):
             if str(each.readlink()) == FUSE_DEVICE:
-                return True
-    return False
+                number = _CONNECTION.search(_contents(process / "fdinfo" / each.name))
+                yield int(number[1]) if number else None
 
 
 def of_device(name: str) -> dict[str, Any]:
@@ -235,6 +245,13 @@ def _rbd(name: str) -> dict[str, Any]:
     if not name.startswith("rbd") or not place.exists():
         return {}
     return {"transport": "rbd", "pool": plain(_read(place / "pool")), "source": plain(_read(place / "name"))}
+
+
+def _contents(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError:
+        return b""
 
 
 def _read(file: Path) -> str:

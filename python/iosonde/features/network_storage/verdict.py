@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from iosonde.features.network_storage.facts import ALIKE, DATA, FEW, FEWEST_PROBES, NetworkFacts, median
+from iosonde.features.network_storage.facts import ALIKE, DATA, FEW, FEWEST_PROBES, WIRE, NetworkFacts, median
 from iosonde.features.network_storage.load import block_bytes
 from iosonde.features.network_storage.server_side import ServerFacts
 from iosonde.results.schema import Record
@@ -47,11 +47,14 @@ def remote(record: Record) -> Remote | None:
 
 
 def _of_daemon(record: Record, net: NetworkFacts) -> Remote | None:
-    """FUSE: data that the daemon had no time to serve, else its part of direct I/O, and that of its network."""
-    most, load = net.daemon_bytes_most or 0, [net.load_bytes(each) or 0 for each in ("read", "write")]
-    if 2 * most < sum(load):
-        read, written = (most * each // sum(load) for each in load)
-        return Remote(load_read_bytes=load[0], load_write_bytes=load[1], read_bytes=read, write_bytes=written)
+    """FUSE: data that did not pass the daemon, else its part of direct I/O, and that of its network."""
+    load = [net.load_bytes(each) or 0 for each in DATA]
+    most = net.daemon_bytes_most or 0
+    served = [most * each // max(1, sum(load)) for each in load]
+    moved = [net.daemon_moved_most(each) for each in DATA]
+    served = [min(each, known) if known is not None else each for each, known in zip(served, moved, strict=True)]
+    if any(2 * each < wanted for each, wanted in zip(served, load, strict=True)):
+        return Remote(load_read_bytes=load[0], load_write_bytes=load[1], read_bytes=served[0], write_bytes=served[1])
     if any(stream.get("io_mode") != "direct" for stream in streams_of(record.spec["workload"])):
         return None
     return Remote(
@@ -67,8 +70,7 @@ def _of_daemon(record: Record, net: NetworkFacts) -> Remote | None:
 
 def _network_of_daemon(net: NetworkFacts) -> float | None:
     """Shortest round trip to the server of a FUSE daemon; None unless all data can have gone over its connections."""
-    counters = (("tcp_received_bytes", "read"), ("tcp_acknowledged_bytes", "write"))
-    if any((net.grown(tcp) or 0) < (1 - ALIKE) * (net.load_bytes(each) or 0) for tcp, each in counters):
+    if any((net.grown(f"tcp_{WIRE[each]}_bytes") or 0) < (1 - ALIKE) * (net.load_bytes(each) or 0) for each in DATA):
         return None
     echoes = net.reading.echo_ns
     # The kernel keeps the shortest round trip for minutes; the path may have become longer.

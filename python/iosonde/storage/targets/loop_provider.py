@@ -116,7 +116,9 @@ class LoopProvider:
 def on_loop_devices(target: Target, setup: Setup) -> SetupTarget:
     """The target with a setup on loop devices in a directory; `TargetError` if unsupported. Nothing is written."""
     if not setup.is_bare_device and setup.setup_size is None:
-        is_simulated = all(layer.can_be_simulated for layer in setup.layers)
+        is_simulated = all(each.can_be_simulated for each in setup.layers)
+        if not is_simulated:
+            layer.check_possible(setup)  # Where the kernel has no module, no other target helps.
         raise TargetError(
             f"`{target.name}` is a directory, and {setup.text} needs devices",
             where=f"by the parameter `{next(iter(setup.parts))}`",
