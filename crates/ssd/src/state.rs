@@ -237,21 +237,24 @@ fn load_drive(drive: &Drive, words: &mut Reader<'_, impl Read>) -> Result<(Optio
     Ok((Some(map), slc_room_bytes))
 }
 
-/// The physical pages in order, as runs of consecutive logical pages and of holes.
+/// The physical pages in order, as runs of consecutive logical pages and of holes. Of a superblock nothing is looked at
+/// beyond its last valid page: the tables of a large drive have gigabytes, and what was never written of them takes no
+/// memory before it is read.
 fn save_pages(map: &PageMap, words: &mut Writer<'_, impl Write>) -> io::Result<()> {
-    let mut run: Option<(u32, u32)> = None;
-    for physical in 0..map.owner.len() as u32 {
-        let page = map.valid_owner(physical).unwrap_or(HOLE);
-        run = match run {
-            Some((first, length)) if continues(first, length, page) => Some((first, length + 1)),
-            Some(ended) => {
-                words.run(ended)?;
-                Some((page, 1))
-            }
-            None => Some((page, 1)),
-        };
+    let whole = map.geometry.superblock_pages;
+    let mut run = (HOLE, 0);
+    for superblock in 0..map.geometry.superblocks {
+        let (mut physical, end) = (superblock * whole, (superblock + 1) * whole);
+        let mut valid = map.valid_pages(superblock);
+        while valid > 0 {
+            let page = map.valid_owner(physical).unwrap_or(HOLE);
+            valid -= u32::from(page != HOLE);
+            physical += 1;
+            run = words.extended(run, page, 1)?;
+        }
+        run = words.extended(run, HOLE, end - physical)?;
     }
-    run.map_or(Ok(()), |ended| words.run(ended))
+    words.run(run)
 }
 
 fn continues(first: u32, length: u32, page: u32) -> bool {
@@ -309,7 +312,23 @@ impl<W: Write> Writer<'_, W> {
         list.into_iter().try_for_each(|word| self.word(word))
     }
 
+    /// A run with the pages that come next, or these alone once the run is written.
+    fn extended(&mut self, run: (u32, u32), page: u32, count: u32) -> io::Result<(u32, u32)> {
+        let (first, length) = run;
+        if count == 0 {
+            return Ok(run);
+        }
+        if continues(first, length, page) {
+            return Ok((first, length + count));
+        }
+        self.run(run)?;
+        Ok((page, count))
+    }
+
     fn run(&mut self, (first, length): (u32, u32)) -> io::Result<()> {
+        if length == 0 {
+            return Ok(());
+        }
         if length == 1 && first != HOLE {
             return self.word(first);
         }

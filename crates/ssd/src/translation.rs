@@ -265,6 +265,11 @@ impl PageMap {
         (self.place[page as usize] == physical + 1).then_some(page)
     }
 
+    /// How many pages of a superblock are valid.
+    pub(crate) fn valid_pages(&self, superblock: u32) -> u32 {
+        self.valid[superblock as usize] & !NOT_CLOSED
+    }
+
     /// Puts a page back where it lay; none if that cannot be.
     pub(crate) fn restore_page(&mut self, page: u32, physical: u32) -> Option<()> {
         let entry = self.place.get_mut(page as usize).filter(|entry| **entry == 0)?;

@@ -4,6 +4,7 @@ mod common;
 
 use common::*;
 use iosonde_load::Rng;
+use iosonde_metrics::usage;
 use iosonde_protocol::*;
 use iosonde_ssd::sample::{SINGLE, crosspoint, flash};
 use iosonde_ssd::{Action, Request, StateError, Storage};
@@ -118,6 +119,24 @@ fn a_state_survives_in_few_bytes_and_one_of_something_else_is_refused() {
     assert!(matches!(load(drive(&flash()), &newer), StateError::Version(2)));
     let storage = filled(&flash());
     assert!(saved(&storage).len() < 4000, "{} bytes", saved(&storage).len());
+}
+
+#[test]
+fn saving_a_large_drive_reads_the_tables_only_where_it_was_written() {
+    let mut model = flash_with(|translation| {
+        if let Translation::PageMapped { block_programs, .. } = translation {
+            *block_programs = 512;
+        }
+    });
+    // The table of its physical pages, four bytes each, takes 80,000 pages of memory.
+    model.capacity_bytes = 256 << 30;
+    let mut storage = drive(&model);
+    storage.fill(64 << 20, false);
+    let before = usage::thread(0).minor_faults;
+    let state = saved(&storage);
+    drive(&model).load(&mut state.as_slice()).unwrap();
+    let faults = usage::thread(0).minor_faults - before;
+    assert!(faults < 1000, "{faults} page faults");
 }
 
 #[test]

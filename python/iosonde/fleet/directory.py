@@ -19,7 +19,7 @@ from pydantic import TypeAdapter, ValidationError, model_validator
 from iosonde.errors import IosondeError, ResultsError, TargetError
 from iosonde.execution.session import require_startable
 from iosonde.fleet import hosts, sharing
-from iosonde.fleet.model import Fleet, FleetTarget, Strict
+from iosonde.fleet.model import FILE, Fleet, FleetTarget, Strict
 from iosonde.fleet.on_host import plan_of
 from iosonde.plan import Plan
 from iosonde.procedure.schedule import Schedule
@@ -31,7 +31,7 @@ from iosonde.storage.safety.consent import Consent, ConsentError
 from iosonde.storage.safety.guard import InUseError
 from iosonde.study.model import Study
 
-FILE, FAILED = "fleet.json", "failed.json"
+FAILED = "failed.json"
 REFUSALS_NAMED = 10
 
 
@@ -218,11 +218,6 @@ def _require_consent(planned: Planned, directory: Path, consent: Consent, note: 
         where="\n  ".join([*lines[:REFUSALS_NAMED], *more]),
         hint="; ".join(hints),
     )
-
-
-def is_fleet(directory: Path) -> bool:
-    """Return True if this is the directory of a fleet."""
-    return (directory / FILE).is_file()
 
 
 def open_directory(directory: Path) -> FleetDirectory:

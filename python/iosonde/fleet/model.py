@@ -1,4 +1,4 @@
-"""The list of targets of a fleet: a TOML file."""
+"""The list of targets of a fleet, a TOML file, and the mark of its directory."""
 
 from __future__ import annotations
 
@@ -13,8 +13,15 @@ from iosonde.errors import StudyError, TargetError
 from iosonde.ssh_hosts import SshHost
 from iosonde.text_files import expanded
 
+FILE = "fleet.json"
+"""File that makes a directory that of a fleet."""
 MOST_TARGETS = 10_000
 HINT = "list each target: `[[targets]]` with `name` and `target`, and `host` on another machine (docs/fleet.md)"
+
+
+def is_fleet(directory: Path) -> bool:
+    """Return True if this is the directory of a fleet."""
+    return (directory / FILE).is_file()
 
 
 class Strict(BaseModel):

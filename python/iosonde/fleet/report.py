@@ -12,8 +12,9 @@ import numpy as np
 
 from iosonde.errors import ResultsError
 from iosonde.fleet import sharing
-from iosonde.fleet.directory import is_fleet, open_directory
+from iosonde.fleet.directory import open_directory
 from iosonde.fleet.drives import ERROR_RATE, STALL_FACTORS, Comparison, Drive, FleetOfStudy, Group, Stalls, fleets
+from iosonde.fleet.model import is_fleet
 from iosonde.fleet.outliers import MINIMUM_OTHERS, reference
 from iosonde.library import Index, index
 from iosonde.metrics.statistics import MARGIN

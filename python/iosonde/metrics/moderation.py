@@ -108,11 +108,19 @@ def fitted(variances: Floats, degrees: Floats, *, raised: float = 0.0) -> tuple[
 
 
 def _inverse_trigamma(value: float) -> float:
-    from scipy.optimize import brentq
+    """Newton's method on 1 / trigamma, which is convex and nearly linear (Smyth 2004, appendix).
+
+    `scipy.optimize` would do the same, but its import takes longer than everything else here.
+    """
     from scipy.special import polygamma
 
-    # 1 / x < trigamma(x) < 1 / x + 1 / x²
-    return float(brentq(lambda x: polygamma(1, x) - value, 1 / value, 1 / value + 1, xtol=1e-12))
+    at = 0.5 + 1 / value
+    while True:
+        trigamma = float(polygamma(1, at))
+        step = trigamma * (1 - trigamma / value) / float(polygamma(2, at))
+        at += step
+        if -step < 1e-12 * at:
+            return at
 
 
 def correlation_between(centred: Sequence[Floats]) -> float:

@@ -7,10 +7,15 @@ result set per study, created with its plan before the first run (`session.py`),
 
 from __future__ import annotations
 
-from iosonde.suite.model import Suite, load
-from iosonde.suite.planning import Planned, plan_suite, shared_by_targets
-from iosonde.suite.session import SuiteDirectory, create, open_directory, remaining, run_next
-from iosonde.suite.summary import Summary, summarize
+from typing import TYPE_CHECKING
+
+from iosonde.core.lazy import lazy
+
+if TYPE_CHECKING:
+    from iosonde.suite.model import Suite, load
+    from iosonde.suite.planning import Planned, plan_suite, shared_by_targets
+    from iosonde.suite.session import SuiteDirectory, create, open_directory, remaining, run_next
+    from iosonde.suite.summary import Summary, summarize
 
 __all__ = [
     "Planned",
@@ -26,3 +31,12 @@ __all__ = [
     "shared_by_targets",
     "summarize",
 ]
+
+_MODULES = {
+    "model": ("Suite", "load"),
+    "planning": ("Planned", "plan_suite", "shared_by_targets"),
+    "session": ("SuiteDirectory", "create", "open_directory", "remaining", "run_next"),
+    "summary": ("Summary", "summarize"),
+}
+
+__getattr__ = lazy(__name__, {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names})

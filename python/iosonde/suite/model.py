@@ -16,8 +16,15 @@ from iosonde.data import shipped_suites
 from iosonde.errors import StudyError
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$", max_length=64)]
+FILE = "suite.json"
+"""File that makes a directory that of a suite."""
 MOST_STUDIES = 99
 """Directories of studies are numbered with two digits."""
+
+
+def is_suite(directory: Path) -> bool:
+    """Return True if this is the directory of a suite."""
+    return (directory / FILE).is_file()
 
 
 class Strict(BaseModel):

@@ -23,15 +23,13 @@ from iosonde.results import ResultSet
 from iosonde.results.files import Directory, new_directory
 from iosonde.results.interpreting import interpreting
 from iosonde.storage import open_target
-from iosonde.suite.model import MOST_STUDIES, Entry, Strict, Suite
+from iosonde.suite.model import FILE, MOST_STUDIES, Entry, Strict, Suite
 from iosonde.suite.planning import Planned, Role, shared_by_targets
 
 if TYPE_CHECKING:
     from iosonde.execution import Observer
     from iosonde.plan import Plan
     from iosonde.storage.safety.consent import Consent
-
-FILE = "suite.json"
 
 
 class SuiteFile(Strict):
@@ -133,11 +131,6 @@ def create(
             hint="name another directory with `--output DIR`",
         ) from error
     return found
-
-
-def is_suite(directory: Path) -> bool:
-    """Return True if this is the directory of a suite."""
-    return (directory / FILE).is_file()
 
 
 def open_directory(directory: Path) -> SuiteDirectory:

@@ -41,10 +41,10 @@ def command(
     written.
     """
     from iosonde.cli import documents
-    from iosonde.fleet.directory import is_fleet
+    from iosonde.fleet.model import is_fleet
     from iosonde.report import save_figures, write
     from iosonde.results import ResultSet
-    from iosonde.suite.session import is_suite, open_directory
+    from iosonde.suite.model import is_suite
 
     if of_drives or (len(directories) == 1 and is_fleet(directories[0])):
         from iosonde.cli.commands import fleet
@@ -55,6 +55,7 @@ def command(
         return
     if len(directories) == 1 and is_suite(directories[0]):
         from iosonde.cli.commands import suite
+        from iosonde.suite import open_directory
 
         if format != "html" or figures:
             raise typer.BadParameter("the report of a suite is one HTML page; name the result sets in it instead")

@@ -44,11 +44,12 @@ def command(
     """
     from iosonde.cli.commands import fleet, qualify, suite
     from iosonde.execution import resume
-    from iosonde.fleet.directory import is_fleet
+    from iosonde.fleet.model import is_fleet
     from iosonde.procedure.schedule import Schedule
     from iosonde.results import ResultSet
     from iosonde.results.interpreting import interpreting
-    from iosonde.suite.session import is_suite, open_directory
+    from iosonde.suite.model import is_suite
+    from iosonde.suite.session import open_directory
 
     time_limit_s = options.read_time_limit(time_limit)
     if hosts and is_suite(directory):

@@ -37,18 +37,23 @@ def command(
     case_id, iops FROM runs`. The functions bucket_lower_ns, bucket_width_ns and bucket_midpoint_ns convert a histogram
     bucket to nanoseconds. With `--hosts` these are totals; hosts.runs and so on have a column host.
     """
-    from iosonde.library import sql
     from iosonde.library.find import MARK
     from iosonde.object_storage import is_address
     from iosonde.results.csv_files import as_csv
-    from iosonde.results.query_process import answer as answer_of
 
     place = Path(directory)
     if is_address(directory):
+        from iosonde.library import sql
+
         answered = sql.answer_remote(directory, query)
+    elif place.is_dir() and not (place / MARK).exists():
+        from iosonde.library import sql
+
+        answered = sql.answer(place, query)
     else:
-        is_library = place.is_dir() and not (place / MARK).exists()
-        answered = sql.answer(place, query) if is_library else answer_of(place, query)
+        from iosonde.results import query_process
+
+        answered = query_process.answer(place, query)
     for problem in answered.problems:
         messages.warning(f"warning: {problem}; skipped")
     answer = answered.rows
