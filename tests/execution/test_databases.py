@@ -136,6 +136,8 @@ def test_lmdb_in_memory_swaps_and_nothing_remains(tmp_path: Path) -> None:
     assert list(data.iterdir()) == []
     assert [each for each in active() if str(data) in each.path] == []
     if record.failure and record.failure.code == "out_of_memory":
+        # The kernel gives up on a group although its swap area has room; a full one would be a fault of the plan.
+        assert record.memory["swap_peak_bytes"] < 128 << 20
         skip_for_busy_machine(record.failure.message)
     assert record.outcome == "complete", record.failure
     assert record.result

@@ -373,18 +373,34 @@ def read_log(text: str) -> list[Call]:
             calls.append(Call(time=float(time), thread=int(thread), name="exit", arguments="", file=""))
             continue
         if call.endswith("<unfinished ...>"):
-            started[thread] = (float(time), call.removesuffix("<unfinished ...>").rstrip())
+            started[thread] = (float(time), call.removesuffix("<unfinished ...>"))
             continue
         resumed = re.match(r"<\.\.\. \w+ resumed>", call)
         at, start = started.pop(thread) if resumed else (float(time), "")
         matched = re.match(r"(\w+)\((.*)\)\s+= -?\d+(?:<(.*)>)?", start + call[resumed.end() if resumed else 0 :])
         if matched:
-            name, arguments = matched[1], matched[2]
+            name, arguments = matched[1], matched[2].strip()
             opened_file = matched[3] if name == "openat" else None
             file = re.match(r"\d+<([^>]*)>", arguments)
             path = opened_file or (file[1] if file and not name.startswith("io_uring") else "")
             calls.append(Call(time=at, thread=int(thread), name=name, arguments=arguments, file=Path(path).name))
     return sorted(calls, key=lambda each: each.time)
+
+
+def test_a_call_that_strace_prints_in_two_parts_has_all_its_arguments() -> None:
+    interrupted = """\
+7 1.0 read(3</tmp/c1.0.0>, <unfinished ...>
+8 2.0 fsync(4</tmp/c1.1.0> <unfinished ...>
+7 3.0 <... read resumed>""..., 65536) = 65536
+8 4.0 <... fsync resumed>)              = 0
+"""
+    whole = """\
+7 1.0 read(3</tmp/c1.0.0>, ""..., 65536) = 65536
+8 2.0 fsync(4</tmp/c1.1.0>) = 0
+"""
+    in_two_parts, expected = read_log(interrupted), read_log(whole)
+    assert in_two_parts == expected
+    assert in_two_parts[0].arguments.split(", ")[2] == "65536"
 
 
 @pytest.mark.parametrize("number", range(len(CASES)), ids=[f"{n}-{each.option}" for n, each in enumerate(CASES)])
