@@ -17,7 +17,6 @@ const QUEUE_DEPTH_MAX: u32 = 32_768;
 const TIME_NS_MAX: u64 = 365 * 24 * 3600 * 1_000_000_000;
 /// Beyond it so little of a block is random that its format's own bytes decide how far it compresses.
 const COMPRESSION_RATIO_MAX: f64 = 32.0;
-/// With more, the few blocks that are copied from would make up a share of their own.
 /// No device takes direct I/O in smaller units.
 const SECTOR_BYTES: u64 = 512;
 

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -71,10 +71,7 @@ class Drive:
         return f"{self.summary.path} (serial {serials}…)" if serials else self.summary.path
 
 
-Kind = Literal["drive", "stalls", "firmware", "age", "wear"]
-
-
-KINDS: Sequence[Kind] = ("drive", "stalls", "firmware", "wear", "age")
+Kind = Literal["drive", "stalls", "firmware", "wear", "age"]
 
 
 @dataclass(kw_only=True)
@@ -164,10 +161,7 @@ class FleetOfStudy:
         """Those that are stated, the largest deviation of each kind first."""
         return sorted(
             (each for each in self.comparisons if each.is_named),
-            key=lambda each: (
-                ("drive", "stalls", "firmware", "wear", "age").index(each.kind),
-                -abs(each.deviation.difference),
-            ),
+            key=lambda each: (get_args(Kind).index(each.kind), -abs(each.deviation.difference)),
         )
 
     def values(self, group: Group, cell: CellKey) -> dict[str, SessionCell]:

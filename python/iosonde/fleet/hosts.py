@@ -93,9 +93,12 @@ def _exchanged(program: Sequence[str], sent: bytes, answer_s: float) -> subproce
         assert process.stdin and process.stdout and process.stderr
         pool.submit(_write, process.stdin, sent)
         reading = [pool.submit(_read, process, stream) for stream in (process.stdout, process.stderr)]
-        if wait(reading, timeout=answer_s).not_done:
+        try:
+            if wait(reading, timeout=answer_s).not_done:
+                raise subprocess.TimeoutExpired(program, answer_s)
+        except BaseException:
             process.kill()
-            raise subprocess.TimeoutExpired(program, answer_s)
+            raise
         answer, errors = (each.result() for each in reading)
     return subprocess.CompletedProcess(program, process.returncode, answer, errors)
 

@@ -85,11 +85,7 @@ def _print_summary(machine: Sequence[Check], software: Sequence[Check]) -> None:
 
 
 def _needs_root(use: str) -> str:
-    return (
-        " (as root)"
-        if use in ("arrays", "file systems", "block caches", "network storage", "lab") and os.geteuid() != 0
-        else ""
-    )
+    return " (as root)" if use in _AS_ROOT and os.geteuid() != 0 else ""
 
 
 def _not_found(tools: Iterable[str]) -> list[str]:
