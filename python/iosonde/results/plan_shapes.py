@@ -181,14 +181,16 @@ def _parameter_types(workload: str) -> Mapping[str, tuple[Any, Number | None]]:
     models: list[type[BaseModel]] = [Setup, *CASE_MODELS]
     if workload in workloads.workloads():
         models.append(workloads.named(workload).parameters)
-    found = {name: _type_of(model, name) for model in models for name in model.model_fields}
+    found = {name: found for model in models for name, found in _types_of(model)}
     window = {"rounds.window": (int, 2), "rounds.min_length": (int, 0), "rounds.min_written": (Number, 0)}
     return {**found, **window, **dict.fromkeys(("rounds.range", "rounds.slope"), (Number, 1e-12))}
 
 
-def _type_of(model: type[BaseModel], name: str) -> tuple[Any, Number | None]:
-    bounds = (getattr(each, "ge", None) for each in model.model_fields[name].metadata)
-    return _plain(get_type_hints(model)[name]), next((each for each in bounds if isinstance(each, int | float)), None)
+def _types_of(model: type[BaseModel]) -> Iterator[tuple[str, tuple[Any, Number | None]]]:
+    hints = get_type_hints(model)
+    for name, field in model.model_fields.items():
+        bounds = (getattr(each, "ge", None) for each in field.metadata)
+        yield name, (_plain(hints[name]), next((each for each in bounds if isinstance(each, int | float)), None))
 
 
 def _plain(kind: Any) -> Any:
