@@ -42,10 +42,16 @@ def abandoned() -> list[Path]:
     return found
 
 
-def remember(path: Path, content: bytes) -> None:
-    """Write a file of the cache in one step; what cannot be written is computed or measured again next time."""
+def remember(path: Path, content: bytes, *, most: int | None = None) -> None:
+    """Write a file of the cache in one step; what cannot be written is computed or measured again next time.
+
+    The oldest files of its directory are removed beyond `most`.
+    """
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         with temporary_file() as file:
             file.write(content)
         Path(file.name).replace(path)
+        by_age = sorted(path.parent.iterdir(), key=lambda each: each.stat().st_mtime_ns) if most else []
+        for old in by_age[: -(most or 0)]:
+            old.unlink()

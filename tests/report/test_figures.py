@@ -202,6 +202,21 @@ def test_every_reference_in_a_drawing_names_an_id_of_its_own(whole: ResultSet) -
         assert set(re.findall(r"url\(#([^)]*)\)", text)) <= set(re.findall(r' id="([^"]*)"', text))
 
 
+def test_a_drawing_is_kept_in_the_cache_and_independent_of_those_before(
+    whole: ResultSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    specifications = [svg.specification(figure) for figure in figures([whole])[:2]]
+    drawn: list[list[str]] = []
+    for place, order in enumerate((specifications, specifications[::-1])):
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / str(place)))
+        drawn.append([svg.as_svg(each) for each in order])
+    assert drawn[0] == drawn[1][::-1]
+    kept = {path.read_text(): path for path in (tmp_path / "1/iosonde/report/drawings").iterdir()}
+    assert set(kept) == set(drawn[0])
+    kept[drawn[1][0]].write_text("<svg>kept</svg>")
+    assert "<svg>kept</svg>" in [svg.as_svg(each) for each in specifications]
+
+
 @pytest.mark.parametrize(("format", "magic"), [("pdf", b"%PDF"), ("png", b"\x89PNG")])
 def test_figures_are_saved_for_papers(tmp_path: Path, format: Any, magic: bytes) -> None:
     small = result_set(tmp_path / "set", small_study(), seconds=1, repeats=1)

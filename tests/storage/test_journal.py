@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from iosonde.cache import temporary_file
+from iosonde.cache import remember, temporary_file
 from iosonde.errors import TargetError
 from iosonde.storage.block_layer.loop_status import identity_of
 from iosonde.storage.control_groups.control_group import hierarchy
@@ -367,6 +367,18 @@ def test_what_a_killed_writer_left_in_the_cache_and_in_the_journal_is_removed(
     assert (dead.exists(), alive.exists()) == (False, True)
     kept = {f".tmp-{os.getpid()}-x", ".tmp-link", "kept.rows", Path(of_this_process.name).name}
     assert {each.name for each in cache.iterdir()} == kept
+
+
+def test_the_oldest_files_of_a_directory_in_the_cache_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    directory = tmp_path / "iosonde" / "drawings"
+    for age, name in enumerate("abc"):
+        remember(directory / name, b"")
+        os.utime(directory / name, (age, age))
+    remember(directory / "d", b"", most=2)
+    assert {each.name for each in directory.iterdir()} == {"c", "d"}
 
 
 def test_only_its_user_can_read_the_journal_and_nothing_is_created_without_it(

@@ -8,17 +8,17 @@ from pathlib import Path
 
 from iosonde.foreign_text import printable_within
 from iosonde.report.charts.figure import Figure, Format
-from iosonde.report.charts.svg import specification
+from iosonde.report.charts.svg import as_svg, specification
 from iosonde.results.files import write_output
 
 
 def draw(figure: Figure, format: Format) -> bytes:
     """Draw a whole figure."""
+    if format == "svg":
+        return as_svg(specification(figure)).encode()
     import vl_convert
 
     drawn = printable_within(specification(figure))
-    if format == "svg":
-        return str(vl_convert.vegalite_to_svg(drawn, allowed_base_urls=[])).encode()
     if format == "pdf":
         return bytes(vl_convert.vegalite_to_pdf(drawn, allowed_base_urls=[]))
     return bytes(vl_convert.vegalite_to_png(drawn, scale=2, allowed_base_urls=[]))

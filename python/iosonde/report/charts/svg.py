@@ -7,14 +7,19 @@ decimals: a tenth of a pixel is less than a reader can see, and fifteen digits a
 from __future__ import annotations
 
 import copy
+import hashlib
+import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from html import escape
+from importlib import metadata
 from typing import Any
 
 import polars as pl
 
+from iosonde.cache import cache_directory, remember
 from iosonde.foreign_text import printable_within
 from iosonde.report.charts import theme
 from iosonde.report.charts.figure import PAGE_WIDTHS, Figure, Panel
@@ -22,6 +27,8 @@ from iosonde.report.charts.figure import PAGE_WIDTHS, Figure, Panel
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 LEGENDS = ("color", "strokeDash", "shape")
 """Channels whose legends the page draws."""
+MOST_DRAWINGS = 500
+"""Drawings in the cache, of 10 to 200 KB each."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,8 +100,6 @@ def specification(figure: Figure) -> dict[str, Any]:
 
 
 def _drawing(figure: Figure, panel: Panel, place: int) -> str:
-    import vl_convert
-
     rows = figure.rows.filter(pl.col("panel") == panel.key)
     drawn = {
         "$schema": SCHEMA,
@@ -103,9 +108,29 @@ def _drawing(figure: Figure, panel: Panel, place: int) -> str:
         **without_legends(panel.chart),
         "config": theme.configuration() | {"background": None, "aria": False},
     }
-    text = str(vl_convert.vegalite_to_svg(printable_within(drawn), allowed_base_urls=[]))
     name = re.sub(r"\W+", "-", figure.name)  # which contains the name of a part, chosen by a study file
-    return _mark(_compact(text, prefix=f"{name}-{place}"), figure, panel)
+    return _mark(_compact(as_svg(drawn), prefix=f"{name}-{place}"), figure, panel)
+
+
+def as_svg(specification: Mapping[str, Any]) -> str:
+    """Draw Vega-Lite. Drawings are kept in the cache: vl-convert's start takes a sixth of the CPU time of a report."""
+    content = printable_within(specification)
+    version = metadata.version("vl-convert-python")
+    digest = hashlib.sha256(f"{version} {json.dumps(content)}".encode()).hexdigest()
+    path = cache_directory() / "report" / "drawings" / f"{digest}.svg"
+    with suppress(OSError, ValueError):
+        return path.read_bytes().decode()
+    import vl_convert
+
+    text = _renumbered(str(vl_convert.vegalite_to_svg(content, allowed_base_urls=[])))
+    remember(path, text.encode(), most=MOST_DRAWINGS)
+    return text
+
+
+def _renumbered(text: str) -> str:
+    """Number the definitions of a drawing from 1: vl-convert counts on from what it has drawn before."""
+    numbers: dict[str, int] = {}
+    return _REFERENCE.sub(lambda it: f"{it[1]}{it[2]}{numbers.setdefault(it[2] + it[3], len(numbers) + 1)}", text)
 
 
 def without_legends(chart: Mapping[str, Any]) -> dict[str, Any]:
@@ -144,6 +169,7 @@ def _legend(channel: str, encoding: Mapping[str, Any], layer: Mapping[str, Any])
     return Legend(title=encoding.get("title") or "", entries=entries)
 
 
+_REFERENCE = re.compile(r'(\bid="|url\(#)(clip|gradient_)(\d+)')
 _LONG = re.compile(r"-?\d+\.\d{3,}")
 _EMPTY = re.compile(r'<path class="(?:back|fore)ground" aria-hidden="true" d="[^"]*"(?: [a-z-]+="none")*/>')
 _SUPERFLUOUS = re.compile(
@@ -155,7 +181,7 @@ _SUPERFLUOUS = re.compile(
 def _compact(text: str, *, prefix: str) -> str:
     text = _SUPERFLUOUS.sub("", _EMPTY.sub("", text))
     text = re.sub(r"<[^>]*>", lambda tag: _LONG.sub(lambda number: f"{float(number[0]):.2f}", tag[0]), text)
-    return re.sub(r'(id="|url\(#)([\w-]*clip\d+)', rf"\g<1>{prefix}-\2", text)
+    return _REFERENCE.sub(rf"\g<1>{prefix}-\2\3", text)
 
 
 def _mark(text: str, figure: Figure, panel: Panel) -> str:

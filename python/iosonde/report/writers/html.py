@@ -85,11 +85,11 @@ def chart_library() -> str:
 
     Bundling takes longer than the rest of a small report, so the script is kept in the cache.
     """
-    import vl_convert
-
     path = cache_directory() / "report" / f"vega-{version('vl-convert-python')}.js"
     with suppress(OSError, ValueError):
         return path.read_bytes().decode()
+    import vl_convert
+
     script = str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))
     remember(path, script.encode())
     return script
