@@ -38,7 +38,7 @@ def test_show_prints_question_factors_profiles_and_source(iosonde: Iosonde) -> N
     assert "\nSource: Han et al. 2021, Optane SSDs in RAID (Table 1), measured with fio\n" in text
     assert "\npart device\n  access     sequential random\n  operation  read write\n  io_mode    buffered" in text
     assert re.search(
-        r"^  quick +8 cases, 28 runs, about 39\.2 s\n +64 files of 32 MiB, in a minute$", text, re.MULTILINE
+        r"^  quick +8 cases, 28 runs, about 43\.3 s\n +64 files of 32 MiB, in a minute$", text, re.MULTILINE
     )
     assert "\npublished values\n  Han 2021, Table 1 (han2021_table1_single_device.csv)\n" in text
     assert text.endswith(f"file: {CHECKOUT}/python/iosonde/data/studies/han2021-device.toml\n")
@@ -107,7 +107,7 @@ on DIR
 
 question  What bandwidth, IOPS and latency does this disk deliver, and at which queue depth?
 runs      43, shuffled (seed 2)
-time      about 1 min 37 s
+time      about 1 min 40 s
 writes    at most 3.86 GiB, 1 GiB of it before measuring
 power     with 3 repeats a difference of 13 % between two sessions (5.7 % in an A/B run) will be found with 90 %
           probability, if run-to-run noise is 2 % (assumed)

@@ -108,7 +108,7 @@ def test_a_study_is_run_shown_and_reported(home: Path, monkeypatch: pytest.Monke
     assert plain(done.stderr, home) == snapshot("""\
 A small study on HOME/data
 runs      4, in order (seed 1)
-time      about 1.2 s
+time      about 6.5 s
 writes    limited only by time, 1 MiB of it before measuring
 power     with 2 repeats a difference of 14 % between two sessions (13 % in an
           A/B run) will be found with 90 % probability, if run-to-run noise is

@@ -213,5 +213,5 @@ def test_the_plan_states_what_a_load_of_hours_writes(tmp_path: Path) -> None:
     )
     assert len(openshift.runs) == len(etcd.runs) == 120
     assert (openshift.cost.write_bytes, etcd.cost.write_bytes) == (60 * 60 * (50 + 500) * 8000, None)
-    assert "673 GiB at 100 MB/s" in etcd.notes[-1]
+    assert "671 GiB at 100 MB/s" in etcd.notes[-1]
     assert all(7_200 <= each.cost.seconds < 7_300 for each in (openshift, etcd))

@@ -16,6 +16,6 @@ class Cost(Frozen):
     """Time and bytes written: upper bounds where the study sets limits, estimates where it does not."""
 
     seconds: float
-    """Time of ramp and measurement together, without layout."""
+    """Of a run: ramp and measurement, in the time of the drive. Of a plan: everything, in the time of the reader."""
     write_bytes: Annotated[int, Field(ge=0, lt=1 << 64)] | None
     """Bytes written at most; None when only time limits them."""

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from iosonde.plan import Case, Destroys, LeftOut, Plan, Procedure, Run
 from iosonde.planning import device_state
 from iosonde.planning.arms import Against, Side, paired_order, shared_storage, sides_of
-from iosonde.planning.costs import RUN_OVERHEAD_SECONDS, laid_out_bytes, preparation_cost, total_cost
+from iosonde.planning.costs import (
+    RUN_OVERHEAD_SECONDS,
+    SESSION_SECONDS,
+    laid_out_bytes,
+    preparation_cost,
+    total_cost,
+)
 from iosonde.planning.draft import Draft, drafts_of
 from iosonde.planning.feasible import (
     check_cpus,
@@ -173,7 +179,7 @@ class StudySize:
     runs: int
     """With those of the control, and as many as procedures can take."""
     seconds: float
-    """Ramps, measurements and starts, without layout."""
+    """The session, ramps, measurements and starts, without layout, on a target that is not simulated."""
     bounded: bool = False
     """True if runs and time are upper bounds, because procedures decide the number of runs."""
     ramps_vary: bool = False
@@ -196,7 +202,7 @@ def study_size(study: Study, *, profile: str) -> StudySize:
     decided = [draft for draft in drafts for _ in range(draft.most_measured)]
     staged = [draft.workload.cost(streams).seconds for draft in drafts for streams in draft.following] * whole.repeats
     measured = [*(draft.case.cost.seconds for draft in [*order, *decided]), *staged]
-    seconds = sum(measured) + RUN_OVERHEAD_SECONDS * len(measured)
+    seconds = SESSION_SECONDS + sum(measured) + RUN_OVERHEAD_SECONDS * len(measured)
     return StudySize(
         cases=sum(not draft.case.control for draft in drafts),
         runs=len(order) + sum(draft.max_runs for draft in drafts),

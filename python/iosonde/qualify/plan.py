@@ -127,5 +127,6 @@ def _note(plan: Plan, every_ns: int) -> str:
     text = f"continuous load in {format_count(len(plan.runs))} windows of {format_duration(every_ns)}{judged}"
     if plan.cost.write_bytes is not None:
         return text
-    written = format_bytes(round(plan.cost.seconds * _EXAMPLE_BYTES_PER_SECOND))
+    lengths_s = {case.case_id: case.cost.seconds for case in plan.cases}
+    written = format_bytes(round(sum(lengths_s[run.case_id] for run in plan.runs) * _EXAMPLE_BYTES_PER_SECOND))
     return f"{text}; a closed loop writes as fast as the target permits: {written} at 100 MB/s"

@@ -90,13 +90,13 @@ def _time(plan: Plan) -> str:
     from iosonde.units import format_duration
 
     most = plan.cost.seconds
-    from iosonde.planning.costs import RUN_OVERHEAD_SECONDS
+    from iosonde.planning.costs import elapsed_s
 
     repeated = [case.procedure for case in plan.adaptive if case.procedure and case.procedure.kind == "until"]
     if not repeated:
         ramps_vary = any("until_steady" in (run.spec["workload"].get("ramp") or {}) for run in plan.runs)
         return f"{'at most ' if plan.adaptive or ramps_vary else ''}about {format_duration(most * 1e9)}"
-    costs = {case.case_id: case.cost.seconds + RUN_OVERHEAD_SECONDS for case in plan.cases}
+    costs = {case.case_id: elapsed_s(case) for case in plan.cases}
     fewest = most - sum(
         each.max_runs * costs[case.case_id] for case in plan.adaptive for each in [case.procedure] if each
     )
