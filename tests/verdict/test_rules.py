@@ -399,6 +399,13 @@ def test_bytes_that_others_moved_before_the_measurement_are_not_missing_in_it() 
     assert Evidence(facts).written_to_memory_share == 0
 
 
+def test_bytes_that_an_account_read_late_lacks_are_not_missing_on_the_device() -> None:
+    """Without an idle CPU the account starts after the measurement: it has a third of what the engine read there."""
+    facts = changed(as_writes, own_io(write_bytes=READ // 3, own_write_bytes=READ // 3))
+    assert Evidence(facts).written_to_memory_share == 0
+    assert "writes_to_memory" not in codes(facts)
+
+
 def test_a_counter_that_was_reset_says_nothing() -> None:
     facts = changed(as_writes, own_io(write_bytes=READ, own_write_bytes=-15 * READ))
     assert Evidence(facts).written_to_memory_share == 0
