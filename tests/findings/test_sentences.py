@@ -124,7 +124,7 @@ def test_verdicts_and_the_line_on_trust() -> None:
     assert verdicts.sentence == snapshot("34 of 43 runs were device-limited, 6 harness-limited, 3 undetermined")
     trust = Trust(verdicts={"device-limited": 8, "undetermined": 35}, runs=45, incomplete=2, single=False)
     assert trust.line == snapshot(
-        "In 35 of 43 runs the limit could not be identified: results not attributable to the device; 2 of 45 runs failed or stopped"
+        "In 35 of 43 runs it is not known whether the device was the bottleneck; 2 of 45 runs failed or stopped"
     )
     drifting = drift(controls("iops", [100, 97, 94, 92, 90]), metric="iops")
     assert Trust(verdicts={}, runs=1, incomplete=0, single=True, drift=drifting, simulated=True).line == snapshot(

@@ -107,6 +107,11 @@ class Finding(_Kind):
         return None
 
     @property
+    def is_secondary(self) -> bool:
+        """True if other findings have what it means for the answer: the values, and the state of the drive."""
+        return False
+
+    @property
     def sentence(self) -> str:
         """The finding in words, without a final period."""
         limited = f" ({self.limited})" if self.limited and not self.states_verdicts else ""

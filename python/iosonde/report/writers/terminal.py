@@ -37,8 +37,7 @@ def show(report: Report, console: Console, *, report_path: Path | None = None, b
         if report.simulated:
             _wrapped(console, f"{report.simulated.capitalize()}: {WARNING}.", style="yellow")
         for source in chapter.sources:
-            if not report.simulated:
-                _wrapped(console, target_line(source), style="dim")
+            _wrapped(console, target_line(source), style="dim")
             _incomplete(source, console)
         _requirements(chapter, console)
         _windows(chapter, console)
@@ -106,13 +105,13 @@ def _duration(chapter: Chapter, console: Console) -> None:
 def _answer(chapter: Chapter, console: Console) -> None:
     for label, answer in chapter.answers:
         _heading(console, f"Answer: {label}" if len(chapter.answers) > 1 else "Answer")
-        if answer.trust.mostly_unlimited:
+        if answer.is_trust_first:
             _trust(answer, console)
         for finding in answer.summary:
             _wrapped(console, f"{finding.sentence}.", first=f"{MARKS[finding.strength]} ", rest="  ")
         if not answer.summary:
             _line(console, f"No answer: {chapter.no_answer}.")
-        if not answer.trust.mostly_unlimited:
+        if not answer.is_trust_first:
             _trust(answer, console)
     if any(answer.summary for _, answer in chapter.answers):
         _line(console, "Evidence: " + ", ".join(f"{mark} {strength}" for strength, mark in MARKS.items()), style="dim")
@@ -165,7 +164,7 @@ def _preferred(table: Table) -> list[str]:
     response = any(head.startswith("Response") for head in table.heads)
     kind = "Response" if response else "Completion"
     latencies = [f"{kind} latency, {statistic}" for statistic in ("p99", "p50", "p99.9")]
-    rates = ["IOPS", "Bandwidth", "Operations per second"]
+    rates = ["IOPS", "Operations per second", "Bandwidth"]
     names = [head for head in table.heads[: table.labels] if head not in (SCOPE, VERDICT)]
     named = [
         title for name in named_among(known_names(), directed=False) if (title := metric(name).title) in table.heads
