@@ -130,3 +130,9 @@ def test_verdicts_and_the_line_on_trust() -> None:
     assert Trust(verdicts={}, runs=1, incomplete=0, single=True, drift=drifting, simulated=True).line == snapshot(
         "Simulated device on a virtual clock: bottleneck analysis does not apply; the control case drifted by 10 %; no confidence intervals over repeats: fewer than 3"
     )
+
+
+def test_one_case_is_not_picked_among_others() -> None:
+    alone, wider = Estimate(1.0, 0.9, 1.1), Estimate(1.0, 0.5, 2.0)
+    assert wording.selection_text(alone, wider, 1) == "median of the only case"
+    assert wording.selection_text(alone, wider, 2).endswith("up to 82 % wider")

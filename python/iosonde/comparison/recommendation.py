@@ -168,7 +168,7 @@ def sentences(recommendations: Sequence[Recommendation], names: Mapping[str, str
 
 def _summary(recommendations: Sequence[Recommendation], names: Mapping[str, str]) -> str:
     counts = Counter(each.choice for each in recommendations)
-    words: dict[Choice, str] = {**{"either": "either", "unclear": "undecided"}, **names}  # type: ignore[dict-item]
+    words: dict[Choice, str] = {**{"either": "no preference", "unclear": "undecided"}, **names}  # type: ignore[dict-item]
     listed = ", ".join(f"{words[choice]} for {counts[choice]}" for choice in words if counts[choice])
     return f"Recommendation: {listed} of {wording.counted(len(recommendations), 'workload')}"
 

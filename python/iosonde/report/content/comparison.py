@@ -15,7 +15,7 @@ from iosonde.comparison.variance import PRIOR_STANDARD_DEVIATION
 from iosonde.errors import ResultsError
 from iosonde.metrics.registry import named_among
 from iosonde.metrics.scopes import each_load, of_operation
-from iosonde.metrics.wording import counted
+from iosonde.metrics.wording import counted, metric_words
 from iosonde.plan import Case
 from iosonde.report.content.table import Cell, Table
 from iosonde.report.material.durability import durability
@@ -94,7 +94,7 @@ def summary(table: pl.DataFrame, material: Material) -> list[str]:
     for (metric,), rows in table.group_by(["metric"], maintain_order=True):
         counts = Counter(rows["verdict"].to_list())
         text = ", ".join(f"{verdict} in {counts[verdict]}" for verdict in VERDICTS if counts[verdict])
-        lines.append(f"{metric_title(str(metric))} {text} of {counted(rows.height, 'case')}")
+        lines.append(f"{metric_words(str(metric))} {text} of {counted(rows.height, 'case')}")
     return [f"{contender.label} against {baseline.label}: {'; '.join(lines)}"] if lines else []
 
 

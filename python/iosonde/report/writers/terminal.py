@@ -25,6 +25,7 @@ from iosonde.report.material.result_sets import WARNING, Source
 FINDINGS = 8
 """Findings besides the answer; the page has the others."""
 ROWS = 12
+RESULT_SET = "Result set"
 GAP = "  "
 MARKS = {"strong": "●", "moderate": "◐", "weak": "○"}
 
@@ -234,6 +235,7 @@ def _chosen(table: Table, rows: Sequence[Sequence[Cell]], preferred: Sequence[st
     """Return a table of what a terminal has room for: its first rows, without intervals."""
     names = [*preferred, "Loop"] if preferred else list(table.heads)
     places = [place for place, head in enumerate(table.heads) if head in names]
+    shorter = _names_of_arms(table)
     if not preferred:
         caption = ""
     else:
@@ -244,8 +246,16 @@ def _chosen(table: Table, rows: Sequence[Sequence[Cell]], preferred: Sequence[st
         caption=caption,
         heads=[table.heads[place] for place in places],
         labels=sum(place < table.labels for place in places),
-        rows=[[Cell(text=row[place].text) for place in places] for row in rows[:ROWS]],
+        rows=[[Cell(text=shorter.get(row[place].text, row[place].text)) for place in places] for row in rows[:ROWS]],
     )
+
+
+def _names_of_arms(table: Table) -> dict[str, str]:
+    """Return `a` and `b` of the labels of two arms, which would leave no room for values."""
+    if table.heads[:1] != [RESULT_SET]:
+        return {}
+    labels = {row[0].text: row[0].text.partition(": ")[0] for row in table.rows}
+    return labels if set(labels.values()) == {"a", "b"} else {}
 
 
 def _fitting(table: Table, preferred: Sequence[str], width: int) -> tuple[list[int], list[str]]:
