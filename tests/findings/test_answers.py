@@ -187,8 +187,9 @@ def test_a_disturbed_result_set_has_no_weak_findings_beside_it() -> None:
     law = FewRepeats(**{**common, "count": 1}, strength="weak")
     trust = replace(found.trust, verdicts={"undetermined": 3})
     weak, strong = (replace(found.summary[0], strength=strength) for strength in ("weak", "strong"))
-    both = divided("", [unusable, weak, strong, law], trust)
-    assert (both.summary, both.rest, both.is_trust_first) == ((unusable,), (strong, law), False)
+    kills = Durability(settings=("PostgreSQL",), acknowledged=9, lost=0, runs=1, recovery_s=1.0, strength="moderate")
+    both = divided("", [unusable, kills, weak, strong, law], trust)
+    assert (both.summary, both.rest, both.is_trust_first) == ((unusable, kills), (strong, law), False)
     assert unusable.sentence == (
         "Not usable: other load on this machine disturbed 3 of 3 runs; a job had no CPU; repeat when it is idle"
     )

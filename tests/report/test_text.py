@@ -100,13 +100,13 @@ Target     /srv/test/iosonde.dat
 Measured   2026-01-02 03:00:00 UTC to 2026-01-02 03:00:13 UTC
 Runs       12 of 13 complete
 Profile    quick, 3 repeats
-Sessions   one; another session can differ by more than these intervals show
 Load       closed loop
 Intervals  95 % confidence intervals of the median of 3 repeats (Student's t;
            Student's t on logarithms)
 Coverage   95 % for independent repeats with one mode or two near modes; for two
            distant modes only 75 % with 3 repeats: too few to show both modes,
            use 6 or more
+Sessions   one; another session can differ by more than these intervals show
 
 Warnings
 cpu_saturated (3 of 13 runs): the cores were busy all the time
@@ -143,7 +143,8 @@ def test_the_first_lines_name_every_drive_and_the_summary_has_values(tmp_path: P
 
 
 def test_points_of_a_trade_off_are_under_the_factor_that_labels_them(tmp_path: Path) -> None:
-    view = {"kind": "tradeoff", "title": "Tail", "part": "main", "x": "iops", "y": "completion_latency_ns_p99"}
+    axes = {"x": "iops", "y": "completion_latency_ns_p99", "series": "read_fraction"}
+    view = {"kind": "tradeoff", "title": "Tail", "part": "main", **axes}
     [chapter] = collect([recorded("seeded", tmp_path / "set", views=[view])]).chapters
     table = figure_table(chapter.figures[0])
     assert table and table.heads[:-1] == ["Panel", "Queue depth", "IOPS", "Completion latency, p99"]

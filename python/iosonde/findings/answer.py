@@ -174,8 +174,11 @@ def answered(question: str, findings: Sequence[Finding], trust: Trust) -> Answer
     """Divide findings, the most important first, into the answer and the rest."""
     chosen = [each for each in findings if each.topic != "quality" or each.loss]
     if any(each.loss == "disturbed" for each in chosen):  # Nothing that was measured is an answer, or a result at all.
-        chosen = [each for each in chosen if each.loss]
-        findings = [each for each in findings if each.loss or each.topic == "quality" or each.strength == "strong"]
+        chosen = [each for each in chosen if each.loss or each.holds_under_load]
+        kept = {id(each) for each in chosen}
+        findings = [
+            each for each in findings if id(each) in kept or each.topic == "quality" or each.strength == "strong"
+        ]
     summary = tuple(_varied(chosen)[:SENTENCES])
     shown = {id(each) for each in summary}
     # The line on trust states the number of runs by verdict, and missing repeats of all cases.
