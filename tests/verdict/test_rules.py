@@ -224,6 +224,8 @@ OPEN = having(
         # A stalled engine is not a stalled device, and its time between completion and submission no overhead. The
         # heartbeat may be late by less than the slots were free: it sees each stall only from its next beat on.
         ("engine_stalled", (stalled_device, stalled(3)), "undetermined"),
+        # Neither is a job without a CPU.
+        ("cpu_contention", (stalled_device, CROWDED), "undetermined"),
         ("engine_stalled", (having(pacing={"turnaround_ns": 30 * SECOND}), stalled(10)), "undetermined"),
     ],
 )
