@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,9 +13,10 @@ from hand_made import results, study
 import iosonde.findings.findings as findings_module
 from iosonde.features.database_transactions.questions import Durability
 from iosonde.findings.answer import Answer
+from iosonde.findings.answer import answered as divided
 from iosonde.findings.finding import LOSSES, Finding
 from iosonde.findings.findings import answer, findings
-from iosonde.findings.observations.quality import TooFewSamples, Warned, WrongData
+from iosonde.findings.observations.quality import FewRepeats, NotUsable, TooFewSamples, Warned, WrongData
 from iosonde.findings.observations.search import NoBoundary, find
 from iosonde.findings.questions.asymmetry import LISTED, Comparison
 from iosonde.findings.questions.one_level import OneLevel
@@ -174,6 +176,23 @@ def test_what_a_reader_must_not_miss_precedes_every_rate() -> None:
     [rate] = answered({"phase": ["ycsb_a"], "jobs": [1, 8]}, [SATURATION], rates, **STORE).summary
     ranked = sorted([rate, *reversed(found)], key=lambda each: findings_module._rank(each, order))
     assert ranked == [*found[:4], rate, found[4]]
+
+
+def test_a_disturbed_result_set_has_no_weak_findings_beside_it() -> None:
+    """`Not usable` preceded a dozen rates that other load had changed; what is strong does not depend on speed."""
+    rates = {"ops_per_sec": {("ycsb_a", 8): [9_900, 10_000, 10_100]}}
+    found = answered({"phase": ["ycsb_a"], "jobs": [1, 8]}, [SATURATION], rates, **STORE)
+    common: dict[str, Any] = {"count": 3, "total": 3, "case_ids": ()}
+    unusable = NotUsable(code="cpu_contention", example="a job had no CPU", strength="strong", **common)
+    law = FewRepeats(**{**common, "count": 1}, strength="weak")
+    trust = replace(found.trust, verdicts={"undetermined": 3})
+    weak, strong = (replace(found.summary[0], strength=strength) for strength in ("weak", "strong"))
+    kills = Durability(settings=("PostgreSQL",), acknowledged=9, lost=0, runs=1, recovery_s=1.0, strength="moderate")
+    both = divided("", [unusable, kills, weak, strong, law], trust)
+    assert (both.summary, both.rest, both.is_trust_first) == ((unusable, kills), (strong, law), False)
+    assert unusable.sentence == (
+        "Not usable: other load on this machine disturbed 3 of 3 runs; a job had no CPU; repeat when it is idle"
+    )
 
 
 def test_wrong_data_is_the_answer_and_the_trust_of_its_result_set() -> None:

@@ -138,7 +138,7 @@ def test_too_little_leaves_a_purged_device_fresh_in_every_sentence(options: dict
     states, [found], [steady] = reached(**options)
     assert states.of_case("main/round6") == ("fresh",)
     assert found.sentence == f"Results of part `main` describe a fresh drive, not steady state: {sentence}"
-    assert steady == "Queue depth 1: stable, SNIA's criterion met in rounds 2 to 6; this describes a fresh drive"
+    assert steady == "Queue depth 1: stable on a fresh drive, SNIA's criterion met in rounds 2 to 6"
 
 
 def test_a_device_that_was_not_purged_is_in_an_unknown_state_then() -> None:

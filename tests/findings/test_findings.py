@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import polars as pl
@@ -150,10 +151,7 @@ def test_rates_of_undetermined_runs_and_of_caches_are_no_bounds() -> None:
     disturbed = drive(verdicts={"device-limited": 1, "undetermined": 4})
     rate = only(disturbed.findings, Throughput)
     assert not rate.lower_bound and "at least" not in rate.sentence and rate.verdicts == "4 of 5 runs undetermined"
-    assert (
-        disturbed.trust.line
-        == "In 28 of 35 runs the limit could not be identified: results not attributable to the device"
-    )
+    assert disturbed.trust.line == "In 28 of 35 runs it is not known whether the device was the bottleneck"
     even = Support(verdicts={"case": Counter({"harness-limited": 2, "undetermined": 2})})
     assert not even.is_lower_bound("case"), "the median is between the two kinds"
     cached = drive(verdicts={"cache-served": 5})
@@ -265,14 +263,21 @@ def test_a_rate_is_achieved_if_every_run_achieves_it() -> None:
     assert "(achieved in 2 of 3 runs)" in found.evidence
 
 
-def test_harness_limited_runs_show_no_overload() -> None:
+def test_harness_limited_and_disturbed_runs_show_no_overload() -> None:
     missed = [0.6, 0.6, 0.6]
-    [limited] = offered_rates(missed, ["harness-limited"]).rates
-    assert limited.harness == "3 of 3 runs harness-limited"
-    assert "not achieved" in limited.shortfall
-    for kinds in (["device-limited"], ["undetermined"]):
-        [overloaded] = offered_rates(missed, kinds).rates
-        assert (overloaded.harness, overloaded.shortfall.split()[0]) == ("", "overloaded")
+    for kind in ("harness-limited", "undetermined"):
+        [limited] = offered_rates(missed, [kind]).rates
+        assert limited.harness == f"3 of 3 runs {kind}"
+        assert "not achieved" in limited.shortfall
+    [overloaded] = offered_rates(missed, ["device-limited"]).rates
+    assert (overloaded.harness, overloaded.shortfall.split()[0]) == ("", "overloaded")
+
+
+def test_one_rate_in_several_cases_is_one_rate() -> None:
+    found = offered_rates([1.0, 1.0, 1.0], ["device-limited"])
+    assert found.sentence.startswith("The offered rate of 1,000/s was achieved (part `main`), p99")
+    twice = replace(found, rates=(*found.rates, *found.rates))
+    assert twice.sentence.startswith("The offered rate of 1,000/s was achieved in both cases (part `main`)")
 
 
 def test_a_percentile_that_other_levels_have_names_the_levels_without_it() -> None:

@@ -124,9 +124,15 @@ def test_verdicts_and_the_line_on_trust() -> None:
     assert verdicts.sentence == snapshot("34 of 43 runs were device-limited, 6 harness-limited, 3 undetermined")
     trust = Trust(verdicts={"device-limited": 8, "undetermined": 35}, runs=45, incomplete=2, single=False)
     assert trust.line == snapshot(
-        "In 35 of 43 runs the limit could not be identified: results not attributable to the device; 2 of 45 runs failed or stopped"
+        "In 35 of 43 runs it is not known whether the device was the bottleneck; 2 of 45 runs failed or stopped"
     )
     drifting = drift(controls("iops", [100, 97, 94, 92, 90]), metric="iops")
     assert Trust(verdicts={}, runs=1, incomplete=0, single=True, drift=drifting, simulated=True).line == snapshot(
         "Simulated device on a virtual clock: bottleneck analysis does not apply; the control case drifted by 10 %; no confidence intervals over repeats: fewer than 3"
     )
+
+
+def test_one_case_is_not_picked_among_others() -> None:
+    alone, wider = Estimate(1.0, 0.9, 1.1), Estimate(1.0, 0.5, 2.0)
+    assert wording.selection_text(alone, wider, 1) == "median of the only case"
+    assert wording.selection_text(alone, wider, 2).endswith("up to 82 % wider")

@@ -72,6 +72,7 @@ TESTS = {
     "memory extension": "findings/test_memory_findings.py",
     "memory share": "findings/test_memory_findings.py",
     "no boundary": "findings/test_search_findings.py",
+    "no write amplification": "findings/test_media.py",
     "not precise": "procedure/test_until.py",
     "offered rates": "findings/test_search_findings.py",
     "published comparison": "features/key_value_stores/test_store_findings.py",

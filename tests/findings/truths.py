@@ -107,7 +107,12 @@ def drawn(seed: int) -> tuple[Truth, list[Finding]]:
 def outcomes(rng: random.Random, measured: Sequence[tuple[str, str]], *, of_failed: float) -> pl.DataFrame:
     """The view `runs` of runs that were measured, and of others that failed."""
     verdicts = rng.choice(
-        (["device-limited"], ["device-limited", "device-limited", "harness-limited"], ["undetermined"])
+        (
+            ["device-limited"],
+            ["device-limited", "device-limited", "harness-limited"],
+            ["undetermined"],
+            ["undetermined", "cache-served"],
+        )
     )
     rows = [
         {"run_id": run_id, "case_id": case_id, "outcome": "complete", "verdict": rng.choice(verdicts)}
@@ -220,6 +225,8 @@ def _of_point(finding: Saturation, at: int) -> tuple[str, str, int]:
 
 
 def saturation(finding: Saturation, truth: Truth) -> bool | None:
+    if "rising to" in finding.sentence and not any(point.is_rising for point in finding.points):
+        return False
     known = [(at, point) for at, point in enumerate(finding.points) if point.low is not None and not point.is_unknown]
     for at, point in known:
         form, operation, size = _of_point(finding, at)
@@ -372,8 +379,8 @@ def wrong_data(finding: WrongData, truth: Truth) -> bool:
 
 def not_usable(finding: NotUsable, truth: Truth) -> bool:
     """True if other load disturbed most of the judged runs."""
-    undetermined = truth.ended.filter(verdict="undetermined")["run_id"].to_list()
-    disturbed = truth.warned.filter(pl.col("code") == "cpu_contention", pl.col("run_id").is_in(undetermined))
+    others = truth.ended.filter(pl.col("verdict").is_in(["undetermined", "cache-served"]))["run_id"].to_list()
+    disturbed = truth.warned.filter(pl.col("code") == "cpu_contention", pl.col("run_id").is_in(others))
     judged = truth.ended["verdict"].drop_nulls().len()
     return finding.count == disturbed["run_id"].n_unique() and 2 * finding.count > judged == finding.total
 

@@ -10,9 +10,12 @@ import polars as pl
 import pytest
 from fabricate import result_set, small_study
 from inline_snapshot import snapshot
+from recordings import recorded
 from rich.console import Console
 
 from iosonde.report import as_text, terminal, write
+from iosonde.report.content.figure_tables import figure_table
+from iosonde.report.content.report import collect
 from iosonde.report.writers.markdown import escape
 from iosonde.results import ResultSet
 
@@ -97,13 +100,13 @@ Target     /srv/test/iosonde.dat
 Measured   2026-01-02 03:00:00 UTC to 2026-01-02 03:00:13 UTC
 Runs       12 of 13 complete
 Profile    quick, 3 repeats
-Sessions   one; another session can differ by more than these intervals show
 Load       closed loop
 Intervals  95 % confidence intervals of the median of 3 repeats (Student's t;
            Student's t on logarithms)
 Coverage   95 % for independent repeats with one mode or two near modes; for two
            distant modes only 75 % with 3 repeats: too few to show both modes,
            use 6 or more
+Sessions   one; another session can differ by more than these intervals show
 
 Warnings
 cpu_saturated (3 of 13 runs): the cores were busy all the time
@@ -128,3 +131,20 @@ def test_a_report_survives_a_panic_of_polars(tmp_path: Path, monkeypatch: pytest
         assert "a defect of the library or a limit of this machine" in words
         assert "edited" not in words
         assert "Method and machine" in words
+
+
+def test_the_first_lines_name_every_drive_and_the_summary_has_values(tmp_path: Path) -> None:
+    """The labels of two arms left no room for a value, and an array of two drives was one drive."""
+    text = as_text(recorded("arms", tmp_path / "set"))
+    first, summary = text.partition("\nComparison")[0], text.partition("\nSummary")[2].partition("\nFindings")[0]
+    optane = "Intel Optane SSD 900P 480 GB (simulated) (447 GiB)"
+    assert first.splitlines()[-2:] == [optane, f"2 × {optane}"]
+    assert re.search(r"^b +Random write, 4 KiB +unknown +99.4 k IOPS", summary, re.MULTILINE)
+
+
+def test_points_of_a_trade_off_are_under_the_factor_that_labels_them(tmp_path: Path) -> None:
+    axes = {"x": "iops", "y": "completion_latency_ns_p99", "series": "read_fraction"}
+    view = {"kind": "tradeoff", "title": "Tail", "part": "main", **axes}
+    [chapter] = collect([recorded("seeded", tmp_path / "set", views=[view])]).chapters
+    table = figure_table(chapter.figures[0])
+    assert table and table.heads[:-1] == ["Panel", "Queue depth", "IOPS", "Completion latency, p99"]

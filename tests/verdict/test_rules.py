@@ -224,6 +224,8 @@ OPEN = having(
         # A stalled engine is not a stalled device, and its time between completion and submission no overhead. The
         # heartbeat may be late by less than the slots were free: it sees each stall only from its next beat on.
         ("engine_stalled", (stalled_device, stalled(3)), "undetermined"),
+        # Neither is a job without a CPU.
+        ("cpu_contention", (stalled_device, CROWDED), "undetermined"),
         ("engine_stalled", (having(pacing={"turnaround_ns": 30 * SECOND}), stalled(10)), "undetermined"),
     ],
 )
@@ -397,6 +399,13 @@ def test_bytes_that_others_moved_before_the_measurement_are_not_missing_in_it() 
     """The account of processes begins earlier than the engine's reading of the device, which has every byte written."""
     facts = changed(as_writes, own_io(write_bytes=50 * READ, own_write_bytes=READ))
     assert Evidence(facts).written_to_memory_share == 0
+
+
+def test_bytes_that_an_account_read_late_lacks_are_not_missing_on_the_device() -> None:
+    """Without an idle CPU the account starts after the measurement: it has a third of what the engine read there."""
+    facts = changed(as_writes, own_io(write_bytes=READ // 3, own_write_bytes=READ // 3))
+    assert Evidence(facts).written_to_memory_share == 0
+    assert "writes_to_memory" not in codes(facts)
 
 
 def test_a_counter_that_was_reset_says_nothing() -> None:

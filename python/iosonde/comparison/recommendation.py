@@ -42,7 +42,10 @@ class Recommendation:
     """True if rate and tail favour different systems."""
     metric: str
     rate: Ratio
+    rates: Sequence[float]
+    """Ratio of each case, the smallest first."""
     tail: Ratio | None
+    tails: Sequence[float]
     tail_metric: str
     cases: int
     repeats: int
@@ -84,6 +87,7 @@ class _Estimates:
     tail: Ratio | None
     tail_metric: str
     used: Sequence[Cell]
+    used_tails: Sequence[Cell]
     excluded: Sequence[str]
 
     @classmethod
@@ -93,14 +97,15 @@ class _Estimates:
         if not rates:
             return None
         tail_metric, tails = _first(cells, TAILS)
-        used = [cell for cell in rates if not cell.reason]
+        used, used_tails = ([cell for cell in each if not cell.reason] for each in (rates, tails))
         return cls(
             workload=workload,
             metric=metric,
             rate=_pooled(used),
-            tail=_pooled([cell for cell in tails if not cell.reason]),
+            tail=_pooled(used_tails),
             tail_metric=tail_metric,
             used=used,
+            used_tails=used_tails,
             excluded=list(dict.fromkeys(cell.reason for cell in rates if cell.reason)),
         )
 
@@ -129,12 +134,18 @@ def _judged(each: _Estimates, adjusted: Iterator[float]) -> Recommendation:
         against={by_rate, by_tail} == {"better", "worse"},
         metric=each.metric,
         rate=each.rate or Ratio(log=math.nan, error=None),
+        rates=_of_cells(each.used),
         tail=each.tail,
+        tails=_of_cells(each.used_tails),
         tail_metric=each.tail_metric,
         cases=len(each.used),
         repeats=min((sum(map(len, side)) for cell in each.used for side in (cell.baseline, cell.contender)), default=0),
         excluded=each.excluded,
     )
+
+
+def _of_cells(cells: Sequence[Cell]) -> list[float]:
+    return sorted(math.exp(log_ratio(cell.baseline, cell.contender)) for cell in cells)
 
 
 def _choice(by_rate: Verdict, by_tail: Verdict) -> tuple[Choice, By]:
@@ -157,17 +168,19 @@ def sentences(recommendations: Sequence[Recommendation], names: Mapping[str, str
 
 def _summary(recommendations: Sequence[Recommendation], names: Mapping[str, str]) -> str:
     counts = Counter(each.choice for each in recommendations)
-    words: dict[Choice, str] = {**{"either": "either", "unclear": "undecided"}, **names}  # type: ignore[dict-item]
+    words: dict[Choice, str] = {**{"either": "no preference", "unclear": "undecided"}, **names}  # type: ignore[dict-item]
     listed = ", ".join(f"{words[choice]} for {counts[choice]}" for choice in words if counts[choice])
-    return f"Recommendation by workload: {listed} of {len(recommendations)}"
+    return f"Recommendation: {listed} of {wording.counted(len(recommendations), 'workload')}"
 
 
 def _sentence(each: Recommendation, names: Mapping[str, str]) -> str:
     workload = wording.sentence(each.workload)
     if not each.cases:
         return f"{workload}: undecided, no usable case ({'; '.join(each.excluded)})"
-    tail = f"{wording.metric_words(each.tail_metric)} {_ratio(each.tail)}" if each.tail else "no p99 latency"
-    rate = f"{wording.metric_words(each.metric)} {_ratio(each.rate)}"
+    tail = "too few samples for p99"
+    if each.tail:
+        tail = f"{wording.metric_words(each.tail_metric)} {_ratio(each.tail, each.tails)}"
+    rate = f"{wording.metric_words(each.metric)} {_ratio(each.rate, each.rates)}"
     without = f"; excluded: {'; '.join(each.excluded)}" if each.excluded else ""
     evidence = (
         f"{names['contender']} over {names['baseline']}: {rate}; {tail}; "
@@ -189,9 +202,18 @@ def _advice(each: Recommendation, names: Mapping[str, str]) -> str:
             return f"choose {names[choice]}: {why[each.by]}{but}"
 
 
-def _ratio(ratio: Ratio) -> str:
+ALIKE = 1.25
+"""Ratios of cases that differ by less are not listed."""
+
+
+def _ratio(ratio: Ratio, cells: Sequence[float]) -> str:
+    """Write a mean over cases with its interval, and the cases that it would hide."""
     low, high = ratio.interval
-    text = wording.times_text(ratio.value)
     if low is None or high is None:
-        return f"{text}, no interval"
-    return f"{text}, 95 % CI {wording.ratio_text(low)}-{wording.ratio_text(high)}"
+        text = f"{wording.times_text(ratio.value)}, no interval"
+    else:
+        interval = wording.range_text(wording.ratio_text(low), wording.ratio_text(high))
+        text = f"{wording.ratio_text(ratio.value)} times, 95 % CI {interval}"
+    if len(cells) < 2 or cells[-1] <= ALIKE * cells[0]:
+        return text
+    return f"{text}, {wording.range_text(wording.ratio_text(cells[0]), wording.ratio_text(cells[-1]))} in single cases"

@@ -77,9 +77,9 @@ class Trust:
         if not self.judged:
             return "no run has a verdict"
         undetermined = self.verdicts.get("undetermined", 0)
-        total = wording.counted(self.judged, "run")
         if 2 * undetermined > self.judged and not self.external:
-            return f"in {undetermined} of {total} the limit could not be identified{self._bounds()}"
+            runs = wording.some(undetermined, self.judged, "run")
+            return f"in {runs} it is not known whether the device was the bottleneck"
         counts = {kind: self.verdicts[kind] for kind in KINDS if self.verdicts.get(kind)}
         text = verdicts_text(counts, self.judged, verb="was " if self.judged == 1 else "were ")
         return f"{text}{self._bounds()}" if self.mostly_unlimited else text
@@ -91,7 +91,7 @@ class Trust:
             return ": results of a cache, not of the device"
         if cached:
             return ""
-        if 2 * undetermined >= self.judged:
+        if 2 * undetermined == self.judged:
             return ": results not attributable to the device"
         return ": lower bounds where harness-limited" if undetermined else ": lower bounds only"
 
@@ -106,6 +106,11 @@ class Answer:
     trust: Trust
     rest: tuple[Finding, ...]
     """The other findings, in the order of their topics."""
+
+    @property
+    def is_trust_first(self) -> bool:
+        """True if a reader must know the verdicts before the claims; without a usable run there is no claim."""
+        return self.trust.mostly_unlimited and not any(each.loss == "disturbed" for each in self.summary)
 
     @property
     def findings(self) -> list[Finding]:
@@ -168,8 +173,12 @@ def _varied(findings: Sequence[Finding]) -> list[Finding]:
 def answered(question: str, findings: Sequence[Finding], trust: Trust) -> Answer:
     """Divide findings, the most important first, into the answer and the rest."""
     chosen = [each for each in findings if each.topic != "quality" or each.loss]
-    if any(each.loss == "disturbed" for each in chosen):  # Nothing that was measured is an answer.
-        chosen = [each for each in chosen if each.loss]
+    if any(each.loss == "disturbed" for each in chosen):  # Nothing that was measured is an answer, or a result at all.
+        chosen = [each for each in chosen if each.loss or each.holds_under_load]
+        kept = {id(each) for each in chosen}
+        findings = [
+            each for each in findings if id(each) in kept or each.topic == "quality" or each.strength == "strong"
+        ]
     summary = tuple(_varied(chosen)[:SENTENCES])
     shown = {id(each) for each in summary}
     # The line on trust states the number of runs by verdict, and missing repeats of all cases.

@@ -107,6 +107,16 @@ class Finding(_Kind):
         return None
 
     @property
+    def holds_under_load(self) -> bool:
+        """True if other load on the machine does not change it: counts of what was lost, not rates."""
+        return False
+
+    @property
+    def is_secondary(self) -> bool:
+        """True if other findings have what it means for the answer: the values, and the state of the drive."""
+        return False
+
+    @property
     def sentence(self) -> str:
         """The finding in words, without a final period."""
         limited = f" ({self.limited})" if self.limited and not self.states_verdicts else ""

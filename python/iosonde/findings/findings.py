@@ -48,6 +48,9 @@ _NOT_RANKED: tuple[Callable[[Question], Finding | None], ...] = contributed("que
 
 ROUNDING = 0.005
 
+_OF_Y = ("lines", "bars", "heatmap", "points", "timeseries")
+"""Kinds of views that draw their `y`."""
+
 _COMPARING: tuple[str, ...] = ("asymmetry", "peak", "flatness")
 """Questions that decide whether named levels differ: only one of them is answered per factor and metric."""
 
@@ -148,7 +151,7 @@ def findings(
         *quality.find(metrics, outcomes=runs, warnings=warnings, probes=probes, simulated=simulated),
     ]
     order = _order(study, disturbed=bool(disturbed))
-    stated = [_with_limits(each, support) for each in _each_once(found)]
+    stated = [_with_limits(each, support) for each in _each_once(found) if not _is_reciprocal(study, each, found)]
     return sorted(stated, key=lambda each: _rank(each, order))
 
 
@@ -176,10 +179,11 @@ def _order(study: Study, *, disturbed: bool) -> Sequence[Topic]:
     return [*others[:place], "comparison", *others[place:]]
 
 
-def _rank(finding: Finding, order: Sequence[Topic]) -> tuple[int, bool, int, int, int]:
+def _rank(finding: Finding, order: Sequence[Topic]) -> tuple[int, bool, bool, int, int, int]:
     strength = STRENGTHS.index(finding.strength)
     loss = LOSSES.index(finding.loss) if finding.loss else len(LOSSES)
-    return loss, finding.place != FIRST, order.index(finding.topic), finding.place, strength
+    secondary = finding.is_secondary or finding.topic == "quality"
+    return loss, finding.place != FIRST, secondary, order.index(finding.topic), finding.place, strength
 
 
 def _each_once(found: Sequence[Finding]) -> list[Finding]:
@@ -209,6 +213,15 @@ def _each_once(found: Sequence[Finding]) -> list[Finding]:
             continue
         kept.setdefault((each.kind, each.sentence, each.part), each)
     return list(kept.values())
+
+
+def _is_reciprocal(study: Study, each: Finding, found: Sequence[Finding]) -> bool:
+    """Return True for a rate with one I/O in flight, where the study asks for latencies and another finding has it."""
+    asked = [analysis.metric for analysis in study.analysis] + [view.y for view in study.views if view.kind in _OF_Y]
+    if not isinstance(each, throughput.Throughput) or not asked or any("latency" not in name for name in asked if name):
+        return False
+    alone = not each.setting
+    return alone and any(isinstance(known, throughput.UnloadedLatency) and known.load == each.load for known in found)
 
 
 def _states(known: peak.Peak | steady.SteadyRun, rate: throughput.Throughput) -> bool:

@@ -96,7 +96,7 @@ class Support:
 def verdicts_text(counts: Mapping[Kind, int], total: int, verb: str = "") -> str:
     """Count verdicts: `3 of 5 runs undetermined, 1 harness-limited`."""
     (first, number), *rest = counts.items()
-    text = f"{number} of {wording.counted(total, 'run')} {verb}{first}"
+    text = f"{wording.some(number, total, 'run')} {verb}{first}"
     return text + "".join(f", {count} {kind}" for kind, count in rest)
 
 

@@ -72,6 +72,8 @@ def _interval_text(estimate: Estimate, low: str, high: str) -> str:
 
 def selection_text(estimate: Estimate, maximum: Estimate, candidates: int) -> str:
     """State that a case was selected as the highest, and how far its selection extends the interval of the case."""
+    if candidates == 1:
+        return "median of the only case"
     text = f"highest median of {counted(candidates, 'case')}"
     ends = (estimate.low, maximum.low, estimate.high, maximum.high)
     if estimate.is_wide or maximum.is_wide or not all(ends):
@@ -304,6 +306,11 @@ def unbroken(text: str) -> str:
 def counted(count: int, noun: str) -> str:
     """Count things: `1 run`, `3 runs`, `12,345 cases`."""
     return f"{format_count(count)} {noun}{'' if count == 1 else 's'}"
+
+
+def some(count: int, total: int, noun: str) -> str:
+    """Count things among others: `2 of 5 runs`, `the only run`."""
+    return f"{format_count(count)} of {counted(total, noun)}" if total > 1 else f"the only {noun}"
 
 
 def listing(items: Sequence[str]) -> str:

@@ -714,15 +714,19 @@ class Evidence:
     def _moved_bytes(self, operation: Literal["read", "write"]) -> int | None:
         """Bytes of the load that the devices moved in the measurement, at most; None if unknown.
 
-        At most all that they moved, and at most the engine's own in the account of processes, which may begin before.
+        At most all that they moved, and at most the engine's own in the account of processes. That account may begin
+        before; where it was read late, on a machine without idle CPUs, what it lacks of the devices may be own too.
         """
         top = self.top_devices
         if not self._is_counted or not top or any(device.get("io_counters") == "off" for device in top):
             return None
         is_attributed = not self.has_own_cache and (operation == "read" or self._writes_are_plain)
         moved = sum(int(device[f"{operation}_bytes"]) for device in top)
-        own = own_io.own_bytes(self.facts.own_io, self.facts.spec["workload"], operation)
-        return moved if own is None or not is_attributed or self.is_served_by_daemon else min(moved, own)
+        account = own_io.own_bytes(self.facts.own_io, self.facts.spec["workload"], operation)
+        if account is None or not is_attributed or self.is_served_by_daemon:
+            return moved
+        own, counted = account
+        return min(moved, own + max(0, moved - counted))
 
     @property
     def _is_counted(self) -> bool:

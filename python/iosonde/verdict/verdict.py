@@ -199,7 +199,7 @@ def _engine_stalled(evidence: Evidence) -> RunWarning | None:
 
 def _device_stalled(evidence: Evidence) -> RunWarning | None:
     stall = evidence.device_stall
-    if stall is None or _engine_stalled(evidence) is not None:
+    if stall is None or _engine_stalled(evidence) or _cpu_contention(evidence):  # It may be the job that waited.
         return None
     waiting = f"had p99 {_time(stall.open_p99_ns)} or more" if stall.open_p99_ns else "queued requests in that time"
     return _warning(

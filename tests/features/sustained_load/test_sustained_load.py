@@ -112,7 +112,7 @@ def test_the_deepest_drop_comes_first() -> None:
     assert isinstance(found, lasting_drop.LastingDrops)
     assert [each.run_id for each in found.drops] == ["b", "a"]
     assert (found.measured, found.case_ids) == (9, ("main",))
-    assert "2 of 9 runs slowed to 25 % after 4 s and 1 GiB (block size 4 KiB) at most" in found.sentence
+    assert "2 of 9 runs slowed, one to 25 % after 4 s and 1 GiB (block size 4 KiB); their averages" in found.sentence
     assert list(lasting_drop.find([], measured=9, words={})) == []
 
 

@@ -104,6 +104,10 @@ class Durability(Finding, kind="durability", topic="transactions", place=1):
         """Of settings that lose acknowledged commits."""
         return "lost durability" if self.lost else None
 
+    @property
+    def holds_under_load(self) -> bool:
+        return True
+
     def _sentence(self) -> str:
         counts = [f"{self.lost:,} of {self.acknowledged:,}"] if self.unverified < self.runs else []
         unknown = f"not known after {self.unverified} of {wording.counted(self.runs, 'kill')} ({self.error})"

@@ -178,7 +178,7 @@ class CachedDatabase(Count, kind="cached database", topic="quality"):
 
     def _sentence(self) -> str:
         read = f"the device read {wording.percent_text(self.share)} of the bytes that the clients read"
-        return f"{self.some} with reads measure memory more than the device: {read}"
+        return f"{self.some} with reads measured memory more than the device: {read}"
 
 
 def find(

@@ -32,18 +32,20 @@ def figures(material: Material, first: int) -> list[Figure]:
         if isinstance(each, LimitsConclusion) and any(_drains(each))
     ]
     return [
-        finish(_sketch(source, part, each), _view(part), first + place, material)
+        finish(_sketch(source, part, each), _view(part, each), first + place, material)
         for place, (source, part, each) in enumerate(found)
     ]
 
 
-def _view(part: str) -> View:
+def _view(part: str, conclusion: LimitsConclusion) -> View:
+    known = conclusion.found.rules
+    rule = ", and the rate that the identified rule allows" if known else ""
     return View(
         kind="timeseries",
-        title="Rate over time with the identified rule",
+        title="Rate over time with the identified rule" if known else "Rate over time under full load",
         part=part,
         y="iops",
-        caption="Measured IOPS while a bucket drains, and the rate that the identified rule allows.",
+        caption=f"Measured IOPS under full load{rule}.",
         shared_y=False,
     )
 

@@ -134,7 +134,7 @@ class FirstTouchPenalty(Finding, kind="first-touch penalty", topic="limits", pla
     def _sentence(self) -> str:
         found = self.found
         if found.verdict == "none":
-            return f"no first-touch penalty: the first {self.operation} of a block takes at most {_bound(found)} longer"
+            return f"no first-touch penalty: the first {self.operation} of a block takes {_bound(found)}"
         slower = [each for each in found.regions if each.is_slower]
         where = f"in {len(slower)} of {len(found.regions)} regions"
         low, high = (format_latency(1e9 * each) for each in _range(slower))
@@ -156,8 +156,13 @@ class FirstTouchPenalty(Finding, kind="first-touch penalty", topic="limits", pla
         return f"median latencies of each pass: {regions}{reason}"
 
 
+RESOLVED_S = 1e-7
+"""Latencies in histograms are no more precise than this."""
+
+
 def _bound(found: FirstTouch) -> str:
-    return format_latency(1e9 * max(found.bound_s, 1e-9))
+    """State by how much it is longer at most, unless that is beyond the resolution."""
+    return "no longer" if found.bound_s < RESOLVED_S else f"at most {format_latency(1e9 * found.bound_s)} longer"
 
 
 def _range(regions: Sequence[TouchedRegion]) -> tuple[float, float]:

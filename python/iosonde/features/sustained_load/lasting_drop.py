@@ -65,9 +65,9 @@ class LastingDrops(Finding, kind="lasting drops", topic="quality"):
     def _sentence(self) -> str:
         deepest, count = self.drops[0], len(self.drops)
         its = "its average covers" if count == 1 else "their averages cover"
-        to = f"slowed to {wording.percent_text(deepest.fraction)} after {_when(deepest)} ({self.words})"
-        most = " at most" if count > 1 else ""
-        return f"{count} of {wording.counted(self.measured, 'run')} {to}{most}; {its} both speeds"
+        slowed = "slowed, one" if count > 1 else "slowed"
+        to = f"to {wording.percent_text(deepest.fraction)} after {_when(deepest)} ({self.words})"
+        return f"{wording.some(count, self.measured, 'run')} {slowed} {to}; {its} both speeds"
 
     def _evidence(self) -> str:
         rate = partial(wording.value_text, "bandwidth")

@@ -19,7 +19,7 @@ class Count(Finding):
     @property
     def some(self) -> str:
         """`2 of 5 runs`."""
-        return f"{self.count:,} of {wording.counted(self.total, self.noun)}"
+        return wording.some(self.count, self.total, self.noun)
 
     def _evidence(self) -> str:
         return self.evidence_text

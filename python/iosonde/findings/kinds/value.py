@@ -57,7 +57,7 @@ class Highest(Value):
         limits = {
             "maximum not shown": self.unsaturated,
             "cache-served": self.cache_served,
-            "mean over a run that is not steady": self.is_mean_of_change,
+            "mean of a whole run, not shown to be steady": self.is_mean_of_change,
         }
         return [words for words, applies in limits.items() if applies]
 

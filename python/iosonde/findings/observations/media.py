@@ -37,6 +37,10 @@ class MediaAmplification(Finding, kind="device write amplification", topic="perf
         return f"medians of {cases}; drives' own counters, {runs}"
 
 
+class NoAmplification(MediaAmplification, kind="no write amplification", topic="quality"):
+    """The same where every case has 1.00: of drives that write in place, and of fresh ones."""
+
+
 class UnknownMedia(Finding, kind="unknown device write amplification", topic="quality"):
     """Reasons for which the device write amplification is not known."""
 
@@ -64,7 +68,8 @@ def _amplification(values: pl.DataFrame, words: Mapping[str, str], support: Supp
     each = values.group_by("case_id", maintain_order=True).agg("value", median=pl.col("value").median())
     least, most = (each.row(end, named=True) for end in (each["median"].arg_min(), each["median"].arg_max()))
     case_ids = tuple(dict.fromkeys((most["case_id"], least["case_id"])))
-    return MediaAmplification(
+    is_one = all(wording.ratio_text(row["median"]) == wording.ratio_text(1) for row in (least, most))
+    return (NoAmplification if is_one else MediaAmplification)(
         least=(words[least["case_id"]], least["median"]),
         most=(words[most["case_id"]], most["median"]),
         cases=each.height,

@@ -61,8 +61,9 @@ class Effect(Ratio, kind="effect of a factor", topic="comparison"):
             return f"{title} at {self.top} over {self.bottom} {self.opposed.text}"
         if not self.is_clear:
             factor = wording.factor_words(self.factor)
-            effect = "No clear effect" if self.ratio.certain else "Too few runs to show the effect"
-            return f"{effect} of {factor} on {title}: {self.top} over {self.bottom} {self._times}"
+            if not self.ratio.certain:
+                return f"{title} at {self.top} over {self.bottom}: {self._times}, without a confidence interval"
+            return f"No clear effect of {factor} on {title}: {self.top} over {self.bottom} {self._times}"
         return f"{title} at {self.top} is {self._times} that at {self.bottom}"
 
     def _evidence(self) -> str:

@@ -39,7 +39,7 @@ class Rate:
     levels: tuple[str, ...] = ()
     """Levels of the case, and the stream if there are several, in words."""
     harness: str = ""
-    """Verdicts of the case, if at least half of its runs are harness-limited: these show no overload of the target."""
+    """Verdicts of the case, if at least half of its runs are harness-limited or undetermined: no overload is shown."""
 
     @property
     def share(self) -> float:
@@ -86,14 +86,22 @@ class OfferedRates(Finding, kind="offered rates", topic="limits"):
         of = f" (part `{self.part}`)" if self.part else ""
         total = wording.counted(len(self.rates), "offered rate")
         if not behind:
-            every = {1: "", 2: "both offered rates"}.get(len(self.rates), f"all {total}") or total
-            return f"{every} achieved{of}{self._latency()}"
+            return f"{self._every}{of}{self._latency()}"
         kept = len(self.rates) - len(behind)
         worst_first = sorted(behind, key=lambda each: (each.share, min(each.shares)))
         missed = [each.shortfall for each in worst_first[:NAMED]]
         more = [f"and {len(behind) - NAMED} more not achieved"] if len(behind) > NAMED else []
         runs = " in every run" if any(each.kept_runs for each in behind) else ""
         return "; ".join([f"{kept} of {total} achieved{runs}{of}{self._latency()}", *missed, *more])
+
+    @property
+    def _every(self) -> str:
+        rates = {_rate(each.offered) for each in self.rates}
+        if len(rates) == 1:
+            every = "both" if len(self.rates) == 2 else f"all {len(self.rates):,}"
+            cases = f" in {every} cases" if len(self.rates) > 1 else ""
+            return f"the offered rate of {rates.pop()} was achieved{cases}"
+        return f"{'both' if len(self.rates) == 2 else f'all {len(self.rates):,}'} offered rates achieved"
 
     def _evidence(self) -> str:
         ordered = sorted(self.rates, key=lambda each: each.share)
@@ -161,7 +169,8 @@ def _partly(rate: Rate) -> str:
 
 def _harness(case_id: str, support: Support) -> str:
     counts = support.counts([case_id])
-    return support.note([case_id]) if counts and 2 * counts["harness-limited"] >= counts.total() else ""
+    unknown = counts["harness-limited"] + counts["undetermined"]
+    return support.note([case_id]) if counts and 2 * unknown >= counts.total() else ""
 
 
 def _medians(runs: pl.DataFrame, metric: str) -> pl.DataFrame:

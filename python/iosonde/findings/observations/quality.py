@@ -53,7 +53,7 @@ class NotUsable(Count, kind="not usable", topic="quality"):
         return "disturbed"
 
     def _sentence(self) -> str:
-        return f"Not usable: other load on this machine disturbed {self.some} ({self.example}); repeat when it is idle"
+        return f"Not usable: other load on this machine disturbed {self.some}; {self.example}; repeat when it is idle"
 
     def _evidence(self) -> str:
         return f"warning `{self.code}` most often; {WARNINGS[self.code].hint}"
@@ -298,13 +298,13 @@ OF_OTHERS = ("cpu_contention", "cpus_shared", "engine_stalled", "steal_time", "o
 
 
 def _not_usable(outcomes: pl.DataFrame, warnings: pl.DataFrame | None) -> Iterator[Finding]:
-    """More than half of all judged runs are undetermined, and were disturbed by others."""
+    """More than half of all judged runs were disturbed by others and do not show the device: a cache is slowed too."""
     judged = outcomes.filter(pl.col("verdict").is_not_null())
     if warnings is None or judged.is_empty():
         return
-    undetermined = judged.filter(pl.col("verdict") == "undetermined").select("run_id", "case_id")
-    found = warnings.filter(pl.col("code").is_in(OF_OTHERS)).join(undetermined, on="run_id", maintain_order="left")
-    disturbed = undetermined.filter(pl.col("run_id").is_in(found["run_id"].to_list()))
+    others = judged.filter(pl.col("verdict").is_in(["undetermined", "cache-served"])).select("run_id", "case_id")
+    found = warnings.filter(pl.col("code").is_in(OF_OTHERS)).join(others, on="run_id", maintain_order="left")
+    disturbed = others.filter(pl.col("run_id").is_in(found["run_id"].to_list()))
     if 2 * len(disturbed) <= len(judged):
         return
     counts = found["code"].value_counts().sort("count", "code", descending=[True, False])
@@ -313,7 +313,7 @@ def _not_usable(outcomes: pl.DataFrame, warnings: pl.DataFrame | None) -> Iterat
     yield NotUsable(
         **some(disturbed, judged),
         code=code,
-        example=f"in one of them {messages[len(messages) // 2]}",
+        example=f"{'in one of them ' if len(disturbed) > 1 else ''}{messages[len(messages) // 2]}",
         strength="strong",
     )
 

@@ -12,6 +12,7 @@ from iosonde.plan import Case
 from iosonde.procedure.conclusion import Conclusion
 from iosonde.procedure.search import Probe, SearchConclusion
 from iosonde.procedure.until import UntilConclusion
+from iosonde.units import format_duration
 
 Ended = tuple[Case, Conclusion | None]
 """A case with a procedure, and its conclusion; None if the procedure has not finished."""
@@ -48,10 +49,14 @@ class Boundary(_OfSearch, kind="boundary", topic="limits", place=1):
     failed: str
     """Measured at `fails_at`."""
     probes: int
+    duration_ns: int | None = None
+    """Length of a run; a condition that is met for so long may be missed in a longer one."""
 
     def _sentence(self) -> str:
-        value = f"{wording.factor_words(self.over)} {_number(self.value)}{self._each}"
-        return f"{self.conditions} is met up to {value}, not at {_number(self.fails_at)}{self._where}"
+        unit = "/s" if self.over == "rate" else ""
+        value = f"{wording.factor_words(self.over)} {_number(self.value)}{unit}{self._each}"
+        length = f", in runs of {format_duration(self.duration_ns)}" if self.duration_ns else ""
+        return f"{self.conditions} is met up to {value}, not at {_number(self.fails_at)}{unit}{self._where}{length}"
 
     def _evidence(self) -> str:
         met, failed = f"at {_number(self.value)}: {self.met}", f"at {_number(self.fails_at)}: {self.failed}"
@@ -182,6 +187,7 @@ def _boundary(case: Case, found: SearchConclusion, hosts: int) -> Boundary:
         met=_measured(met),
         failed=_measured(failed),
         probes=len(found.probes),
+        duration_ns=case.parameters.get("duration"),
         strength="strong" if len(met.runs) > 1 else "moderate",
         case_ids=(met.case_id, failed.case_id),
         part=case.part,
@@ -252,7 +258,8 @@ def _quoted(conditions: Sequence[str]) -> str:
 
 
 def _number(value: float) -> str:
-    return f"{value:,.6g}"
+    """Write a value of a search, whose steps are larger than what is rounded off."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.4g}"
 
 
 def _measured(probe: Probe) -> str:

@@ -37,6 +37,9 @@ class Comparison(Ratio, kind="comparison", topic="comparison"):
             return f"{both}{self.about}: {self._metric} too variable to compare"
         if self.opposed and self.decision != "higher":
             return f"{self._metric} of {self.top} over {self.bottom}{self.about} {self.opposed.text}"
+        if self.decision == "unclear" and not self.ratio.certain:
+            compared = f"{self._metric} of {self.top} over {self.bottom}{self.about}"
+            return f"{compared}: {self._times}{self._extremes(',')}, without a confidence interval"
         if self.decision == "unclear":
             return f"{self._undecided} between {both}{self.about}: {self._metric} {self._ratio_text}"
         if self.decision == "same":
@@ -81,8 +84,12 @@ class NoDifferences(Finding, kind="no differences", topic="comparison"):
 
     def _sentence(self) -> str:
         metric = wording.metric_words(self.metric)
-        what = "No clear differences" if self.certain else "Too few runs to compare: no differences shown"
-        return f"{what} in {metric} between {wording.listing(self.levels)}{self.about}"
+        levels = wording.listing(self.levels)
+        if not self.certain:
+            ratios = wording.range_text(*map(wording.ratio_text, (self.low, self.high)))
+            what = f"{metric} of {levels}{self.about}: ratios of any two {ratios}"
+            return f"{what}, without confidence intervals"
+        return f"No clear differences in {metric} between {levels}{self.about}"
 
     def _evidence(self) -> str:
         low, high = (wording.ratio_text(end) for end in (self.low, self.high))

@@ -94,7 +94,8 @@ def find(question: Question) -> Iterator[Finding]:
 def _peak(question: Question, key: Mapping[str, Any], group: pl.DataFrame) -> Finding:
     over = question.analysis.over
     rest = [name for name in question.by if name not in key]
-    best = group.sort("median", maintain_order=True).row(-1, named=True)
+    highest_first = group.sort(pl.col("median").round_sig_figs(3), descending=True, maintain_order=True)
+    best = highest_first.row(0, named=True)  # Levels are in their order: of equal values the one with the least effort.
     # Levels are in the order of the factor, so the first that is near the peak is where it is reached.
     reached = group.filter(pl.col("median") >= SHARE_OF_PEAK * best["median"]).row(0, named=True)
     return Peak(

@@ -124,7 +124,9 @@ class Saturation(OverFactor, kind="saturation", topic="scaling"):
             found = sorted(saturated) if numeric else list(saturated)
             between = wording.between_levels(self.over, found[0], found[-1])
             clauses.append(f"saturated {between}{where}, depending on {wording.factor_words(axis)}")
-        clauses += [f"rising to {self._cells(self._level(last), points)}" for last, points in unsaturated.items()]
+        for last, points in unsaturated.items():
+            verb = "rising to" if all(point.is_rising for point in points) else "highest at"
+            clauses.append(f"{verb} {self._cells(self._level(last), points)}")
         if uncertain:
             clauses.append(f"repeats disagree on the saturation point{wording.range_words(axis, levels, uncertain)}")
         return f"{self.load}: {'; '.join(clauses)}"

@@ -193,6 +193,11 @@ class SteadyRounds(Finding):
     withdrawn: int | None
     """Last round of an earlier steady window that failed the closing check."""
 
+    @property
+    def is_secondary(self) -> bool:
+        """A criterion that a fresh drive meets is no steady state, which `FreshDevice` states."""
+        return self.achieved and not _may_be_steady(self.state)
+
     def _sentence(self) -> str:
         left = f"; an earlier window, to round {self.withdrawn}, failed the closing check" if self.withdrawn else ""
         if self.achieved:
@@ -206,7 +211,7 @@ class SteadyRounds(Finding):
             if _may_be_steady(self.state):
                 return f"{self.load}: steady state, {rounds}"
             if self.state == "fresh":
-                return f"{self.load}: stable, {rounds}; this describes a fresh drive"
+                return f"{self.load}: stable on a fresh drive, {rounds}"
             return f"{self.load}: stable, {rounds}; device state {self.state}"
         if self.range_share is None:
             return (

@@ -31,9 +31,14 @@ class TailGrowth(Range, kind="tail growth", topic="performance"):
         subject = f"{self._metric} of {self.load}{f' with {self.where}' if self.where else ''}"
         if self.ratio.is_noise:
             return f"no statistically clear change in {subject}: {first} at {at_first}, {last} at {at_last}"
+        if not self.ratio.certain:
+            return f"{subject}: {first} at {at_first}, {last} at {at_last} (no confidence interval){self._overloaded}"
         verb = "rises" if self.last >= self.first else "falls"
-        over = f"; overloaded from {self._level(self.overloaded)} on" if self.overloaded is not None else ""
-        return f"{subject} {verb} from {first} at {at_first} to {last} at {at_last}{over}"
+        return f"{subject} {verb} from {first} at {at_first} to {last} at {at_last}{self._overloaded}"
+
+    @property
+    def _overloaded(self) -> str:
+        return f"; overloaded from {self._level(self.overloaded)} on" if self.overloaded is not None else ""
 
 
 def find(question: Question) -> Iterator[Finding]:

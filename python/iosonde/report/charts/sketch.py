@@ -46,6 +46,8 @@ class Sketch:
     """Metric, where no view of the study requires the figure."""
     zero: bool = True
     """True if the y axis starts at 0."""
+    step_title: str = ""
+    """Factor whose levels label the points of a trade-off."""
 
 
 def drawn_metric(view: View) -> str:
@@ -127,6 +129,7 @@ def finish(sketch: Sketch, view: View, number: int, material: Material) -> Figur
         intervals=intervals_of(material, [metric]),
         x_title=sketch.frame.x.title,
         series_title=sketch.frame.series_title,
+        step_title=sketch.step_title,
         panels=drawn,
         rows=as_frame(kept),
         heads=_distinct(_of_csv(sketch.heads) | ({"verdict": "verdict"} if verdicts else {})),

@@ -263,8 +263,9 @@ def _tradeoff(view: View, found: list[Subject], material: Material) -> Sketch:
         "low": f"{y_scale.column}_low",
         "high": f"{y_scale.column}_high",
     }
-    notes = [f"Labels: {factor_title(step).lower()}."] if step else []
-    return Sketch(draw=vega.tradeoff, rows=rows, frame=frame, heads=heads, notes=notes)
+    title = factor_title(step) if step else ""
+    notes = [f"Labels: {title.lower()}."] if step else []
+    return Sketch(draw=vega.tradeoff, rows=rows, frame=frame, heads=heads, notes=notes, step_title=title)
 
 
 def _percentiles(view: View, found: list[Subject], material: Material) -> Sketch:

@@ -15,6 +15,7 @@ from iosonde.comparison.variance import PRIOR_STANDARD_DEVIATION
 from iosonde.errors import ResultsError
 from iosonde.metrics.registry import named_among
 from iosonde.metrics.scopes import each_load, of_operation
+from iosonde.metrics.wording import counted, metric_words
 from iosonde.plan import Case
 from iosonde.report.content.table import Cell, Table
 from iosonde.report.material.durability import durability
@@ -87,15 +88,14 @@ def pairs(material: Material, *, metrics: Sequence[str] = COMPARED, operation: s
 
 
 def summary(table: pl.DataFrame, material: Material) -> list[str]:
-    """Count for each metric the cases that are better, worse, or the same."""
+    """Count for each metric the cases that are better, worse, or the same, in one line."""
     baseline, contender = systems(material)
     lines = []
     for (metric,), rows in table.group_by(["metric"], maintain_order=True):
         counts = Counter(rows["verdict"].to_list())
         text = ", ".join(f"{verdict} in {counts[verdict]}" for verdict in VERDICTS if counts[verdict])
-        what = metric_title(str(metric))
-        lines.append(f"{what}: {contender.label} against {baseline.label} is {text} of {rows.height} cases")
-    return lines
+        lines.append(f"{metric_words(str(metric))} {text} of {counted(rows.height, 'case')}")
+    return [f"{contender.label} against {baseline.label}: {'; '.join(lines)}"] if lines else []
 
 
 def recommendations(material: Material) -> list[str]:
@@ -185,13 +185,10 @@ def method(table: pl.DataFrame, material: Material) -> list[str]:
     """Return the basis of the comparison: hypotheses, expected errors, sessions, drift, and exclusions."""
     used = table.filter(pl.col("verdict") != "excluded")
     decided = used.filter(pl.col("verdict").is_in(("better", "worse")))
+    false = f"of which at most {FALSE_DISCOVERIES * decided.height:.1f} are expected to be false"
     lines = [
         f"{used.height} values compared at a false discovery rate of {100 * FALSE_DISCOVERIES:g} %: "
-        + (
-            f"{decided.height} differ, of which {FALSE_DISCOVERIES * decided.height:.1f} are expected to be false"
-            if decided.height
-            else "none differs"
-        ),
+        + (f"{decided.height} differ, {false}" if decided.height else "none differs"),
         *_session_lines(table, material),
     ]
     for label, share in _design(material).drift.items():

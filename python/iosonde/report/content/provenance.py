@@ -59,7 +59,6 @@ def headline(source: Source, material: Material, omitted: list[Omitted]) -> list
         ("Measured", f"{begin} to {end}" if begin else "nothing yet"),
         ("Runs", _runs(source)),
         ("Profile", f"{source.plan.profile}, {_repeats(source)}"),
-        ("Sessions", _sessions(source, material)),
         ("Load", loop_text(source.specs_by_case.values())),
         *computed(omitted, f"Intervals of {source.label}", lambda: _intervals(source, material), instead=none),
         *_prepared_at_a_glance(source),
@@ -84,9 +83,14 @@ def _hosts_text(plan: Plan) -> str:
 
 
 def _intervals(source: Source, material: Material) -> list[tuple[str, str]]:
+    """Return the methods of intervals and what they do not show; nothing about what there is not."""
+    methods = intervals_of(material, sources=[source])
+    if not methods:
+        return [("Intervals", "none: too few repeats")]
     return [
-        ("Intervals", intervals_of(material, sources=[source]) or "none: too few repeats"),
+        ("Intervals", methods),
         ("Coverage", coverage_of(material, source)),
+        ("Sessions", _sessions(source, material)),
     ]
 
 
@@ -229,15 +233,14 @@ def completion(source: Source) -> tuple[str, str]:
 
 
 def devices_text(source: Source) -> str:
-    """Name the devices under a target: the models of the lowest ones, each once."""
+    """Name the devices under a target: the models of the lowest ones, each once with their number."""
     found: Counter[str] = Counter()
     for record in source.records:
         devices = record.target.get("devices", [])
         lowest = [d for d in devices if not d.get("under")] or devices
-        found.update({" ".join(filter(None, [str(d.get("model") or d.get("name") or ""), _size(d)])) for d in lowest})
-    return ", ".join(sorted(name for name in found if name)) or source.plan.target.partition(":")[0].replace(
-        "null", "no device"
-    )
+        found |= Counter(" ".join(filter(None, [str(d.get("model") or d.get("name") or ""), _size(d)])) for d in lowest)
+    texts = [f"{count} × {name}" if count > 1 else name for name, count in sorted(found.items()) if name]
+    return ", ".join(texts) or source.plan.target.partition(":")[0].replace("null", "no device")
 
 
 def target_line(source: Source) -> str:
@@ -246,7 +249,8 @@ def target_line(source: Source) -> str:
     mounted = Counter(
         f"{each['kind']} on {each['mount_point']}" for each in systems if each.get("kind") and each.get("mount_point")
     )
-    return "; ".join([devices_text(source), *sorted(mounted)])
+    devices = source.plan.target if source.plan.target.startswith(("simulated:", "null:")) else devices_text(source)
+    return "; ".join([devices, *sorted(mounted)])
 
 
 def _size(device: Mapping[str, Any]) -> str:
@@ -329,11 +333,14 @@ def _machine_rows(environment: Mapping[str, Any]) -> list[tuple[str, str]]:
         return _flat(environment)
     states = {name: str(state) for name, state in cpu["mitigations"].items()}
     vulnerable = [name.replace("_", " ") for name, state in states.items() if state.startswith("Vulnerable")]
-    mitigated = sum(state.startswith("Mitigation") for state in states.values())
+    counts = {"mitigated": "Mitigation", "not affected": "Not affected"}
+    text = ", ".join(
+        f"{sum(state.startswith(start) for state in states.values())} {words}" for words, start in counts.items()
+    )
     listed = f"; vulnerable: {', '.join(vulnerable)}" if vulnerable else ""
     plain = {name: value for name, value in cpu.items() if name != "mitigations"}
     rows = _flat({**environment, "cpu": plain})
-    return [*rows, ("CPU vulnerabilities", f"{mitigated} of {len(states)} mitigated{listed}")]
+    return [*rows, ("CPU vulnerabilities", f"{text} of {len(states)}{listed}")]
 
 
 def _engines(source: Source) -> list[FactGroup]:
@@ -344,7 +351,7 @@ def _engines(source: Source) -> list[FactGroup]:
         if r.engine
     }
     backends = Counter(_backend(record.result) for record in source.records if record.result)
-    shown = [("backend in effect", f"{name} ({count} runs)") for name, count in backends.items() if name]
+    shown = [("backend in effect", f"{name} ({counted(count, 'run')})") for name, count in backends.items() if name]
     return [FactGroup(title="Engine", rows=[*rows, *shown]) for rows in sorted(seen)]
 
 

@@ -450,16 +450,19 @@ def _missing(source: Source) -> list[MissingRun]:
         )
         for record in [*source.failed, *source.stopped, *source.impossible]
     ]
+    alike: dict[tuple[str, str], list[str]] = {}
+    for each in source.plan.left_out:
+        alike.setdefault((each.reason, each.hint), []).append(each.case_id)
     left_out = [
         MissingRun(
             source=source.label,
             run_id="",
-            case_id=each.case_id,
+            case_id=first + (f" and {len(others)} more" if others else ""),
             kind="unsupported",
-            why=each.reason,
-            hint=each.hint,
+            why=reason,
+            hint=hint,
         )
-        for each in source.plan.left_out
+        for (reason, hint), (first, *others) in alike.items()
     ]
     return [*ended, *left_out] + [
         MissingRun(

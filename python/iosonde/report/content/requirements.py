@@ -56,9 +56,17 @@ def requirements_tables(material: Material) -> list[Table]:
     values = [[*name, *_values(result)] for name, (_, result) in zip(names, found, strict=True)]
     notes = [[*name, *_notes(result)] for name, (_, result) in zip(names, found, strict=True)]
     return [
-        Table(title=TITLE, caption=CAPTION, heads=[*labels, *SHOWN], labels=len(labels), rows=values),
+        Table(title=_title(material, found), caption=CAPTION, heads=[*labels, *SHOWN], labels=len(labels), rows=values),
         Table(title=NOTES, heads=[*labels, REASON, MEANING, "Source"], labels=len(labels), rows=notes),
     ]
+
+
+def _title(material: Material, found: Sequence[tuple[str, Result]]) -> str:
+    """Start with the result of all: `FAIL: Requirements`."""
+    from iosonde.findings.requirements import overall
+
+    wrong = any(record.has_wrong_data for source in material.sources for record in source.records)
+    return f"{'FAIL' if wrong else overall([result for _, result in found]).upper()}: {TITLE}"
 
 
 def windows_table(material: Material) -> Table | None:

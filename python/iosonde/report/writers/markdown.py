@@ -70,13 +70,13 @@ def _answer(chapter: Chapter, several: bool) -> Iterator[str]:
     for label, answer in chapter.answers:
         yield from (["", f"### {escape(label)}", ""] if several else [""])
         trust = f"Trust: {escape(answer.trust.line)}."
-        if answer.trust.mostly_unlimited:
+        if answer.is_trust_first:
             yield from (trust, "")
         for finding in answer.summary:
             yield from (f"1. **{escape(finding.sentence)}.**", f"   {escape(finding.evidence)}")
         if not answer.summary:
             yield f"No answer: {chapter.no_answer}."
-        if not answer.trust.mostly_unlimited:
+        if not answer.is_trust_first:
             yield from ("", trust)
     if chapter.summary:
         yield from _table(chapter.summary, heading="## Summary")

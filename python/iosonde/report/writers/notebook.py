@@ -28,7 +28,7 @@ def _parts(chapter: Chapter) -> Iterator[str]:
     for _, answer in chapter.answers:
         claims = "<ul>" + "".join(f"<li>{escape(finding.sentence)}.</li>" for finding in answer.summary) + "</ul>"
         trust = f"<p>Trust: {escape(answer.trust.line)}.</p>"
-        yield trust + claims if answer.trust.mostly_unlimited else claims + trust
+        yield trust + claims if answer.is_trust_first else claims + trust
     if chapter.summary:
         yield _table(chapter.summary)
     for figure in chapter.all_figures:

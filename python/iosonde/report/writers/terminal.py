@@ -25,6 +25,7 @@ from iosonde.report.material.result_sets import WARNING, Source
 FINDINGS = 8
 """Findings besides the answer; the page has the others."""
 ROWS = 12
+RESULT_SET = "Result set"
 GAP = "  "
 MARKS = {"strong": "●", "moderate": "◐", "weak": "○"}
 
@@ -37,8 +38,7 @@ def show(report: Report, console: Console, *, report_path: Path | None = None, b
         if report.simulated:
             _wrapped(console, f"{report.simulated.capitalize()}: {WARNING}.", style="yellow")
         for source in chapter.sources:
-            if not report.simulated:
-                _wrapped(console, target_line(source), style="dim")
+            _wrapped(console, target_line(source), style="dim")
             _incomplete(source, console)
         _requirements(chapter, console)
         _windows(chapter, console)
@@ -106,13 +106,13 @@ def _duration(chapter: Chapter, console: Console) -> None:
 def _answer(chapter: Chapter, console: Console) -> None:
     for label, answer in chapter.answers:
         _heading(console, f"Answer: {label}" if len(chapter.answers) > 1 else "Answer")
-        if answer.trust.mostly_unlimited:
+        if answer.is_trust_first:
             _trust(answer, console)
         for finding in answer.summary:
             _wrapped(console, f"{finding.sentence}.", first=f"{MARKS[finding.strength]} ", rest="  ")
         if not answer.summary:
             _line(console, f"No answer: {chapter.no_answer}.")
-        if not answer.trust.mostly_unlimited:
+        if not answer.is_trust_first:
             _trust(answer, console)
     if any(answer.summary for _, answer in chapter.answers):
         _line(console, "Evidence: " + ", ".join(f"{mark} {strength}" for strength, mark in MARKS.items()), style="dim")
@@ -165,7 +165,7 @@ def _preferred(table: Table) -> list[str]:
     response = any(head.startswith("Response") for head in table.heads)
     kind = "Response" if response else "Completion"
     latencies = [f"{kind} latency, {statistic}" for statistic in ("p99", "p50", "p99.9")]
-    rates = ["IOPS", "Bandwidth", "Operations per second"]
+    rates = ["IOPS", "Operations per second", "Bandwidth"]
     names = [head for head in table.heads[: table.labels] if head not in (SCOPE, VERDICT)]
     named = [
         title for name in named_among(known_names(), directed=False) if (title := metric(name).title) in table.heads
@@ -235,6 +235,7 @@ def _chosen(table: Table, rows: Sequence[Sequence[Cell]], preferred: Sequence[st
     """Return a table of what a terminal has room for: its first rows, without intervals."""
     names = [*preferred, "Loop"] if preferred else list(table.heads)
     places = [place for place, head in enumerate(table.heads) if head in names]
+    shorter = _names_of_arms(table)
     if not preferred:
         caption = ""
     else:
@@ -245,8 +246,16 @@ def _chosen(table: Table, rows: Sequence[Sequence[Cell]], preferred: Sequence[st
         caption=caption,
         heads=[table.heads[place] for place in places],
         labels=sum(place < table.labels for place in places),
-        rows=[[Cell(text=row[place].text) for place in places] for row in rows[:ROWS]],
+        rows=[[Cell(text=shorter.get(row[place].text, row[place].text)) for place in places] for row in rows[:ROWS]],
     )
+
+
+def _names_of_arms(table: Table) -> dict[str, str]:
+    """Return `a` and `b` of the labels of two arms, which would leave no room for values."""
+    if table.heads[:1] != [RESULT_SET]:
+        return {}
+    labels = {row[0].text: row[0].text.partition(": ")[0] for row in table.rows}
+    return labels if set(labels.values()) == {"a", "b"} else {}
 
 
 def _fitting(table: Table, preferred: Sequence[str], width: int) -> tuple[list[int], list[str]]:

@@ -56,10 +56,10 @@ def foreign(own_io: Json | None, workload: Json) -> Foreign:
     )
 
 
-def own_bytes(own_io: Json | None, workload: Json, what: str) -> int | None:
-    """The engine's own bytes in the same account, at most; None where the kernel does not count them."""
+def own_bytes(own_io: Json | None, workload: Json, what: str) -> tuple[int, int] | None:
+    """The engine's own bytes, at most, and all bytes of the devices, in the same account; None where not counted."""
     rows = _rows(own_io, workload) if own_io and own_io.get("version") is not None else []
-    return sum(row[f"own_{what}_bytes"] for row in rows) if rows else None
+    return (sum(row[f"own_{what}_bytes"] for row in rows), sum(row[f"{what}_bytes"] for row in rows)) if rows else None
 
 
 def _rows(own_io: Json, workload: Json) -> list[Json]:
