@@ -6,7 +6,8 @@ targets: a simulated bucket in a test answers as well as a volume. The stages, e
 0. First accesses, before any other stage (`first_touch.py`).
 1. Drain: small operations in a closed loop, in stages of growing length, until the rate has dropped to a constant one.
 2. Sizes: the same with larger blocks, and a bisection where the rate begins to fall, show what is counted.
-3. Queue depth: the rate with a quarter of the queue depth. A rule does not depend on it; a device usually does.
+3. Queue depth: the rate with a quarter of the queue depth. A rule does not depend on it; a device usually does. Where
+   it differs, the first load again: the limit may have changed in the meantime.
 4. Rests of known length: what came back is the refill. A rest until the bucket must be full shows its size again.
 5. The same for the limit of large blocks, if that is another one.
 6. Writes, and a mix in which two separate budgets would give twice the rate of a shared one.
@@ -154,6 +155,9 @@ def _identify(walk: Walk) -> Stages:
         _changed_during(walk, tail.rate, after, "size")
         return
     independent = yield from _independent(walk, small, counted, points)
+    if not independent and (after := (yield from _changed_rate(walk, "depth-base", small, first, tail))):
+        _changed_during(walk, tail.rate, after, "depth")
+        return
     bucket = yield from find_bucket(walk, "small", small, counted.cost(small.block_size), first, tail)
     if bucket.changed:
         _changed(walk, first)
