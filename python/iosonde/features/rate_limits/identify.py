@@ -39,7 +39,7 @@ from iosonde.features.rate_limits.rules import (
     Verdict,
     parameter,
 )
-from iosonde.features.rate_limits.series import STEP, Load, Series, Stage, Tail
+from iosonde.features.rate_limits.series import STEP, Load, Segment, Series, Stage, Tail
 from iosonde.features.rate_limits.walk import (
     KIB,
     FailedError,
@@ -167,7 +167,8 @@ def _identify(walk: Walk) -> Stages:
     if verdict == "limited" and not bucket.refills:
         # Before the rule is named: what has no credits may be a device of constant service time.
         added = yield from limiter.measure(walk, small, tail.rate)
-        verdict, reason = _or_device(added, tail.rate)
+        if added and (why := (yield from limiter.device_instead(walk, small, added, tail.rate))):
+            verdict, reason = "undecided", _device_text(added, tail.rate, why)
     walk.known = replace(walk.known, verdict=verdict, reason=reason)
     if verdict != "limited":
         return
@@ -205,7 +206,7 @@ def _independent(walk: Walk, small: Load, counted: Counting, points: list[Point]
 
 def _of_bytes_only(walk: Walk, small: Load, first: Series) -> Stages:
     """The device limits small blocks; large ones may still meet a limit in bytes."""
-    _not_constant(walk, first)
+    _not_constant(walk, small, first.segments()[-1])
     load = sized(small, walk.largest)
     rule = yield from _large_rule(walk, load, most_spread=first.segments()[-1].spread / STEADIER)
     if rule is None:
@@ -220,10 +221,9 @@ def _of_bytes_only(walk: Walk, small: Load, first: Series) -> Stages:
     walk.known = replace(walk.known, verdict="limited", reason="", rules=(rule,), constant_s=rule.constant_s)
 
 
-def _not_constant(walk: Walk, series: Series) -> None:
-    segment = series.segments()[-1]
+def _not_constant(walk: Walk, load: Load, segment: Segment) -> None:
     walk.notes.rejected.append(
-        f"a limit that {load_text(series.load)} reach: their rate varies by {100 * segment.spread:.1f} %"
+        f"a limit that {load_text(load)} reach: their rate varies by {100 * segment.spread:.1f} %"
     )
     reason = f"the rate varies by {100 * segment.spread:.1f} % from interval to interval, as device rates do"
     walk.known = replace(walk.known, verdict="not limited", reason=reason)
@@ -234,7 +234,7 @@ def _rose(walk: Walk, series: Series) -> None:
     segments = series.segments()
     before = min(segments[:-1], key=lambda each: each.rate)
     if not before.is_constant:
-        _not_constant(walk, series)
+        _not_constant(walk, series.load, before)
         return
     walk.notes.rejected.append("a burst: the rate rose under constant load")
     walk.known = replace(
@@ -302,15 +302,11 @@ def _verdict(evidence: _Evidence, load: Load) -> tuple[Verdict, str]:
     return "limited", ""
 
 
-def _or_device(added: Limiter | None, rate: float) -> tuple[Verdict, str]:
-    """A constant rate is no rule if the latency of the device explains it."""
-    if not added or not (count := limiter.servers(added, rate)):
-        return "limited", ""
+def _device_text(added: Limiter, rate: float, why: str) -> str:
     time = format_latency(1e9 * added.device_s[1])
-    at_once = "one operation at a time" if count == 1 else f"{count} operations at a time"
-    return "undecided", (
-        f"a device that serves {at_once}, each in {time}, reaches the same rate: {format_count(rate)} per second times "
-        f"the latency below the limit is {rate * added.device_s[1]:.2f}"
+    return (
+        f"a device that serves a fixed number of operations at a time may be the limit: below {format_count(rate)} per "
+        f"second, {why}, and the rate times the latency of {time} is {rate * added.device_s[1]:.2f}"
     )
 
 
