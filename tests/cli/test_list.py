@@ -94,6 +94,18 @@ nvme0n1  931 GiB, FAST 9000, serial S1, firmware 1.0
 """)
 
 
+def test_a_device_of_which_nothing_is_known_has_no_empty_lines_or_columns() -> None:
+    """All that the kernel reports of a device may be missing, but its name, kind and size."""
+    facts = {"device": "259:0", "name": "sda", "kind": "disk", "size_bytes": 0}
+    device = Device(name="sda", model="", serial="", refusals=[], contents="", facts=facts, parts=[])
+    assert "\n".join(lines(device)) == snapshot("""\
+sda  0 B, unknown model, no serial number
+  kind         disk, not rotational
+  sectors      512 B logical, 512 B physical
+  overwrite    yes, with `--target /dev/sda --destroy /dev/sda`\
+""")
+
+
 def anonymous(text: str, target: Path) -> str:
     return re.sub("iosonde-[0-9a-f]{8}", "iosonde-XXXXXXXX", text.replace(str(target), "DIR"))
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from command_line import Iosonde
 from engines import FAKE
+from inline_snapshot import snapshot
 from plans import a_failure, a_record, hand_plan, tables
 from typer.testing import CliRunner, Result
 
@@ -222,10 +223,20 @@ def test_other_kept_files_remain_and_none_is_removed_without_confirmation(iosond
     assert done.stdout == f"would remove the kept directory {tmp_path}/one (0 B)\n"
     assert "standard input is not a terminal" in done.stderr
     assert "add `--yes` in scripts" in done.stderr
+    (tmp_path / "none").mkdir()
     assert iosonde("cleanup", "--kept", tmp_path / "none", "--yes").stdout.splitlines() == [
         f"no kept files at or below {tmp_path}/none",
         "nothing was removed",
     ]
+    (tmp_path / "none").rmdir()
+    done = iosonde("cleanup", "--kept", tmp_path / "one", "--kept", tmp_path / "none", "--yes")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.replace(str(tmp_path), "DIR") == snapshot("""\
+error: `DIR/none` does not exist: it was moved or removed, or its file system is not mounted
+  in `--kept`
+
+hint: `iosonde cleanup` without `--kept` lists all kept files that exist
+""")
     iosonde("cleanup", "--kept", tmp_path / "one", "--yes")
     assert [path.name for path in tmp_path.iterdir()] == ["other"]
 

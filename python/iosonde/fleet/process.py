@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import IO, Any, Self
 
 from iosonde.fleet.messages import Lines
+from iosonde.tools import Process
 
 END_S = 20.0
 """For a stopped session to restore its target, before its process is killed."""
@@ -24,7 +25,7 @@ LAST_BYTES = 4096
 class WorkerProcess:
     """The process, and the target that it measures."""
 
-    process: subprocess.Popen[bytes]
+    process: Process
     errors: IO[bytes]
     host: str = ""
     """Name of the host that it is on; empty: this machine."""
@@ -39,7 +40,7 @@ class WorkerProcess:
     def start(cls, command: Sequence[str], host: str = "") -> Self:
         """Start a process that waits for requests."""
         errors = tempfile.TemporaryFile()  # noqa: SIM115  # It is open as long as the process runs.
-        process = subprocess.Popen(
+        process = Process(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -85,11 +86,9 @@ class WorkerProcess:
     def end(self) -> str:
         """Wait for its exit, and describe it."""
         self.request_stop()
-        try:
-            status = self.process.wait(END_S)
-        except subprocess.TimeoutExpired:
+        if not self.process.exits_within(END_S):
             self.process.kill()  # Its engine stops at the end of its input.
-            status = self.process.wait()
+        status = self.process.wait()
         assert self.process.stdout
         self.process.stdout.close()
         self.errors.seek(max(0, self.errors.seek(0, os.SEEK_END) - LAST_BYTES))

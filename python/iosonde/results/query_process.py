@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -29,6 +28,7 @@ from iosonde.results import query
 from iosonde.results.interpreting import interpreting
 from iosonde.results.result_set import ResultSet
 from iosonde.storage.targets.temporary_files import scratch as scratch_directory
+from iosonde.tools import Process
 from iosonde.units import format_bytes
 
 MOST_MEMORY_BYTES = 8 << 30
@@ -66,7 +66,7 @@ def _answer(request: dict[str, Any]) -> Answer:
 
 def _ask(request: dict[str, Any], scratch: Path) -> dict[str, Any]:
     with (scratch / "messages").open("wb") as messages:
-        process = subprocess.Popen(
+        process = Process(
             module_command("iosonde.results.query_process"),
             stdin=subprocess.PIPE,
             stderr=messages,
@@ -94,21 +94,15 @@ def _ask(request: dict[str, Any], scratch: Path) -> dict[str, Any]:
     return reply
 
 
-def _wait(process: subprocess.Popen[bytes]) -> None:
+def _wait(process: Process) -> None:
     """Wait for its exit; `ResultsError` as soon as it takes too much memory."""
     limit = min(MOST_MEMORY_BYTES, available_bytes() * 3 // 4)
-    # If a signal raises an exception in `Popen.wait` with a timeout, between `acquire` and the `try` after it,
-    # the next `wait` never returns: 3 of 1,800 signals on busy CPUs.
-    exited = os.pidfd_open(process.pid)
-    try:
-        while not select.select([exited], [], [], _POLL_S)[0]:
-            if resident_bytes(process.pid) > limit:
-                raise ResultsError(
-                    f"the query needs more than {format_bytes(limit)} of memory",
-                    hint="aggregate, select fewer columns, or add `LIMIT`; `iosonde export` writes tables to files",
-                )
-    finally:
-        os.close(exited)
+    while not process.exits_within(_POLL_S):
+        if resident_bytes(process.pid) > limit:
+            raise ResultsError(
+                f"the query needs more than {format_bytes(limit)} of memory",
+                hint="aggregate, select fewer columns, or add `LIMIT`; `iosonde export` writes tables to files",
+            )
 
 
 def _end_of(status: int) -> str:

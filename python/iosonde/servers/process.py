@@ -37,7 +37,7 @@ GRACE_S = 5.0
 class ServerProcess:
     """A running server, from `start` until `stop` or `kill`."""
 
-    def __init__(self, process: subprocess.Popen[bytes], entry: Path, program: str, group: ProcessGroup | None) -> None:
+    def __init__(self, process: tools.Process, entry: Path, program: str, group: ProcessGroup | None) -> None:
         self._process = process
         self._entry = entry
         self._program = program
@@ -50,7 +50,7 @@ class ServerProcess:
         """Start a command in the foreground; `entry` is the data directory, by which the journal lists it."""
         program = str(Path(command[0]).resolve())
         with messages.open("ab") as output:
-            process = subprocess.Popen(
+            process = tools.Process(
                 [*isolated(account), "sh", "-c", _WAIT_THEN_START, "sh", *command],
                 stdin=subprocess.PIPE,
                 stdout=output,
@@ -112,8 +112,7 @@ class ServerProcess:
         """Return True if the process ends within this time."""
         deadline = time.monotonic() + timeout_s
         while (left := deadline - time.monotonic()) > 0:
-            with suppress(subprocess.TimeoutExpired):
-                self._process.wait(min(left, CHECK_S) if check else left)
+            if self._process.exits_within(min(left, CHECK_S) if check else left):
                 return True
             if check:
                 check()

@@ -29,10 +29,7 @@ def call(command: Sequence[str], *, account: Account | None = None) -> subproces
     """Run a program to its end, as that user; `ServerError` if it cannot be started or hangs."""
     prefix = unprivileged(account, bound=True) if account else []
     try:
-        done = subprocess.run(
-            [*prefix, *command], stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", errors="replace",
-            timeout=ANSWER_S, cwd="/", env=environment(), check=False,
-        )  # fmt: skip
+        done = tools.run([*prefix, *command], timeout_s=ANSWER_S, cwd="/", env=environment())
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ServerError(f"cannot run `{command[0]}`: {error}", hint="run it by hand to see the cause") from error
     return subprocess.CompletedProcess(command, done.returncode, done.stdout, done.stderr)
@@ -61,15 +58,15 @@ def require_version(title: str, version: str, oldest: Sequence[int], *, program:
 def provision(command: Sequence[str], *, account: Account, data: Path, server: str) -> subprocess.CompletedProcess[str]:
     """Run the program that creates a data directory through the program `server`; no process remains."""
     try:
-        process = subprocess.Popen(
+        process = tools.Process(
             [*isolated(account), *command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, encoding="utf-8", errors="replace", cwd="/", env=environment(),
+            stderr=subprocess.PIPE, cwd="/", env=environment(),
         )  # fmt: skip
     except OSError as error:
         raise ServerError(f"cannot run `{command[0]}`: {error}", hint="run it by hand to see the cause") from error
     try:
         announce(data, process.pid, server)
-        output, errors = process.communicate(timeout=ANSWER_S)
+        printed = process.communicate(timeout=ANSWER_S)
     except subprocess.TimeoutExpired as error:
         raise ServerError(f"cannot run `{command[0]}`: {error}", hint="run it by hand to see the cause") from error
     finally:
@@ -77,6 +74,7 @@ def provision(command: Sequence[str], *, account: Account, data: Path, server: s
         process.wait()
         await_end(data, server)
         ended(data, server)
+    output, errors = (each.decode("utf-8", errors="replace") for each in printed)
     return subprocess.CompletedProcess(command, process.returncode, output, errors)
 
 

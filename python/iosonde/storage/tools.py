@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from iosonde.errors import TargetError
-from iosonde.tools import TOOLS
+from iosonde.tools import TOOLS, run
 from iosonde.tools import find as find
 
 TIMEOUT_S = 3600
@@ -38,14 +38,9 @@ def call(*command: str | Path) -> dict[str, Any]:
     program = require(words[0], "create what the study needs")
     began = time.monotonic()
     try:
-        done = subprocess.run(
+        done = run(
             [program, *words[1:]],
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            stdin=subprocess.DEVNULL,
-            timeout=TIMEOUT_S,
-            check=False,
+            timeout_s=TIMEOUT_S,
             process_group=0,  # Ctrl-C in a terminal goes to a whole group, and what follows is ours to decide.
             env={**os.environ, "LC_ALL": "C"},
         )

@@ -15,6 +15,7 @@ from typing import Any
 
 from iosonde.supervisor import processes
 from iosonde.supervisor.failure import FailedError
+from iosonde.tools import Process
 
 
 class Programs:
@@ -27,7 +28,7 @@ class Programs:
         """Start a command in a session of its own; its output goes to pipes."""
         descriptor, parent = self._descriptors[command[0]], os.getpid()
         try:
-            return subprocess.Popen(
+            return Process(
                 [command[0].rpartition("/")[2], *command[1:]],
                 executable=f"/proc/self/fd/{descriptor}",
                 stdin=subprocess.DEVNULL,

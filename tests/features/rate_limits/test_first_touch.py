@@ -16,6 +16,7 @@ from test_limits_study import WITHOUT_LIMIT
 from iosonde.execution import execute
 from iosonde.features.rate_limits import first_touch
 from iosonde.features.rate_limits.procedures import LimitsConclusion
+from iosonde.features.rate_limits.questions import FirstTouchPenalty
 from iosonde.features.rate_limits.rules import FirstTouch
 from iosonde.features.rate_limits.series import Load, Region, Series
 from iosonde.planning import expand, load
@@ -135,5 +136,11 @@ def test_a_busy_machine_is_no_penalty() -> None:
     assert found.bound_s > 0.002, "no claim beyond what such a machine shows"
     slow = passes(lambda number, place: 0.004 if number == 1 else 0.0005)
     assert first_touch.judge(slow, between=2 * SPAN, span=SPAN).verdict == "penalty"
-    disturbed = {region: [replace(each, is_disturbed=True) for each in found] for region, found in slow.items()}
-    assert first_touch.judge(disturbed, between=2 * SPAN, span=SPAN).verdict == "undecided"
+    slow_again = passes(lambda number, place: {1: 0.005, 2: 0.0005, 3: 0.0005}.get(number, 0.003))
+    for each in (slow, slow_again):
+        disturbed = {region: [replace(one, is_disturbed=True) for one in found] for region, found in each.items()}
+        found = first_touch.judge(disturbed, between=2 * SPAN, span=SPAN)
+        assert found.verdict == "undecided"
+        stated = FirstTouchPenalty(found=found, operation="read", strength="moderate", case_ids=())
+        assert stated.sentence.startswith("Not decided whether there is a first-touch penalty")
+    assert not any(each.is_slower for each in found.regions)

@@ -63,11 +63,33 @@ def test_devices_without_a_rule_are_not_called_limited(device: Callable[[int], D
 @pytest.mark.parametrize("settings", [LONG, Settings(drain_s=60, total_s=175)])
 def test_a_device_of_constant_service_time_is_no_rule(settings: Settings) -> None:
     """Serial devices and those of k servers, whose rate times their latency is k."""
-    shipped = [Servers(1, 600e-6), Servers(4, 2e-3), Servers(1, 0.9e-3, added_s=30e-6)]
+    shipped = [Servers(1, 600e-6), Servers(4, 2e-3), Servers(1, 0.9e-3, added_s=0.5e-3)]
     for device in (*shipped, *map(random_servers, range(40))):
         found = run(settings, device)
         assert not found.rules and found.verdict != "limited", device
-    assert "a device that serves 4 operations at a time, each in 2 ms" in run(settings, Servers(4, 2e-3)).reason
+    assert run(settings, Servers(4, 2e-3)).reason.endswith("the rate times the latency of 2 ms is 4.00")
+
+
+class PassingVolume(Volume):
+    """A limiter that lets a few operations at a time through, before a network volume of 0.7 ms."""
+
+    is_disturbed = False
+
+    def serve(self, stage: Stage) -> Series:
+        served = super().serve(stage)
+        if not stage.has_distribution:
+            return served
+        return replace(served, distribution=[(0.7e-3, 100)], is_disturbed=self.is_disturbed)
+
+
+def test_a_limit_that_lets_simultaneous_operations_pass_is_a_rule_unless_the_machine_was_busy() -> None:
+    volume = PassingVolume([Limit("operations", 3000)], noise=0.001)
+    found = run(Settings(drain_s=60), volume)
+    assert (found.verdict, found.rules[0].rate.value) == ("limited", pytest.approx(3000, rel=0.01))
+    volume.is_disturbed = True
+    found = run(Settings(drain_s=60), volume)
+    assert (found.verdict, found.rules) == ("undecided", ())
+    assert "other load took CPU time while latencies were measured" in found.reason
 
 
 def test_a_burst_longer_than_the_measurement_is_not_ruled_out() -> None:
@@ -80,9 +102,12 @@ def test_a_burst_longer_than_the_measurement_is_not_ruled_out() -> None:
 
 
 @pytest.mark.parametrize("factor", [0.5, 2.0])
-@pytest.mark.parametrize("after_s", range(65, 150, 24))
+@pytest.mark.parametrize("after_s", [*range(65, 150, 24), 85])
 def test_a_change_at_any_time_leads_to_no_other_rule(after_s: int, factor: float) -> None:
-    """Half the rate looks as if larger blocks counted twice, if it is not compared with the first load again."""
+    """Half the rate looks as if larger blocks counted twice, if it is not compared with the first load again.
+
+    After 85 s a quarter of the queue depth is tried, whose rate looks like a device's.
+    """
     volume = Volume([Limit("operations", 1000, change=(after_s, 1000 * factor))], noise=0.001)
     found = run(Settings(drain_s=60), volume)
     for rule in found.rules:

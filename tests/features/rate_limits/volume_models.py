@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import heapq
 import math
 import random
 from collections.abc import Generator, Sequence
@@ -203,16 +204,26 @@ class Servers:
             self.carry = exact - counts[-1]
         series = series_of(stage, stage.rest_s + 0.4, length, counts)
         rng = random.Random(self.seed)
-        latencies = [latency_s + rng.gauss(0, self.varies * self.service_s) for _ in range(1000)]
+        latencies = self._latencies(rng, stage.rate if stage.is_random else 0.0)
         return replace(series, distribution=[(each, 1) for each in latencies] if stage.has_distribution else ())
+
+    def _latencies(self, rng: random.Random, rate: float | None) -> list[float]:
+        """Latencies without a queue, or of random arrivals at a rate."""
+        now, free, found = 0.0, [0.0] * self.count, []
+        for _ in range(3000):
+            now = now + rng.expovariate(rate) if rate else max(free)
+            done = max(now, heapq.heappop(free)) + max(0.0, rng.gauss(1, self.varies)) * self.service_s
+            heapq.heappush(free, done)
+            found.append(done - now + self.added_s)
+        return found
 
 
 def random_servers(seed: int) -> Servers:
-    """A serial device, or one with up to eight servers."""
+    """A serial device, or one with up to sixteen servers."""
     rng = random.Random(seed)
-    count, service_s = rng.choice([1, 1, 2, 3, 4, 8]), 10 ** rng.uniform(-3.5, -2)
-    varies = rng.uniform(0, 0.03 if count > 4 else 0.15)
-    return Servers(count, service_s, added_s=rng.uniform(0, 0.07) * service_s, varies=varies, seed=seed)
+    count, service_s = rng.choice([1, 1, 2, 3, 4, 8, 16]), 10 ** rng.uniform(-3.5, -2)
+    added_s = rng.choice([0.0, 0.05, rng.uniform(0, 2)]) * service_s
+    return Servers(count, service_s, added_s=added_s, varies=rng.uniform(0, 0.15), seed=seed)
 
 
 def run(settings: Settings, volume: Any) -> Identification:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -53,6 +54,7 @@ def command(
         _on_hosts(hosts, as_json=as_json)
         return
     paths = [expanded(path).absolute() for path in kept or []]
+    _check_existence(paths)
     if paths and not (_preview(paths, messages.info if as_json else print) and (yes or _is_confirmed())):
         print("[]" if as_json else "nothing was removed")
         return
@@ -79,6 +81,16 @@ def _on_hosts(hosts: str, *, as_json: bool) -> None:
         print("\n".join(lines) or "nothing to remove on any host")
     if any(each["failed"] for each in cleaned):
         raise typer.Exit(1)
+
+
+def _check_existence(paths: list[Path]) -> None:
+    for path in paths:
+        if not os.path.lexists(path):
+            raise TargetError(
+                f"`{path}` does not exist: it was moved or removed, or its file system is not mounted",
+                where="in `--kept`",
+                hint="`iosonde cleanup` without `--kept` lists all kept files that exist",
+            )
 
 
 def _preview(paths: list[Path], show: Callable[[str], None]) -> bool:

@@ -58,7 +58,8 @@ def lines(device: Device) -> Iterator[str]:
     yield f"  kind         {_joined([facts['kind'], facts.get('transport'), _medium(facts)])}"
     sectors = (facts.get("logical_block_bytes", 512), facts.get("physical_block_bytes", 512))
     yield f"  sectors      {format_bytes(sectors[0])} logical, {format_bytes(sectors[1])} physical"
-    yield f"  queue        {_queue(facts)}"
+    if queue := _queue(facts):
+        yield f"  queue        {queue}"
     if "pcie_link" in facts:
         yield f"  link         PCIe {facts['pcie_link']} of {facts['pcie_link_max']}"
     if "temperature_celsius" in facts:

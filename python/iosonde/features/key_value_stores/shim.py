@@ -29,7 +29,7 @@ from typing import Literal
 from iosonde.cache import cache_directory
 from iosonde.data import data_folder
 from iosonde.errors import StudyError
-from iosonde.tools import LIBRARY_DIRECTORIES
+from iosonde.tools import LIBRARY_DIRECTORIES, run
 
 TIMEOUT_S = 300
 
@@ -314,19 +314,7 @@ def _compile(shim: Shim, compiler: str, version: str, library: Path, directory: 
 
 
 def _run(command: list[str], *, given: bytes = b"", pass_fds: tuple[int, ...] = ()) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "LC_ALL": "C"}
     try:
-        done = subprocess.run(
-            command,
-            input=given,
-            capture_output=True,
-            timeout=TIMEOUT_S,
-            check=False,
-            env=environment,
-            pass_fds=pass_fds,
-        )
+        return run(command, timeout_s=TIMEOUT_S, given=given, env={**os.environ, "LC_ALL": "C"}, pass_fds=pass_fds)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise UnavailableError(f"`{command[0]}` failed: {error}", hint="see whether it runs") from error
-    return subprocess.CompletedProcess(
-        command, done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
-    )

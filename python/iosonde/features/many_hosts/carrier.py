@@ -37,6 +37,7 @@ from iosonde.features.many_hosts.named_hosts import check_scheduler, local_count
 from iosonde.python_process import module_command
 from iosonde.storage.targets import temporary_files
 from iosonde.text_files import expanded
+from iosonde.tools import Process
 
 if TYPE_CHECKING:
     from distributed import Client, Security
@@ -439,15 +440,13 @@ def _check_own(host: str) -> None:
 @contextmanager
 def _workers(own: _Scheduler, count: int, errors: IO[bytes]) -> Iterator[Sequence[subprocess.Popen[bytes]]]:
     """Worker processes on this machine, killed at the end; if this process dies, they end with their input."""
-    processes: list[subprocess.Popen[bytes]] = []
+    processes: list[Process] = []
     command = module_command("iosonde.features.many_hosts.worker", "--carrier", "local")
     with temporary_files.scratch() as scratch:
         try:
             for number in range(count):
                 # In a group of its own: Ctrl-C is for the coordinator, which stops the agents.
-                process = subprocess.Popen(
-                    command, stdin=subprocess.PIPE, stdout=errors, stderr=errors, process_group=0
-                )
+                process = Process(command, stdin=subprocess.PIPE, stdout=errors, stderr=errors, process_group=0)
                 processes.append(process)
                 name = {"name": local_name(number), "scratch": str(scratch)}
                 ssh_workers.give(process, own.order(LOOPBACK) | name)

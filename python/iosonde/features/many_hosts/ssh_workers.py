@@ -25,6 +25,7 @@ from typing import IO, Any
 from iosonde.errors import TargetError
 from iosonde.features.many_hosts.worker import CONNECTED_FROM
 from iosonde.ssh_hosts import SshHost, SshHosts, ssh_problem
+from iosonde.tools import Process
 
 CONNECT_S = 120.0
 """For ssh to connect and Python to start on a host."""
@@ -37,7 +38,7 @@ class SshWorker:
     """The connection to a worker."""
 
     host: SshHost
-    process: subprocess.Popen[bytes]
+    process: Process
     errors: IO[bytes]
 
     def problem(self) -> str:
@@ -84,7 +85,7 @@ def started(listed: SshHosts) -> Iterator[Sequence[SshWorker]]:
             command = host.command(host.python, "-P", "-m", "iosonde.features.many_hosts.worker", "--carrier", "ssh")
             try:
                 # In a group of its own: Ctrl-C is for the coordinator, which stops the agents.
-                process = subprocess.Popen(
+                process = Process(
                     command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, process_group=0
                 )
             except OSError as error:
@@ -145,8 +146,6 @@ def end(workers: Sequence[SshWorker]) -> None:
             assert worker.process.stdin
             worker.process.stdin.close()
     for worker in workers:
-        try:
-            worker.process.wait(max(0.0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:  # The host cannot be reached; its worker ends without the scheduler.
-            worker.process.kill()
-            worker.process.wait()
+        if not worker.process.exits_within(deadline - time.monotonic()):
+            worker.process.kill()  # The host cannot be reached; its worker ends without the scheduler.
+        worker.process.wait()

@@ -6,7 +6,8 @@ targets: a simulated bucket in a test answers as well as a volume. The stages, e
 0. First accesses, before any other stage (`first_touch.py`).
 1. Drain: small operations in a closed loop, in stages of growing length, until the rate has dropped to a constant one.
 2. Sizes: the same with larger blocks, and a bisection where the rate begins to fall, show what is counted.
-3. Queue depth: the rate with a quarter of the queue depth. A rule does not depend on it; a device usually does.
+3. Queue depth: the rate with a quarter of the queue depth. A rule does not depend on it; a device usually does. Where
+   it differs, the first load again: the limit may have changed in the meantime.
 4. Rests of known length: what came back is the refill. A rest until the bucket must be full shows its size again.
 5. The same for the limit of large blocks, if that is another one.
 6. Writes, and a mix in which two separate budgets would give twice the rate of a shared one.
@@ -38,7 +39,7 @@ from iosonde.features.rate_limits.rules import (
     Verdict,
     parameter,
 )
-from iosonde.features.rate_limits.series import STEP, Load, Series, Stage, Tail
+from iosonde.features.rate_limits.series import STEP, Load, Segment, Series, Stage, Tail
 from iosonde.features.rate_limits.walk import (
     KIB,
     FailedError,
@@ -154,6 +155,9 @@ def _identify(walk: Walk) -> Stages:
         _changed_during(walk, tail.rate, after, "size")
         return
     independent = yield from _independent(walk, small, counted, points)
+    if not independent and (after := (yield from _changed_rate(walk, "depth-base", small, first, tail))):
+        _changed_during(walk, tail.rate, after, "depth")
+        return
     bucket = yield from find_bucket(walk, "small", small, counted.cost(small.block_size), first, tail)
     if bucket.changed:
         _changed(walk, first)
@@ -163,7 +167,8 @@ def _identify(walk: Walk) -> Stages:
     if verdict == "limited" and not bucket.refills:
         # Before the rule is named: what has no credits may be a device of constant service time.
         added = yield from limiter.measure(walk, small, tail.rate)
-        verdict, reason = _or_device(added, tail.rate)
+        if added and (why := (yield from limiter.device_instead(walk, small, added, tail.rate))):
+            verdict, reason = "undecided", _device_text(added, tail.rate, why)
     walk.known = replace(walk.known, verdict=verdict, reason=reason)
     if verdict != "limited":
         return
@@ -201,7 +206,7 @@ def _independent(walk: Walk, small: Load, counted: Counting, points: list[Point]
 
 def _of_bytes_only(walk: Walk, small: Load, first: Series) -> Stages:
     """The device limits small blocks; large ones may still meet a limit in bytes."""
-    _not_constant(walk, first)
+    _not_constant(walk, small, first.segments()[-1])
     load = sized(small, walk.largest)
     rule = yield from _large_rule(walk, load, most_spread=first.segments()[-1].spread / STEADIER)
     if rule is None:
@@ -216,10 +221,9 @@ def _of_bytes_only(walk: Walk, small: Load, first: Series) -> Stages:
     walk.known = replace(walk.known, verdict="limited", reason="", rules=(rule,), constant_s=rule.constant_s)
 
 
-def _not_constant(walk: Walk, series: Series) -> None:
-    segment = series.segments()[-1]
+def _not_constant(walk: Walk, load: Load, segment: Segment) -> None:
     walk.notes.rejected.append(
-        f"a limit that {load_text(series.load)} reach: their rate varies by {100 * segment.spread:.1f} %"
+        f"a limit that {load_text(load)} reach: their rate varies by {100 * segment.spread:.1f} %"
     )
     reason = f"the rate varies by {100 * segment.spread:.1f} % from interval to interval, as device rates do"
     walk.known = replace(walk.known, verdict="not limited", reason=reason)
@@ -230,7 +234,7 @@ def _rose(walk: Walk, series: Series) -> None:
     segments = series.segments()
     before = min(segments[:-1], key=lambda each: each.rate)
     if not before.is_constant:
-        _not_constant(walk, series)
+        _not_constant(walk, series.load, before)
         return
     walk.notes.rejected.append("a burst: the rate rose under constant load")
     walk.known = replace(
@@ -298,15 +302,11 @@ def _verdict(evidence: _Evidence, load: Load) -> tuple[Verdict, str]:
     return "limited", ""
 
 
-def _or_device(added: Limiter | None, rate: float) -> tuple[Verdict, str]:
-    """A constant rate is no rule if the latency of the device explains it."""
-    if not added or not (count := limiter.servers(added, rate)):
-        return "limited", ""
+def _device_text(added: Limiter, rate: float, why: str) -> str:
     time = format_latency(1e9 * added.device_s[1])
-    at_once = "one operation at a time" if count == 1 else f"{count} operations at a time"
-    return "undecided", (
-        f"a device that serves {at_once}, each in {time}, reaches the same rate: {format_count(rate)} per second times "
-        f"the latency below the limit is {rate * added.device_s[1]:.2f}"
+    return (
+        f"a device that serves a fixed number of operations at a time may be the limit: below {format_count(rate)} per "
+        f"second, {why}, and the rate times the latency of {time} is {rate * added.device_s[1]:.2f}"
     )
 
 

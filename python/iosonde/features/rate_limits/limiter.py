@@ -26,12 +26,10 @@ _FASTER = 0.5
 """Median of intervals in batches at most, as a share of their mean."""
 _NARROWER = 0.5
 """Range of paced intervals at most, as a share of the range of the device's latency."""
-_MOST_SERVERS = 8
-_SHORTER, _LONGER = 0.95, 1.1
-"""Latency of a device that serves some operations at a time, as a share of the time that its rate gives each."""
-_CONSTANT, _FEW_CONSTANT, _FEW = 0.1, 0.5, 4
-"""Range of a service time that makes a constant rate at most, as a share of it; the larger one for few at a time, where
-a rate that is none of such a device rarely fits."""
+_IN_SERVICE = 0.95
+"""Operations in service at the limit, below which they are too few for a device that serves one at a time."""
+_RANDOM = 0.9
+"""Rate of the open loop with random arrivals, as a share of the limit."""
 _RESOLUTION = 0.002
 """Width of a bucket of the histogram, as a share of the latency."""
 
@@ -72,23 +70,32 @@ def judge(reached: Series, below: Series, rate: float) -> Limiter | None:
         mean_s=mean_s,
         wait_s=sum(latency * count for latency, count in waits) / waiting if waiting else 0.0,
         waiting=waiting / sum(count for _, count in reached.distribution),
+        is_disturbed=below.is_disturbed,
     )
 
 
-def servers(found: Limiter | None, rate: float) -> int:
-    """Return how many operations a device serves at a time that explains the rate; 0 where none does.
+def device_instead(walk: Walk, small: Load, found: Limiter, rate: float) -> Generator[Stage, Series, str]:
+    """Reason why a device that serves a fixed number of operations at a time may explain the rate; empty: it does not.
 
-    By Little's law, a device that serves k operations at a time has k in flight at its highest rate, without a queue:
-    the rate times the latency below it is k. That of a rule is any number. An added time makes the latency longer.
+    By Little's law that number is at most the rate times the latency below it, so at least 1. Operations that arrive at
+    random wait for one another before such a device: at 0.9 of its rate a tenth waits for 4 to 10 intervals of the rate
+    if it serves up to 16 at a time. A rule with credits of a few operations lets them pass.
     """
-    if found is None:
-        return 0
-    low, latency_s, high = found.device_s
-    in_service = rate * latency_s
-    count = max(1, math.floor(in_service / _SHORTER))
-    is_whole = _SHORTER * count <= in_service <= _LONGER * count
-    most = (_FEW_CONSTANT if count <= _FEW else _CONSTANT) * latency_s
-    return count if is_whole and count <= _MOST_SERVERS and high - low <= most else 0
+    if rate * found.device_s[1] < _IN_SERVICE:
+        return ""
+    series = yield from walk.request(
+        Stage(
+            name="latency-random",
+            load=small,
+            seconds=walk.seconds(_RANDOM * rate),
+            rate=math.floor(_RANDOM * rate),
+            is_random=True,
+            has_distribution=True,
+        )
+    )
+    if series.distribution and _quantiles(series.distribution)[2] - found.device_s[2] >= 1 / rate:
+        return "operations that arrive at random wait for one another"
+    return "other load took CPU time while latencies were measured" if found.is_disturbed or series.is_disturbed else ""
 
 
 def _style(

@@ -133,9 +133,12 @@ class FirstTouchPenalty(Finding, kind="first-touch penalty", topic="limits", pla
 
     def _sentence(self) -> str:
         found = self.found
+        bound = f"the first {self.operation} of a block takes {_bound(found)}"
         if found.verdict == "none":
-            return f"no first-touch penalty: the first {self.operation} of a block takes {_bound(found)}"
+            return f"no first-touch penalty: {bound}"
         slower = [each for each in found.regions if each.is_slower]
+        if not slower:  # The last pass took longer than the second and the third.
+            return f"not decided whether there is a first-touch penalty: {bound}; {found.reason}"
         where = f"in {len(slower)} of {len(found.regions)} regions"
         low, high = (format_latency(1e9 * each) for each in _range(slower))
         added = low if low == high else f"{low} to {high}"

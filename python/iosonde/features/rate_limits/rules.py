@@ -131,6 +131,8 @@ class Limiter:
     """Mean latency of the I/Os that take more than twice the mean interval."""
     waiting: float
     """Share of these I/Os."""
+    is_disturbed: bool = False
+    """True if other load took CPU time while the latency below the limit was measured."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -60,6 +60,8 @@ class Stage:
     """Blocks to access in order; None: blocks of the whole span, as the load says."""
     rate: int | None = None
     """Operations per second of an open loop; None: a closed loop."""
+    is_random: bool = False
+    """True if the arrivals of the open loop are random (Poisson)."""
     has_distribution: bool = False
     """True if the distribution of latencies is needed."""
     volumes: tuple[int, ...] = ()

@@ -51,7 +51,7 @@ def run_of(case: Case, stage: Stage, number: int, *, volume_bytes: int = 0) -> R
         parameters |= {"access": "strided", "stride": region.stride, "offset": region.offset, "span": region.bytes}
         parameters |= {"layout": "never"}  # It writes, and so accesses, every block of a device.
     if stage.rate is not None:
-        parameters |= {"arrival": "constant", "rate": stage.rate}
+        parameters |= {"arrival": "poisson" if stage.is_random else "constant", "rate": stage.rate}
     streams = [stream_of(volume) for volume in stage.volumes]
     parameters |= {f"{stream_of(volume)}.offset": volume * volume_bytes for volume in stage.volumes}
     name, levels = f"s{number:03}", {STAGE: f"{number:03} {stage.name}"}

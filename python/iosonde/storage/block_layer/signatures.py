@@ -18,6 +18,7 @@ from typing import Any
 from iosonde.errors import TargetError
 from iosonde.storage.block_layer.block_nodes import opened
 from iosonde.storage.tools import require
+from iosonde.tools import run
 
 EDGE_BYTES = 1 << 20
 """Size of the first and last part of a device that is examined, and zeroed after it was measured raw."""
@@ -95,16 +96,7 @@ def _listed(tool: str, name: str, descriptor: int) -> list[dict[str, Any]]:
     """Return the output of wipefs for an open device: by its descriptor it cannot open another of that name."""
     command = [tool, "--json", "--output", "TYPE,LABEL,UUID", f"/proc/self/fd/{descriptor}"]
     try:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            check=False,
-            timeout=60,
-            stdin=subprocess.DEVNULL,
-            pass_fds=[descriptor],
-        )
+        done = run(command, timeout_s=60, pass_fds=[descriptor])
     except subprocess.TimeoutExpired:
         raise TargetError(f"`wipefs` did not finish reading `{name}` within 60 s", hint=DEFECTIVE) from None
     if done.returncode != 0:

@@ -26,6 +26,7 @@ from iosonde.storage.block_layer.mounts import mounted_elsewhere, mounts, unmoun
 from iosonde.storage.safety import guard, journal, own_directory
 from iosonde.storage.setups import bluestore
 from iosonde.storage.tools import call, require, require_root
+from iosonde.tools import Process
 from iosonde.units import MIB
 
 EXT4 = ("-q", "-F", "-b", "4096", "-m", "0", "-E", "lazy_itable_init=0,lazy_journal_init=0")
@@ -177,13 +178,11 @@ def unmount(point: Path) -> None:
 def answers(point: Path) -> bool:
     """Return True if the server of a mount answers within `ANSWER_S`; the question is asked by a process that can be
     killed."""
-    asking = subprocess.Popen(["stat", "--file-system", point], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        asking.wait(ANSWER_S)
-    except subprocess.TimeoutExpired:
-        asking.kill()
-        return False
-    return True
+    asking = Process(["stat", "--file-system", point], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    if asking.exits_within(ANSWER_S):
+        return True
+    asking.kill()  # It may not end: the call that waits for the server is uninterruptible.
+    return False
 
 
 def _force(point: Path) -> None:
