@@ -68,6 +68,7 @@ def test_the_job_has_one_worker_on_each_node_with_the_settings_of_iosonde(tmp_pa
         'directives = ["--constraint=nvme"]\nprologue = ["module load x"]\n'
     )
     order = {"scheduler": "tls://10.0.0.1:8786", "certificate": "c", "key": "k"}
+    at_ctrl_c = signal.getsignal(signal.SIGINT)
     lines = slurm.job(slurm.read(str(tmp_path / "job.toml")), order).job_script().splitlines()
     directives = [line.removeprefix("#SBATCH ") for line in lines if line.startswith("#SBATCH ")]
     assert directives == [
@@ -81,6 +82,7 @@ def test_the_job_has_one_worker_on_each_node_with_the_settings_of_iosonde(tmp_pa
     assert command.startswith("exec srun --ntasks-per-node=1 ") and json.loads(given) == order and end == "ORDER"
     plain = slurm.job(slurm.read("2"), order).job_script()
     assert "#SBATCH -t" not in plain and "#SBATCH -n 1" not in plain and "cpus-per-task" not in plain
+    assert signal.getsignal(signal.SIGINT) is at_ctrl_c, "dask-jobqueue would exit with 0"
 
 
 @pytest.mark.unit

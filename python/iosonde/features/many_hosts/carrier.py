@@ -325,7 +325,7 @@ def _over_ssh(listed: ssh_hosts.SshHosts) -> Iterator[Started]:
 def _over_slurm(wanted: slurm.SlurmJob) -> Iterator[Started]:
     """A scheduler in this process, and a worker on each node of a job."""
     try:
-        import dask_jobqueue.slurm  # noqa: F401  # Before anything is started.
+        slurm.slurm_job()  # Before anything is started.
     except ModuleNotFoundError as error:
         raise _missing(error) from error
     host = _resolved(wanted.coordinator) if wanted.coordinator else _routed()

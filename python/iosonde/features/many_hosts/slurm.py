@@ -11,6 +11,7 @@ import asyncio
 import json
 import math
 import shlex
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -72,19 +73,31 @@ def read(text: str) -> SlurmJob:
     return toml_files.read(SlurmJob, expanded(text), "Slurm job", TargetError, hint=hint)
 
 
+def slurm_job() -> Any:
+    """The class of a job of dask-jobqueue, which exits with 0 at Ctrl-C from its import on: that is undone.
+
+    Raises `ModuleNotFoundError` without the package.
+    """
+    at_ctrl_c = signal.getsignal(signal.SIGINT)
+    try:
+        from dask_jobqueue.slurm import SLURMJob
+    finally:
+        signal.signal(signal.SIGINT, at_ctrl_c)
+    return SLURMJob
+
+
 def job(wanted: SlurmJob, order: Mapping[str, Any]) -> Any:
     """The job of dask-jobqueue, which is not submitted yet; `order` is the first line that each worker reads."""
     import dask
-    from dask_jobqueue.slurm import SLURMJob
 
-    class WorkersJob(SLURMJob):
+    class WorkersJob(slurm_job()):  # type: ignore[misc]
         """Its script is in a directory that only this user can enter: it has the key."""
 
         @contextmanager
         def job_file(self) -> Iterator[str]:
             with temporary_files.scratch() as scratch:
                 path = scratch / "job.sh"
-                path.write_text(self.job_script(), encoding="utf-8")  # type: ignore[no-untyped-call]
+                path.write_text(self.job_script(), encoding="utf-8")
                 yield str(path)
 
     # Skipped: one task for one worker, its CPUs and memory, and a time limit of half an hour.
@@ -92,7 +105,7 @@ def job(wanted: SlurmJob, order: Mapping[str, Any]) -> Any:
     own = [f"--nodes={wanted.nodes}", "--ntasks-per-node=1", "--exclusive", "--mem=0", "--no-requeue", "--no-kill"]
     logs = [] if wanted.log_directory else ["-o /dev/null"]
     with dask.config.set({"jobqueue.slurm": _NO_CONFIGURATION}):
-        made = WorkersJob(  # type: ignore[no-untyped-call]
+        made = WorkersJob(
             scheduler=order["scheduler"],
             name="iosonde",
             job_name="iosonde",
