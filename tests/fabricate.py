@@ -102,6 +102,7 @@ def result_set(
     skipped: Callable[[Run], bool] = lambda run: False,
     warning: str = "the cores were busy all the time",
     verdict: Callable[[Run], RecordVerdict | None] = lambda run: None,
+    disturbed: bool = False,
     performance: Performance | None = None,
     array: Callable[[dict[str, Any]], Array | None] = lambda parameters: None,
     seed: int = 1,
@@ -136,7 +137,7 @@ def result_set(
                 record = a_failure(results.plan, run).model_copy(update=common)
                 tables = tuple(table.clear() for table in tables)  # type: ignore[assignment]
             else:
-                warned = _warnings(case, warning)
+                warned = [*_warnings(case, warning), *[NO_CPU] * disturbed]
                 record = a_record(results.plan, run, **common, warnings=warned, verdict=verdict(run))
                 cpu = {"user_ns": SECOND // 10, "system_ns": SECOND // 5}
                 used = record.result["process"] | {"wall_ns": seconds * SECOND, **cpu}  # type: ignore[index]
@@ -198,6 +199,9 @@ def _run(number: int, case: Case, repeat: int, order: int) -> Run:
     stream["mix"]["read_fraction"] = case.parameters["read_fraction"]
     spec["seed"] = number * 100 + repeat
     return Run(run_id=run_id, case_id=case.case_id, repeat=repeat, order=order, spec=spec)
+
+
+NO_CPU = RecordWarning(code="cpu_contention", message="a job was ready to run and had no CPU", hint="stop other work")
 
 
 def _warnings(case: Case, message: str) -> list[RecordWarning]:

@@ -158,7 +158,7 @@ def test_cases_are_matched_and_judged(iosonde: Iosonde, sets: Path) -> None:
     assert "a standard deviation of 2 % is assumed" in text
     html = iosonde("compare", sets / "first", sets / "second", "--html", sets / "both.html")
     assert (html.returncode, html.stderr) == (0, f"{sets}/both.html\n")
-    assert "second against first is better in 4 of 4 cases" in (sets / "both.html").read_text()
+    assert "second against first: bandwidth better in 4 of 4 cases" in (sets / "both.html").read_text()
 
 
 def test_further_sessions_of_both_systems_replace_the_assumed_variance(iosonde: Iosonde, sets: Path) -> None:

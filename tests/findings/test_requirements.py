@@ -281,9 +281,10 @@ def test_the_table_is_the_first_of_every_format(tmp_path: Path) -> None:
     assert shown.index("Requirements") < shown.index("Answer")
     markdown.write(report, tmp_path / "report.md")
     written = (tmp_path / "report.md").read_text(encoding="utf-8")
-    assert written.index("## Requirements") < written.index("## Answer") and "Manual, Example, 1.0" in written
+    assert written.index("## FAIL: Requirements") < written.index("## Answer") and "Manual, Example, 1.0" in written
     page = html.render(report)
-    assert page.index('id="table-requirements-1"') < page.index('class="findings headline"')
+    assert page.index("<h3>FAIL: Requirements</h3>") < page.index('id="table-required-1-1"')
+    assert page.index('id="table-required-1-1"') < page.index('class="findings headline"')
     found = json.loads(json.dumps(documents.of_result_set(results)))["requirements"][0]
     assert found["outcome"] == "fail" and found["requirement"]["source"]["publisher"] == "Example"
     assert found["limit"] == 30e6 < found["low"] < found["value"] < found["high"]

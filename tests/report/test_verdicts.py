@@ -154,5 +154,18 @@ def test_a_report_of_runs_on_a_busy_machine_makes_no_strong_claim(tmp_path: Path
     for text in (page, as_text(results)):
         answered = text[text.index(">Answer<" if text is page else "Answer") :]
         answered = " ".join(answered.split())
-        condition = answered.index("not attributable to the device")
+        condition = answered.index("it is not known whether the device was the bottleneck")
         assert condition < answered.index(answer.summary[0].sentence[:20]), "the condition comes before the claims"
+
+
+def test_a_report_of_runs_that_other_load_disturbed_says_so_and_folds_its_rates(tmp_path: Path) -> None:
+    """All runs wait for a CPU; rates are there for whoever opens them."""
+    unknown = RecordVerdict(kind="undetermined", because=["a job was ready to run and had no CPU"], evidence={})
+    results = result_set(tmp_path / "set", small_study(), seconds=1, verdict=lambda _: unknown, disturbed=True)
+    [chapter] = collect([results]).chapters
+    [(_, answer)] = chapter.answers
+    assert answer.summary[0].sentence.startswith("Not usable: other load on this machine disturbed ")
+    rates = [each for each in answer.rest if "IOPS" in each.sentence and each.strength != "strong"]
+    assert rates and not [each for each in rates if each in chapter.open_findings]
+    shown = as_text(results)
+    assert "Not usable" in shown and rates[0].sentence[:30] not in " ".join(shown.split())

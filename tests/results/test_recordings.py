@@ -12,6 +12,7 @@ from recordings import RECORDED, RECORDINGS, recorded
 from iosonde.plan import Plan
 from iosonde.results import ResultSet
 from iosonde.results.schema import Record
+from iosonde.study.model import Study
 
 OF_THE_MACHINE = {"target", "target_after", "environment", "warnings", "device_totals", "own_io", "verdict"}
 """Parts of a record that depend on the devices and the other load of the machine that measured."""
@@ -64,9 +65,16 @@ def assert_consistent(result_set: ResultSet, record: Record) -> None:
         assert sums == (sum(job["operations"] for job in jobs), sum(job["bytes"] for job in jobs)), record.run_id
 
 
+def with_defaults(study: dict[str, Any]) -> dict[str, Any]:
+    """A study with what is optional now and did not exist when it was recorded."""
+    return Study.model_validate(study).model_dump(mode="json")
+
+
 def plan_of(plan: Plan, target: str) -> str:
     """Everything that the engine is asked for, without the place of its files."""
-    text = plan.model_dump_json(exclude={"destroys": True, "against": True})
+    arms = [arm.model_copy(update={"study": with_defaults(arm.study)}) for arm in plan.arms]
+    whole = plan.model_copy(update={"study": with_defaults(plan.study), "arms": arms})
+    text = whole.model_dump_json(exclude={"destroys", "against", "cost"})
     return text.replace(target, "TARGET").replace(plan.created_name or "-", "OWN")
 
 

@@ -46,7 +46,7 @@ def test_act_finds_the_load_that_a_device_of_known_speed_passes(tmp_path: Path) 
     assert isinstance(found, SearchConclusion) and found.value is not None and found.fails_at is not None
     # Four servers do 40,000 reads of 100 us a second, and 1x is 2,000 and a little.
     assert found.value <= 19.6 < found.fails_at <= 1.5 * found.value
-    assert titles(chapter, "boundary") == ["ACT's pass rule is met up to load 16, not at 22.6274"]
+    assert titles(chapter, "boundary") == ["ACT's pass rule is met up to load 16, not at 22.63, in runs of 6 s"]
     assert titles(chapter, "also met") == [
         "The same rule on response latency (informative) met at 5 of 7 probes, the highest at load 16"
     ]

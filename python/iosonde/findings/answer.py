@@ -108,9 +108,14 @@ class Answer:
     """The other findings, in the order of their topics."""
 
     @property
+    def is_usable(self) -> bool:
+        """False if other load disturbed most runs: what is not strong is folded then."""
+        return not any(each.loss == "disturbed" for each in self.summary)
+
+    @property
     def is_trust_first(self) -> bool:
         """True if a reader must know the verdicts before the claims; without a usable run there is no claim."""
-        return self.trust.mostly_unlimited and not any(each.loss == "disturbed" for each in self.summary)
+        return self.trust.mostly_unlimited and self.is_usable
 
     @property
     def findings(self) -> list[Finding]:
@@ -173,12 +178,8 @@ def _varied(findings: Sequence[Finding]) -> list[Finding]:
 def answered(question: str, findings: Sequence[Finding], trust: Trust) -> Answer:
     """Divide findings, the most important first, into the answer and the rest."""
     chosen = [each for each in findings if each.topic != "quality" or each.loss]
-    if any(each.loss == "disturbed" for each in chosen):  # Nothing that was measured is an answer, or a result at all.
+    if any(each.loss == "disturbed" for each in chosen):  # Nothing that was measured is an answer.
         chosen = [each for each in chosen if each.loss or each.holds_under_load]
-        kept = {id(each) for each in chosen}
-        findings = [
-            each for each in findings if id(each) in kept or each.topic == "quality" or each.strength == "strong"
-        ]
     summary = tuple(_varied(chosen)[:SENTENCES])
     shown = {id(each) for each in summary}
     # The line on trust states the number of runs by verdict, and missing repeats of all cases.

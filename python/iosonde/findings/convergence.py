@@ -152,8 +152,11 @@ def of_windows(parts: Sequence[Part], cases: pl.DataFrame, runs: pl.DataFrame) -
     """Return run metrics without rounds outside of the measurement window, or the last one, of their pass."""
     outside: list[pl.DataFrame] = []
     for part in (each for each in parts if each.rounds):
+        found = convergences(part, cases, runs)
+        if not found:
+            continue
         rounds = _rounds(part, cases, overall(runs)).select("case_id", "repeat", ROUND, *part.factors).unique()
-        for each in convergences(part, cases, runs):
+        for each in found:
             first, last = _range(each)
             chosen = [pl.col(name).eq_missing(level) for name, level in {**each.levels, "repeat": each.repeat}.items()]
             left_out = rounds.filter(*chosen, ~pl.col(ROUND).is_between(first, last)) if each.sought else rounds.clear()

@@ -178,7 +178,8 @@ class FewRepeats(Count, kind="few repeats", topic="quality"):
     evidence_text = f"use `--repeats {MINIMUM_REPEATS}` or more"
 
     def _sentence(self) -> str:
-        return f"{self.some} have fewer than {MINIMUM_REPEATS} repeats, so no CI"
+        verb = "has" if self.total == 1 else "have"
+        return f"{self.some} {verb} fewer than {MINIMUM_REPEATS} repeats, so no CI"
 
 
 class WrongData(Count, kind="wrong data", topic="integrity"):

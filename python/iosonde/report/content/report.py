@@ -183,11 +183,19 @@ class Chapter:
 
     @cached_property
     def open_findings(self) -> list[Finding]:
-        """Findings that a reader sees at once, the best supported first: `OPEN` with those of the answers."""
+        """Findings that a reader sees at once, the best supported first: `OPEN` with those of the answers.
+
+        Of a result set that is not usable only those that other load does not change, and strong ones.
+        """
         from iosonde.findings.finding import STRENGTHS
 
-        listed = [finding for section in self.sections for _, finding in section.findings]
-        listed += [finding for _, finding in self.further_findings]
+        labelled = [each for section in self.sections for each in section.findings] + self.further_findings
+        usable = {label for label, each in self.answers if each.is_usable}
+        listed = [
+            each
+            for label, each in labelled
+            if label in usable or each.strength == "strong" or each.loss or each.holds_under_load
+        ]
         room = max(0, OPEN - sum(len(each.summary) for _, each in self.answers))
         return sorted(listed, key=lambda each: STRENGTHS.index(each.strength))[:room]
 

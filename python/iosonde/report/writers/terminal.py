@@ -133,7 +133,10 @@ def _comparison(chapter: Chapter, console: Console) -> None:
 
 def _findings(chapter: Chapter, console: Console) -> None:
     found: list[Labelled] = [each for section in chapter.sections for each in section.findings]
-    found += [*chapter.further_findings, *chapter.quality_findings]
+    found += chapter.further_findings
+    if not all(each.is_usable for _, each in chapter.answers):
+        found = [each for each in found if each[1] in chapter.open_findings]
+    found += chapter.quality_findings
     if not found:
         return
     _heading(console, "Findings")
