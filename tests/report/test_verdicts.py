@@ -159,7 +159,7 @@ def test_a_report_of_runs_on_a_busy_machine_makes_no_strong_claim(tmp_path: Path
 
 
 def test_a_report_of_runs_that_other_load_disturbed_says_so_and_folds_its_rates(tmp_path: Path) -> None:
-    """All runs wait for a CPU; rates are there for whoever opens them."""
+    """All runs wait for a CPU; a reader who opens the folded rates finds them."""
     unknown = RecordVerdict(kind="undetermined", because=["a job was ready to run and had no CPU"], evidence={})
     results = result_set(tmp_path / "set", small_study(), seconds=1, verdict=lambda _: unknown, disturbed=True)
     [chapter] = collect([results]).chapters
