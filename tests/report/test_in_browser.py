@@ -207,6 +207,6 @@ def test_two_result_sets_are_drawn_over_one_another(
     reader.read_through()
     assert reader.complaints() == []
     side_by_side = reader.run("return document.querySelector('.comparison').innerText")
-    assert "Bandwidth: second against first is better in" in side_by_side
+    assert "second against first: bandwidth better in 24 of 24 cases" in side_by_side
     legends = reader.run("return [...document.querySelectorAll('.legend li')].map((entry) => entry.textContent.trim())")
     assert {"first", "second"} <= set(legends)

@@ -157,7 +157,7 @@ def test_a_search_decides_from_the_total_of_all_hosts(place: Path) -> None:
     assert isinstance(conclusion, SearchConclusion)
     assert (conclusion.reached, conclusion.value, conclusion.fails_at) == (True, 40, 80), conclusion.reason
     assert list(hosts_of(found).values()) == [[("host0", "host1")]] * 2
-    assert "met up to rate 40 on each of 2 hosts" in " ".join(str(found).split())
+    assert any("met up to rate 40/s on each of 2 hosts" in each.sentence for each in found.findings)
     own = ResultSet.open(found.directory / "hosts" / "host1").records()
     assert [record.parameters["rate"] for record in own] == [40, 80]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
@@ -23,7 +24,7 @@ from samples import Samples, write
 from iosonde.errors import StudyError, TargetError
 from iosonde.execution import nfs_server
 from iosonde.execution.instruments.order import INSTRUMENTS
-from iosonde.features.network_storage import checks, mountstats, path, tcp, transport
+from iosonde.features.network_storage import checks, mountstats, netlink, path, tcp, transport
 from iosonde.features.network_storage.availability import Interval, unavailability
 from iosonde.features.network_storage.link import Link
 from iosonde.features.network_storage.outage import Outage
@@ -136,6 +137,22 @@ def test_the_connection_of_a_daemon_may_be_that_of_a_program_with_another_parent
             daemon.kill()
             holder.kill()
     assert found == ({server: {holder.pid}} if is_found else {})
+
+
+def test_a_kernel_that_does_not_list_unix_sockets_lists_connections(
+    listener: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without CONFIG_UNIX_DIAG it refuses the request (sock_diag(7))."""
+    asked = netlink.request
+
+    def request(family: int, kind: int, payload: bytes, *, is_dump: bool = False) -> Iterator[bytes]:
+        if payload[0] == socket.AF_UNIX:
+            raise FileNotFoundError(errno.ENOENT, "netlink request failed")
+        return asked(family, kind, payload, is_dump=is_dump)
+
+    monkeypatch.setattr(netlink, "request", request)
+    with socket.create_connection(listener.getsockname()[:2]):
+        assert listener.getsockname()[:2] in tcp.servers(os.getpid())
 
 
 @pytest.fixture

@@ -158,7 +158,9 @@ def _partners(process: int) -> list[int]:
     Standard streams are left out, and so are sockets with a name: they lead to a terminal, a shell or a log.
     """
     read, written = _pipes(process)
-    other_ends = {peer for inode, peer in _socket_pairs() if inode in set(_sockets(process, least=_FIRST_OF_OWN))}
+    own, other_ends = set(_sockets(process, least=_FIRST_OF_OWN)), set[int]()
+    with suppress(OSError, struct.error):  # A kernel without CONFIG_UNIX_DIAG.
+        other_ends = {peer for inode, peer in _socket_pairs() if inode in own}
     found = []
     for each in (int(place.name) for place in Path("/proc").glob("[0-9]*") if place.name != str(process)):
         their_read, their_written = _pipes(each, least=0)
