@@ -25,7 +25,7 @@ def test_list_shows_every_study_once_with_its_time_title_and_needs(iosonde: Ioso
     rows = re.findall(r"^  (\S+) +(≤?[0-9.]+ (?:min|h))  (.*)$", shown.stdout, re.MULTILINE)
     listed = {name: (time, rest) for name, time, rest in rows}
     assert sorted(name for name, _, _ in rows) == sorted([*shipped(), *adapters()])
-    assert listed["quick"] == ("2 min", "Two-minute overview of a disk")
+    assert listed["quick"] == ("1 min", "Two-minute overview of a disk")
     assert listed["snia-iops"] == ("≤3.9 h", "Random IOPS in steady state, by block size and mix")
     assert listed["han2021-tpcc"][1] == "TPC-C on MariaDB InnoDB over RAID levels [root, 8 devices, MariaDB]"
 
@@ -38,7 +38,7 @@ def test_show_prints_question_factors_profiles_and_source(iosonde: Iosonde) -> N
     assert "\nSource: Han et al. 2021, Optane SSDs in RAID (Table 1), measured with fio\n" in text
     assert "\npart device\n  access     sequential random\n  operation  read write\n  io_mode    buffered" in text
     assert re.search(
-        r"^  quick +8 cases, 28 runs, about 43\.3 s\n +64 files of 32 MiB, in a minute$", text, re.MULTILINE
+        r"^  quick +8 cases, 28 runs, about 41\.5 s\n +64 files of 32 MiB, in a minute$", text, re.MULTILINE
     )
     assert "\npublished values\n  Han 2021, Table 1 (han2021_table1_single_device.csv)\n" in text
     assert text.endswith(f"file: {CHECKOUT}/python/iosonde/data/studies/han2021-device.toml\n")
@@ -119,14 +119,14 @@ on DIR
 
 question  What bandwidth, IOPS and latency does this disk deliver, and at which queue depth?
 runs      43, shuffled (seed 2)
-time      about 1 min 40 s
+time      about 1 min 19 s
 writes    at most 3.86 GiB, 1 GiB of it before measuring
 power     with 3 repeats a difference of 13 % between two sessions (5.7 % in an A/B run) will be found with 90 %
           probability, if run-to-run noise is 2 % (assumed)
 target    DIR/iosonde-XXXXXXXX:
           creates a directory with 1 GiB of files and removes it at the end
 
-sequential: Sequential, 1 MiB (4 cases x 3 runs of 2 s)
+sequential: Sequential, 1 MiB (4 cases x 3 runs of about 1.27 s)
   access sequential, block_size 1MiB, jobs 1, span 1GiB, io_mode direct, backend uring, ramp 400ms, duration 1600ms,
   interval 200ms
   operation read: read_fraction 1
@@ -134,7 +134,7 @@ sequential: Sequential, 1 MiB (4 cases x 3 runs of 2 s)
     queue_depth 1  operation read write
     queue_depth 8  operation read write
 
-random: Random, 4 KiB (8 cases x 3 runs of 2 s)
+random: Random, 4 KiB (8 cases x 3 runs of about 1.51 s)
   access random, block_size 4KiB, jobs 1, span 1GiB, io_mode direct, backend uring, ramp 400ms, duration 1600ms,
   interval 200ms
   operation read: read_fraction 1
@@ -142,7 +142,7 @@ random: Random, 4 KiB (8 cases x 3 runs of 2 s)
     operation read   queue_depth 1 4 16 64
     operation write  queue_depth 1 4 16 64
 
-mix: Random, 4 KiB, 70 % reads (1 case x 3 runs of 2 s)
+mix: Random, 4 KiB, 70 % reads (1 case x 3 runs of about 1.8 s)
   access random, block_size 4KiB, queue_depth 16, jobs 1, read_fraction 0.7, span 1GiB, io_mode direct, backend uring,
   ramp 400ms, ramp_bytes 16MiB, duration 1600ms, limit_bytes 128MiB, interval 200ms
 

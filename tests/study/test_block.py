@@ -296,7 +296,10 @@ def test_time_is_ramp_and_measurement_or_an_estimate_from_the_limits(tmp_path: P
         return BLOCK.cost({"main": fitted(tmp_path, **parameters)}).seconds
 
     assert seconds(ramp="2s", duration="10s") == 12
-    assert seconds(ramp="0", duration="none", limit_bytes="500MB") == 1
+    assert seconds(ramp="0", duration="none", limit_bytes="500MB", block_size="1MiB") == 1
+    assert seconds(ramp="1s", ramp_bytes="250MB", duration="2s", limit_bytes="500MB", block_size="1MiB") == 1.5
+    assert seconds(ramp="1s", ramp_bytes="1GB", duration="500ms", limit_bytes="1GB", block_size="1MiB") == 1.5
+    assert seconds(ramp="0", duration="10s", limit_bytes=20_000 * 4096) == 1, "small operations are slower"
     assert seconds(ramp="0", duration="none", limit_operations=3000, arrival="constant", rate=1000) == 3
 
 

@@ -13,7 +13,7 @@ ASSUMED_BYTES_PER_SECOND = 500 * 10**6
 
 
 class Cost(Frozen):
-    """Time and bytes written: upper bounds where the study sets limits, estimates where it does not."""
+    """Time, estimated, and bytes written, an upper bound where the study sets limits."""
 
     seconds: float
     """Of a run: ramp and measurement, in the time of the drive. Of a plan: everything, in the time of the reader."""

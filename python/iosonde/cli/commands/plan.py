@@ -236,7 +236,7 @@ def _part_lines(part: Part, cases: Sequence[Case], plan: Plan) -> Iterator[str]:
     if procedure and procedure.kind == "until":
         runs = f"{plan.repeats} to {plan.repeats + procedure.max_runs}"
     number = f"{len(cases)} case{'s' * (len(cases) != 1)}"
-    yield f"{heading} ({number} x {runs} runs of {format_duration(seconds * 1e9)})"
+    yield f"{heading} ({number} x {runs} runs of about {format_duration(seconds * 1e9)})"
     if procedure:
         yield from textwrap.wrap(procedure.text, text_width(), initial_indent="  ", subsequent_indent="  ")
     workload = workloads.named(part.workload or plan.study["workload"])

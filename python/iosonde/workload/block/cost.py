@@ -9,18 +9,18 @@ from iosonde.plan import ASSUMED_BYTES_PER_SECOND, Cost
 from iosonde.workload.block.parameters import BlockParameters
 
 ASSUMED_OPERATIONS_PER_SECOND = 20_000
-"""Speed at which a run that only operations limit is assumed to go when a plan estimates time."""
+"""Speed at which small operations are assumed to go when a plan estimates time."""
 
 SIGMAS = 8
 """Standard deviations by which the number of random arrivals does not exceed what is expected."""
 
 
 def cost(streams: Mapping[str, BlockParameters]) -> Cost:
-    """Time and bytes written at most, without layout; streams must be fitted to the target."""
+    """Time, and bytes written at most, without layout; streams must be fitted to the target."""
     whole = next(iter(streams.values()))
     written = [_write_limit(stream) for stream in streams.values() if stream.writes]
     return Cost(
-        seconds=(whole.ramp + max(_duration_ns(stream) for stream in streams.values())) / 10**9,
+        seconds=max(map(_ramp_s, streams.values())) + max(map(_measured_s, streams.values())),
         write_bytes=0 if whole.is_virtual else None if None in written else sum(size or 0 for size in written),
     )
 
@@ -51,10 +51,22 @@ def _due(stream: BlockParameters, length_ns: int) -> int | None:
     return writes * stream.largest_block
 
 
-def _duration_ns(stream: BlockParameters) -> int:
-    if stream.duration is not None:
-        return stream.duration
-    if stream.limit_operations:
-        rate = stream.offered_rate if isinstance(stream.rate, float) else ASSUMED_OPERATIONS_PER_SECOND
-        return round(stream.limit_operations / rate * 10**9)
-    return round((stream.byte_limit or 0) / ASSUMED_BYTES_PER_SECOND * 10**9)
+def _ramp_s(stream: BlockParameters) -> float:
+    """Length of the ramp: of its time, or of its bytes if they are assumed to come first."""
+    length = stream.ramp / 10**9
+    return min(length, stream.ramp_bytes / _assumed_rate(stream)) if stream.ramp_bytes else length
+
+
+def _measured_s(stream: BlockParameters) -> float:
+    """Length of the measurement: of the limit that is assumed to be reached first."""
+    limits = [] if stream.duration is None else [stream.duration / 10**9]
+    for limit in (stream.byte_limit, (stream.limit_operations or 0) * stream.largest_block):
+        if limit:
+            limits.append(limit / _assumed_rate(stream))
+    return min(limits, default=0.0)
+
+
+def _assumed_rate(stream: BlockParameters) -> float:
+    """Bytes per second."""
+    operations = stream.offered_rate if isinstance(stream.rate, float) else ASSUMED_OPERATIONS_PER_SECOND
+    return min(operations * stream.largest_block, ASSUMED_BYTES_PER_SECOND)
