@@ -34,7 +34,7 @@ def sound(**changes: Any) -> VerdictFacts:
         "outcome": "complete",
         "begin_ns": 0,
         "end_ns": 10 * SECOND,
-        "jobs": [{"stream": "main", "job": 0, "operations": COUNT, "bytes": READ, "usage": usage,
+        "jobs": [{"stream": "main", "job": 0, "operations": COUNT, "bytes": READ, "usage": usage | {"fs_inputs": 0},
                   "pacing": pacing, "schedule": None}],
         "process": dict(usage),
         "devices": [{"device": "259:0", "read_bytes": READ, "write_bytes": 0}],

@@ -457,6 +457,13 @@ def test_no_cache_is_claimed_where_bytes_are_not_counted_or_are_more(changes: tu
     assert {"reads_from_memory", "writes_to_memory"}.isdisjoint(each.code for each in verdict.warnings)
 
 
+def test_bytes_that_a_job_asked_for_before_the_counter_of_the_process_was_read_come_from_the_device() -> None:
+    facts = changed(having(process={"fs_inputs": READ // 512 * 82 // 100}))
+    assert "reads_from_memory" in {each.code for each in judge(facts).warnings}
+    facts.result["jobs"][0]["usage"]["fs_inputs"] = READ // 512
+    assert "reads_from_memory" not in {each.code for each in judge(facts).warnings}
+
+
 def test_a_warning_about_writes_names_what_the_record_shows() -> None:
     assert judge(changed(as_writes, device_moved(0.05))).because == (
         "95 % of the bytes written did not reach the device during the measurement",

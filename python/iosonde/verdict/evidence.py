@@ -693,8 +693,13 @@ class Evidence:
 
     @property
     def _asked_bytes(self) -> int:
-        """Bytes that this process asked devices for, whatever came between."""
-        return int(self.facts.result["process"]["fs_inputs"]) * FS_INPUT_BYTES
+        """Bytes that this process asked devices for at least, whatever came between.
+
+        The counter of the process may be read late at the start of the measurement, and nothing is asked for after its
+        end. Those of the jobs are read by their own threads, and lack what other threads of the kernel did for them.
+        """
+        counted = (self.facts.result["process"]["fs_inputs"], sum(job["usage"]["fs_inputs"] for job in self.jobs))
+        return int(max(counted)) * FS_INPUT_BYTES
 
     @property
     def _requested_bytes(self) -> int | None:
