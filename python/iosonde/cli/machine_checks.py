@@ -124,7 +124,7 @@ def _cpu_ticks() -> tuple[int, int]:
 
 
 def other_load(ticks: Callable[[], tuple[int, int]] = _cpu_ticks) -> str:
-    """What other programs use of all CPUs while this one waits, if it is much; empty otherwise, or where not known."""
+    """Text on the CPU time that other programs use while this one waits; empty if it is little, or not known."""
     with suppress(OSError, ValueError, ZeroDivisionError):
         before = ticks()
         time.sleep(LOOK_SECONDS)

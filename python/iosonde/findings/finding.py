@@ -59,7 +59,7 @@ TOPICS: dict[Topic, str] = {
 
 Loss = Literal["wrong data", "lost durability", "served from memory", "another load", "disturbed"]
 LOSSES: tuple[Loss, ...] = get_args(Loss)
-"""What a reader loses who misses a finding, the worst first: each precedes all rates."""
+"""Losses of a reader who misses a finding, the worst first: each precedes all rates."""
 
 Strength = Literal["strong", "moderate", "weak"]
 FIRST, LAST = 0, 9
@@ -103,7 +103,7 @@ class Finding(_Kind):
 
     @property
     def loss(self) -> Loss | None:
-        """What a reader loses who misses it; None if it is a result among others."""
+        """The loss of a reader who misses it; None if it is a result among others."""
         return None
 
     @property

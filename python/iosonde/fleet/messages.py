@@ -118,7 +118,7 @@ class DescribedTarget(_Message):
 
 
 class Machine(_Message):
-    """What a host is; checked first, since the rest is of the same version only if this is."""
+    """Name, CPUs and versions of a host; checked first, since the rest is readable only if they match."""
 
     machine: Name
     cpus: Annotated[int, Field(ge=1, le=1 << 16)]
