@@ -27,7 +27,7 @@ from sessions import STUDY
 
 from iosonde.execution import execute
 from iosonde.library import compacted, index
-from iosonde.library.context import Device
+from iosonde.library.summary import Device
 from iosonde.planning import expand
 from iosonde.storage import open_target
 from iosonde.study.model import Study

@@ -10,8 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from iosonde.library.context import Device
-from iosonde.library.summary import THRESHOLDS_NS, SessionCell, StallCounts, Summary
+from iosonde.library.summary import THRESHOLDS_NS, Device, SessionCell, StallCounts, Summary
 
 IOPS, P99 = "iops", "completion_latency_ns_p99"
 CASES = {"random/queue_depth=1": "4 KiB random reads, queue depth 1", "random/queue_depth=32": "the same, deeper"}

@@ -14,9 +14,8 @@ from summaries import CASE, LOAD, a_summary
 from iosonde.errors import ResultsError
 from iosonde.history import History, history, sentences
 from iosonde.history.page import render
-from iosonde.library.context import Device
 from iosonde.library.indexing import Index
-from iosonde.library.summary import Summary
+from iosonde.library.summary import Device, Summary
 
 
 def nights(count: int = 40, *, loss_from: int = 30, **later: object) -> list[Summary]:

@@ -17,10 +17,9 @@ from iosonde.errors import ResultsError
 from iosonde.findings.answer import trust_of
 from iosonde.library import compacted, index, sql
 from iosonde.library.collect import collect
-from iosonde.library.context import facts_of, wear_of
 from iosonde.library.indexing import Index
 from iosonde.library.page import link, render
-from iosonde.library.summary import THRESHOLDS_NS, count_stalls
+from iosonde.library.summary import THRESHOLDS_NS, count_stalls, facts_of, wear_of
 from iosonde.library.write import require_outside
 from iosonde.metrics.bulk import METRICS, bulk_metrics
 from iosonde.metrics.metrics import run_metrics

@@ -13,9 +13,9 @@ from summaries import a_summary
 
 from iosonde.history import history
 from iosonde.history.page import render as render_history
-from iosonde.library.context import Device
 from iosonde.library.indexing import Index
 from iosonde.library.page import render
+from iosonde.library.summary import Device
 from iosonde.live.page import LivePage
 
 Start = Callable[..., Browser]
