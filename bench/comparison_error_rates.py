@@ -17,8 +17,16 @@ from collections.abc import Iterator
 import numpy as np
 
 from iosonde.comparison.cases import judge
-from iosonde.comparison.ratio import Floats, Ratio, log_ratio, paired_spreads, spread
-from iosonde.comparison.variance import OF_PAIRS, run_correlation, session_effects
+from iosonde.comparison.sessions import (
+    OF_PAIRS,
+    Floats,
+    Ratio,
+    log_ratio,
+    paired_spreads,
+    run_correlation,
+    session_effects,
+    spread,
+)
 from iosonde.metrics.distributions import adjusted_for_discovery
 
 CASES = 20

@@ -15,7 +15,7 @@ import pytest
 from hand_made import results
 
 from iosonde.comparison.cases import Design, Verdicts, compare
-from iosonde.comparison.ratio import paired_spreads
+from iosonde.comparison.sessions import paired_spreads
 from iosonde.metrics.distributions import adjusted_for_discovery
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))

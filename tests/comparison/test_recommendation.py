@@ -8,8 +8,7 @@ import polars as pl
 from hand_made import results
 from inline_snapshot import snapshot
 
-from iosonde.comparison.cases import Design
-from iosonde.comparison.recommendation import Recommendation, recommend, sentences
+from iosonde.comparison.cases import Design, Recommendation, recommend, sentences
 
 NAMES = {"baseline": "flash", "contender": "optane"}
 TAIL = "completion_latency_ns_p99"

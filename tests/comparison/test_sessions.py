@@ -12,9 +12,7 @@ import pytest
 from hand_made import results
 
 from iosonde.comparison.cases import Design, compare
-from iosonde.comparison.power import power_of
-from iosonde.comparison.sessions import pool, pooled
-from iosonde.comparison.variance import PRIOR_STANDARD_DEVIATION
+from iosonde.comparison.sessions import PRIOR_STANDARD_DEVIATION, pool, pooled, power_of
 from iosonde.errors import ResultsError
 from iosonde.report.content.pooled_sessions import session_tables
 from iosonde.report.material.result_sets import gather

@@ -15,7 +15,7 @@ import pytest
 from command_line import Iosonde
 from hand_made import results
 
-from iosonde.comparison.variance import session_variances
+from iosonde.comparison.sessions import session_variances
 from iosonde.errors import ResultsError
 from iosonde.metrics.statistics import repeat_correlation
 from iosonde.regression import Settings, check

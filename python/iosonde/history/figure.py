@@ -10,10 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from html import escape
 from itertools import pairwise
 
-from iosonde.history.events import KINDS, Event, Kind
 from iosonde.history.sentences import day
-from iosonde.history.series import Point, Series
-from iosonde.history.tracks import Shift, Track
+from iosonde.history.tracks import KINDS, Event, Kind, Point, Series, Shift, Track
 from iosonde.library.page import moment
 from iosonde.metrics import wording
 

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from iosonde.history.changes import LEVEL, OUTLIER, PENALTY, SEGMENT
-from iosonde.history.events import in_words
-from iosonde.history.tracks import History, Shift, Track
+from iosonde.history.tracks import History, Shift, Track, in_words
 from iosonde.library.page import moment
 from iosonde.library.summary import Summary
 from iosonde.metrics import wording

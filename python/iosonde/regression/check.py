@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from iosonde.comparison.variance import PRIOR_STANDARD_DEVIATION, prior_degrees
+from iosonde.comparison.sessions import PRIOR_STANDARD_DEVIATION, prior_degrees
 from iosonde.errors import ResultsError
 from iosonde.metrics.wording import counted
 from iosonde.regression.decision import MEDIAN, Check, Settings, decide

@@ -30,8 +30,7 @@ from typing import Literal
 
 import numpy as np
 
-from iosonde.comparison.ratio import run_weight
-from iosonde.comparison.variance import Floats, SessionVariance, session_variances, with_prior
+from iosonde.comparison.sessions import Floats, SessionVariance, run_weight, session_variances, with_prior
 from iosonde.metrics.distributions import adjusted_for_discovery, chi2_quantile, t_quantile, t_tail
 from iosonde.regression.sessions import CellKey, Session, better, percentile_of
 

@@ -179,7 +179,7 @@ def _power_lines(plan: Plan) -> Iterator[str]:
     """
     from pathlib import Path
 
-    from iosonde.comparison.power import power_of
+    from iosonde.comparison.sessions import power_of
     from iosonde.planning import is_simulated
     from iosonde.storage import open_target
 

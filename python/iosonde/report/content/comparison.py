@@ -11,7 +11,7 @@ import polars as pl
 
 from iosonde import workload as workloads
 from iosonde.comparison.cases import COMPARED, FALSE_DISCOVERIES, UNUSABLE, Design, compare
-from iosonde.comparison.variance import PRIOR_STANDARD_DEVIATION
+from iosonde.comparison.sessions import PRIOR_STANDARD_DEVIATION
 from iosonde.errors import ResultsError
 from iosonde.metrics.registry import named_among
 from iosonde.metrics.scopes import each_load, of_operation
@@ -100,7 +100,7 @@ def summary(table: pl.DataFrame, material: Material) -> list[str]:
 
 def recommendations(material: Material) -> list[str]:
     """Recommend one of the two for each workload, with the evidence."""
-    from iosonde.comparison.recommendation import recommend, sentences
+    from iosonde.comparison.cases import recommend, sentences
 
     baseline, contender = systems(material)
     found = recommend(
