@@ -53,7 +53,7 @@ def verdicts(random: np.random.Generator, *, sessions: int, repeats: int, noise:
     contender = system(random, sessions=sessions, repeats=repeats, noise=noise, shift=shift)
     effects = session_effects(list(map(list, zip(baseline, contender, strict=True))))
     ratios: list[Ratio] = [
-        spread(before, after, effect).ratio(log_ratio(before, after))
+        spread([before, after], effect).ratio(log_ratio(before, after))
         for before, after, effect in zip(baseline, contender, effects, strict=True)
     ]
     adjusted = adjusted_for_discovery([ratio.p_value for ratio in ratios])
@@ -136,7 +136,7 @@ def coverage(
             spreads = paired_spreads(list(theirs - ours), correlation=found)
         else:
             found = run_correlation(zip(keys, zip(ours, theirs, strict=True), strict=True)) if corrected else 0.0
-            spreads = [spread([a], [b], None, correlation=found) for a, b in zip(ours, theirs, strict=True)]
+            spreads = [spread([[a], [b]], None, correlation=found) for a, b in zip(ours, theirs, strict=True)]
         ratios = [each.ratio(float(row.mean())) for each, row in zip(spreads, theirs - ours, strict=True)]
         covered.append(np.mean([low <= 1 <= high for low, high in (each.interval for each in ratios)]))  # type: ignore[operator]
     return float(np.mean(covered))

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from iosonde.regression.decision import Cell, Settings, decide
+from iosonde.regression.check import Cell, Settings, decide
 from iosonde.regression.sessions import Session, SessionValue
 
 CASES = 20

@@ -12,7 +12,7 @@ from fabricate import result_set, small_study
 from summaries import CASE, LOAD, a_summary
 
 from iosonde.errors import ResultsError
-from iosonde.history import History, history, sentences
+from iosonde.history import History, history, page
 from iosonde.history.page import render
 from iosonde.library.indexing import Index
 from iosonde.library.summary import Device, Summary
@@ -37,19 +37,19 @@ def test_a_planted_change_is_a_sentence_with_interval_dates_and_what_changed() -
     found = history_from(nights(kernel="6.6"))
     [(track, shift)] = found.shifts
     assert shift.is_loss
-    text = sentences.sentence(track, shift)
+    text = page.sentence(track, shift)
     assert text.startswith(f"{LOAD}: IOPS fell ")
     assert "(95 % CI " in text
     assert text.endswith("between 2026-01-30 and 2026-01-31; the kernel changed from 6.1 to 6.6 in between")
     [(track, shift)] = history_from(nights()).shifts
-    assert sentences.sentence(track, shift).endswith("; no recorded setting changed in between")
+    assert page.sentence(track, shift).endswith("; no recorded setting changed in between")
 
 
 def test_a_flat_history_has_no_changes_and_states_how_many_were_to_be_expected() -> None:
     found = history_from(nights(loss_from=1000))
     assert found.shifts == []
     assert found.expected_false == pytest.approx(0.001)
-    assert "no change detected in 1 of 1 series" in "\n".join(sentences.lines(found))
+    assert "no change detected in 1 of 1 series" in "\n".join(page.lines(found))
 
 
 def test_undetermined_sessions_and_those_with_other_parameters_of_a_case_do_not_count() -> None:
@@ -60,7 +60,7 @@ def test_undetermined_sessions_and_those_with_other_parameters_of_a_case_do_not_
     assert track.shifts == []
     assert track.excluded == {"runs are undetermined": 4}
     assert len(track.series[0].usable) == 36
-    assert sentences.exclusions(track) == ["4 sessions excluded in some or all cases: runs are undetermined"]
+    assert page.exclusions(track) == ["4 sessions excluded in some or all cases: runs are undetermined"]
     summaries = nights(loss_from=1000)
     summaries[5] = a_summary(5, iops=20_000, parameters={CASE: "other"})
     [track] = history_from(summaries).tracks
@@ -109,7 +109,7 @@ def test_the_page_has_a_figure_for_each_series() -> None:
 
 
 def test_json_has_points_changes_and_events() -> None:
-    document = json.loads(json.dumps(sentences.document(history_from(nights(kernel="6.6")))))
+    document = json.loads(json.dumps(page.document(history_from(nights(kernel="6.6")))))
     [track] = document["tracks"]
     assert len(track["series"][0]["points"]) == 40
     [change] = track["changes"]

@@ -163,7 +163,7 @@ def test_a_comparison_of_strongly_correlated_repeats_is_wide_where_its_cases_sho
     for _ in range(40):
         ours, theirs = (np.log(coverage.autocorrelated(random, (50, 3), 0.9)) for _ in range(2))
         found = repeat_correlation([*np.exp(ours), *np.exp(theirs)])
-        ratios = [spread([a], [b], None, correlation=found).ratio(b.mean() - a.mean())
+        ratios = [spread([[a], [b]], None, correlation=found).ratio(b.mean() - a.mean())
                   for a, b in zip(ours, theirs, strict=True)]  # fmt: skip
         covered.append(np.mean([low <= 1 <= high for low, high in (each.interval for each in ratios)]))  # type: ignore[operator]
     assert np.mean(covered) >= 0.83

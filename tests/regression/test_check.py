@@ -19,7 +19,7 @@ from iosonde.comparison.sessions import session_variances
 from iosonde.errors import ResultsError
 from iosonde.metrics.statistics import repeat_correlation
 from iosonde.regression import Settings, check
-from iosonde.regression.decision import Check, decide
+from iosonde.regression.check import Check, decide
 from iosonde.regression.sessions import Session, SessionValue, session_values
 from iosonde.results import ResultSet
 

@@ -1,8 +1,12 @@
-"""Two systems of one study, case by case.
+"""Two systems of one study, case by case, and the choice between them by workload.
 
 Every case and metric is a hypothesis; among the differences that are reported, 5 % are expected to be false
 (Benjamini and Hochberg 1995). Disturbed runs and runs served from a cache decide nothing, and
 the reason is reported.
+
+A workload is what cases have in common besides quantities and the layout of an array: random reads, sequential
+buffered writes. Its ratio is the geometric mean over its cases, so a device that wins at one queue depth and loses at
+another comes out even. A choice needs a decided difference; cases that were excluded take no part.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ import numpy as np
 import polars as pl
 
 from iosonde.comparison.sessions import (
+    KEYS,
     OF_PAIRS,
     Ratio,
     Sessions,
@@ -28,13 +33,13 @@ from iosonde.comparison.sessions import (
     pooled_over_cells,
     run_correlation,
     session_effects,
+    sessions_by_cell,
     spread,
 )
 from iosonde.metrics import wording
 from iosonde.metrics.distributions import adjusted_for_discovery
 from iosonde.metrics.registry import COMPARED_OF_FEATURES, RATES, RATES_OF_FEATURES
 from iosonde.metrics.registry import metric as metric_of
-from iosonde.metrics.scopes import of_same_repeats
 from iosonde.metrics.statistics import MARGIN
 
 FALSE_DISCOVERIES = 0.05
@@ -50,7 +55,6 @@ COMPARED = (
     *(*COMPARED_OF_FEATURES, "media_write_amplification"),
 )
 """Metrics that cases are compared by; of latencies, the response latency where the loop is open."""
-KEYS = ("case_id", "part", "stream", "operation", "metric")
 _NOT_PARAMETERS = ("result_set", "case_id", "part", "control", "device_state", "cost_s", "cost_write_bytes")
 
 Verdict = Literal["better", "worse", "same", "unclear", "excluded"]
@@ -194,7 +198,8 @@ def _spreads(
         effects = session_effects([[baseline[keys], contender[keys]] for keys in cells], correlation=correlation)
     pairs = zip(cells, effects, strict=True)
     return [
-        spread(baseline[keys], contender[keys], effect, drift=drift, correlation=correlation) for keys, effect in pairs
+        spread([baseline[keys], contender[keys]], effect, drift=drift, correlation=correlation)
+        for keys, effect in pairs
     ]
 
 
@@ -258,18 +263,6 @@ def _row(cell: Cell, p_value: float | None, differences: Mapping[str, str], marg
 
 def _median(sessions: Sessions) -> float:
     return float(np.exp(np.median(np.concatenate(list(sessions)))))
-
-
-def sessions_by_cell(runs: pl.DataFrame, metrics: Sequence[str]) -> dict[tuple[str, ...], Sessions]:
-    """Return the logarithms of each cell's repeats, by session; values of zero have no ratio."""
-    comparable = of_same_repeats(runs.filter(~pl.col("control")), across_result_sets=True)
-    chosen = comparable.filter(pl.col("metric").is_in(metrics), pl.col("value") > 0)
-    values = pl.col("value").sort_by("repeat").log()
-    grouped = chosen.group_by(*KEYS, "result_set", maintain_order=True).agg(values)
-    found: dict[tuple[str, ...], list[np.ndarray[Any, np.dtype[np.float64]]]] = {}
-    for row in grouped.iter_rows(named=True):
-        found.setdefault(tuple(row[key] for key in KEYS), []).append(np.asarray(row["value"]))
-    return dict(found)
 
 
 def _without_service_time(cells: Mapping[tuple[str, ...], Sessions]) -> dict[tuple[str, ...], Sessions]:

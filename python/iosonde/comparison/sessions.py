@@ -1,7 +1,18 @@
-"""Several sessions of one system pooled: every case with an interval that includes what varies between sessions.
+"""Sessions of one or two systems: how much they differ, the ratio of two systems, and what a study can detect.
 
-Repeats within a session share the state of the machine and the device at that time, so their interval shows nothing
-about another session. The variance of session means, moderated over the cases of a metric (`variance.py`), does.
+A session is a result set. Logarithms of the repeats are compared by Student's t with two components of variance: that
+of a run within its session, and that of a session, which repeats within one session cannot show, since they share the
+state of the machine and the device at that time. Their degrees of freedom are combined by Satterthwaite (1946). Pairs
+measured in one session, run by run, need no second component.
+
+Each cell has few sessions, so its own variance is poorly known. The variances of all cells of a metric are moderated:
+shrunk towards their common value by the empirical-Bayes method of Smyth (2004, "Linear models and empirical Bayes
+methods for assessing differential expression in microarray experiments", sections 4 and 6.2), which estimates from the
+data how far they may be pooled. The degrees of freedom gained by pooling are limited by the effective number of
+independent cells, (sum of eigenvalues)^2 / (sum of squared eigenvalues) of the correlation between cells' session
+effects (Bretherton 1999): a disturbance that shifts all cells of a session together is one observation, not many.
+
+With fewer than five baseline sessions the variance is poorly known: a stated prior enters, the more the fewer.
 """
 
 from __future__ import annotations
@@ -11,19 +22,19 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from iosonde.comparison.cases import KEYS, sessions_by_cell
-from iosonde.errors import IosondeError, ResultsError
+from iosonde.errors import IosondeError
 from iosonde.metrics.distributions import chi2_quantile, chi2_tail, t_quantile, t_tail
 from iosonde.metrics.metrics import run_metrics
 from iosonde.metrics.moderation import fitted
 from iosonde.metrics.registry import RATES, named_among
 from iosonde.metrics.registry import metric as metric_of
-from iosonde.metrics.scopes import each_load
+from iosonde.metrics.scopes import each_load, of_same_repeats
 from iosonde.metrics.statistics import CONFIDENCE, MARGIN, mean_moments, repeat_correlation
 from iosonde.plan import Plan
 from iosonde.results import ResultSet
@@ -205,7 +216,7 @@ class Ratio:
         """The 95 % interval of the ratio."""
         if self.error is None:
             return None, None
-        margin = self.error * _quantile(0.5 + CONFIDENCE / 2, self.degrees)
+        margin = self.error * quantile(0.5 + CONFIDENCE / 2, self.degrees)
         return math.exp(self.log - margin), math.exp(self.log + margin)
 
     @property
@@ -231,7 +242,7 @@ class Spread:
         """Return the ratio with the standard error of both components."""
         if self.run_degrees <= 0:
             return Ratio(log=log, error=None)
-        degrees = _satterthwaite((self.runs, self.run_degrees), (self.sessions, self.session_degrees))
+        degrees = satterthwaite((self.runs, self.run_degrees), (self.sessions, self.session_degrees))
         return Ratio(log=log, error=math.sqrt(self.runs + self.sessions), degrees=degrees)
 
 
@@ -241,39 +252,35 @@ def log_ratio(baseline: Sessions, contender: Sessions) -> float:
 
 
 def spread(
-    baseline: Sessions,
-    contender: Sessions,
+    groups: Sequence[Sessions],
     session: SessionVariance | None,
     *,
     drift: float = 0.0,
     correlation: float = 0.0,
 ) -> Spread:
-    """Return the components of variance of the difference of two groups of sessions.
+    """Return the components of variance of the mean of one group of sessions, or of the difference of two.
 
     `session` is the variance of a session's own effect, without that of its runs; None leaves it out. `drift` is the
     variance of the difference that comes from drift within the sessions, `correlation` that of consecutive repeats.
     """
-    everyone = [*baseline, *contender]
+    everyone = [each for group in groups for each in group]
     degrees = sum(len(each) - 1 for each in everyone)
     within = sum(float(((each - each.mean()) ** 2).sum()) for each in everyone) / degrees if degrees else 0.0
-    weights = [sum(run_weight(len(each), correlation) for each in group) / len(group) ** 2
-               for group in (baseline, contender)]  # fmt: skip
+    weights = [sum(run_moments(len(each), correlation)[0] for each in group) / len(group) ** 2 for group in groups]
     return Spread(
         runs=within * sum(weights),
-        run_degrees=sum(run_degrees(len(each), correlation) for each in everyone),
-        sessions=drift + (session.variance * (1 / len(baseline) + 1 / len(contender)) if session else 0.0),
+        run_degrees=sum(run_moments(len(each), correlation)[1] for each in everyone),
+        sessions=drift + (session.variance * sum(1 / len(group) for group in groups) if session else 0.0),
         session_degrees=session.degrees if session else math.inf,
     )
 
 
-def run_weight(count: int, correlation: float) -> float:
-    """Return the variance of a mean of repeats over the variance of the sample: 1/n for independent ones."""
-    return mean_moments(count, correlation)[0] if correlation and count > 1 else 1 / count
+def run_moments(count: int, correlation: float) -> tuple[float, float]:
+    """Return the variance of a mean of repeats over the variance of the sample, and the degrees of freedom of that.
 
-
-def run_degrees(count: int, correlation: float) -> float:
-    """Return the degrees of freedom of the variance of a sample of repeats: n - 1 for independent ones."""
-    return mean_moments(count, correlation)[1] if correlation and count > 1 else count - 1
+    1/n and n - 1 for independent ones.
+    """
+    return mean_moments(count, correlation) if correlation and count > 1 else (1 / count, count - 1)
 
 
 def paired_spreads(differences: Sequence[Floats], *, correlation: float = 0.0) -> list[Spread]:
@@ -290,10 +297,10 @@ def paired_spreads(differences: Sequence[Floats], *, correlation: float = 0.0) -
     for count, places in by_count.items():
         rows = np.array([differences[place] for place in places])
         for place, moderated in zip(places, pair_variances(rows), strict=True):
-            share = run_degrees(count, correlation) / (count - 1) if count > 1 else 1.0
+            weight, degrees = run_moments(count, correlation)
             found[place] = Spread(
-                runs=moderated.variance * run_weight(count, correlation),
-                run_degrees=moderated.degrees * share,
+                runs=moderated.variance * weight,
+                run_degrees=moderated.degrees * (degrees / (count - 1) if count > 1 else 1.0),
                 sessions=0.0,
                 session_degrees=math.inf,
             )
@@ -318,16 +325,71 @@ def pooled_over_cells(spreads: Sequence[Spread], logs: Sequence[float]) -> Ratio
     return whole.ratio(float(np.mean(logs)))
 
 
-def _satterthwaite(*components: tuple[float, float]) -> float:
+def satterthwaite(*components: tuple[float, float]) -> float:
     """Return the degrees of freedom of a sum of independent variances, each given with its own."""
     whole = sum(variance for variance, _ in components)
     squares = sum(variance**2 / degrees for variance, degrees in components if variance)
     return whole**2 / squares if squares else math.inf
 
 
-@lru_cache(maxsize=1024)
-def _quantile(probability: float, degrees: float) -> float:
+@lru_cache(maxsize=4096)
+def quantile(probability: float, degrees: float) -> float:
+    """Return a quantile of Student's t distribution; cells of one metric share their degrees of freedom."""
     return t_quantile(probability, degrees)
+
+
+KEYS = ("case_id", "part", "stream", "operation", "metric")
+
+
+SCHEMA = pl.Schema(
+    {
+        **dict.fromkeys(KEYS, pl.String()),
+        **dict.fromkeys(("value", "low", "high", "session_deviation"), pl.Float64()),
+        **dict.fromkeys(("sessions", "repeats"), pl.Int64()),
+    }
+)
+"""Columns of the result."""
+
+
+def pooled(runs: pl.DataFrame) -> pl.DataFrame:
+    """Pool run metrics; each `result_set` is a session of one system."""
+    count = runs["result_set"].n_unique()
+    metrics = [name for name in runs["metric"].unique(maintain_order=True) if metric_of(name).better != "neither"]
+    cells = {keys: each for keys, each in sessions_by_cell(runs, metrics).items() if len(each) == count > 1}
+    rows = []
+    correlation = run_correlation(cells.items())
+    for metric in dict.fromkeys(keys[-1] for keys in cells):
+        of_metric = [keys for keys in cells if keys[-1] == metric]
+        effects = session_effects([[cells[keys]] for keys in of_metric], correlation=correlation)
+        for keys, effect in zip(of_metric, effects, strict=True):
+            rows.append({**dict(zip(KEYS, keys, strict=True)), **_row(cells[keys], effect, correlation)})
+    return pl.DataFrame(rows, schema=SCHEMA)
+
+
+def _row(sessions: Sessions, effect: SessionVariance, correlation: float) -> dict[str, float | int | None]:
+    of_one = spread([sessions], effect, correlation=correlation)
+    estimate = of_one.ratio(float(np.mean([each.mean() for each in sessions])))
+    low, high = estimate.interval
+    return {
+        "value": estimate.value,
+        "low": low,
+        "high": high,
+        "session_deviation": math.sqrt(effect.variance),
+        "sessions": len(sessions),
+        "repeats": sum(map(len, sessions)),
+    }
+
+
+def sessions_by_cell(runs: pl.DataFrame, metrics: Sequence[str]) -> dict[tuple[str, ...], Sessions]:
+    """Return the logarithms of each cell's repeats, by session; values of zero have no ratio."""
+    comparable = of_same_repeats(runs.filter(~pl.col("control")), across_result_sets=True)
+    chosen = comparable.filter(pl.col("metric").is_in(metrics), pl.col("value") > 0)
+    values = pl.col("value").sort_by("repeat").log()
+    grouped = chosen.group_by(*KEYS, "result_set", maintain_order=True).agg(values)
+    found: dict[tuple[str, ...], list[np.ndarray[Any, np.dtype[np.float64]]]] = {}
+    for row in grouped.iter_rows(named=True):
+        found.setdefault(tuple(row[key] for key in KEYS), []).append(np.asarray(row["value"]))
+    return dict(found)
 
 
 POWER = 0.9
@@ -374,24 +436,20 @@ def power_of(plan: Plan, earlier: Path | None = None) -> Power:
         repeats=plan.repeats,
         noise=chosen,
         source=source,
-        within=_within(plan.repeats, chosen, cases),
-        between=_between(plan.repeats, chosen),
+        within=_within(plan.repeats, chosen, cases) if plan.repeats > 1 else None,
+        between=_between(plan.repeats, chosen) if plan.repeats > 1 else None,
         is_paired=bool(plan.arms),
     )
 
 
-def _within(repeats: int, noise: float, cases: int) -> float | None:
-    """Of pairs: the variance of a difference is pooled over cases where they agree, as in `ratio.paired_spreads`."""
-    if repeats < 2:
-        return None
+def _within(repeats: int, noise: float, cases: int) -> float:
+    """Of pairs: the variance of a difference is pooled over cases where they agree, as in `paired_spreads`."""
     return _share(noise * math.sqrt(2 / repeats), cases * (repeats - 1))
 
 
-def _between(repeats: int, noise: float) -> float | None:
-    if repeats < 2:
-        return None
+def _between(repeats: int, noise: float) -> float:
     runs, sessions = 2 * noise**2 / repeats, 2 * PRIOR_STANDARD_DEVIATION**2
-    degrees = (runs + sessions) ** 2 / (runs**2 / (2 * repeats - 2) + sessions**2 / PRIOR_DEGREES)
+    degrees = satterthwaite((runs, 2 * repeats - 2), (sessions, PRIOR_DEGREES))
     return _share(math.sqrt(runs + sessions), degrees)
 
 
@@ -432,72 +490,3 @@ def run_noise(runs: pl.DataFrame) -> float | None:
     spreads = rates.group_by("case_id", "stream", "metric").agg(pl.col("value").log().std()).drop_nulls()
     median = spreads["value"].median()
     return float(median) if isinstance(median, float) else None
-
-
-SCHEMA = pl.Schema(
-    {
-        **dict.fromkeys(KEYS, pl.String()),
-        **dict.fromkeys(("value", "low", "high", "session_deviation"), pl.Float64()),
-        **dict.fromkeys(("sessions", "repeats"), pl.Int64()),
-    }
-)
-"""Columns of the result."""
-
-
-def pool(result_sets: Sequence[ResultSet]) -> pl.DataFrame:
-    """Pool result sets of one study and target, each of which is a session.
-
-    Columns: `case_id, part, stream, operation, metric, value` (geometric mean over sessions), `low, high` (its 95 %
-    interval over sessions), `session_deviation` (relative standard deviation between sessions), `sessions, repeats`.
-    """
-    same = {(each.plan.study_name, each.plan.profile, each.plan.target) for each in result_sets}
-    if len(same) > 1:
-        raise ResultsError(
-            "cannot pool sessions of different studies, profiles or targets",
-            where="; ".join(sorted(f"`{name}` ({profile}) on `{target}`" for name, profile, target in same)),
-            hint="compare different targets with `iosonde compare`",
-        )
-    if len({each.simulated for each in result_sets}) > 1:
-        raise ResultsError("cannot pool simulated and measured result sets")
-    frames = [
-        each_load(run_metrics(each)).with_columns(result_set=pl.lit(str(place), dtype=pl.String))
-        for place, each in enumerate(result_sets)
-    ]
-    return pooled(pl.concat(frames, how="diagonal_relaxed"))
-
-
-def pooled(runs: pl.DataFrame) -> pl.DataFrame:
-    """Pool run metrics; each `result_set` is a session of one system."""
-    count = runs["result_set"].n_unique()
-    metrics = [name for name in runs["metric"].unique(maintain_order=True) if metric_of(name).better != "neither"]
-    cells = {keys: each for keys, each in sessions_by_cell(runs, metrics).items() if len(each) == count > 1}
-    rows = []
-    correlation = run_correlation(cells.items())
-    for metric in dict.fromkeys(keys[-1] for keys in cells):
-        of_metric = [keys for keys in cells if keys[-1] == metric]
-        effects = session_effects([[cells[keys]] for keys in of_metric], correlation=correlation)
-        for keys, effect in zip(of_metric, effects, strict=True):
-            rows.append({**dict(zip(KEYS, keys, strict=True)), **_row(cells[keys], effect, correlation)})
-    return pl.DataFrame(rows, schema=SCHEMA)
-
-
-def _row(sessions: Sessions, effect: SessionVariance, correlation: float) -> dict[str, float | int | None]:
-    count = len(sessions)
-    freedom = sum(len(each) - 1 for each in sessions)
-    within = sum(float(((each - each.mean()) ** 2).sum()) for each in sessions) / freedom if freedom else 0.0
-    spread = Spread(
-        runs=within * sum(run_weight(len(each), correlation) for each in sessions) / count**2,
-        run_degrees=sum(run_degrees(len(each), correlation) for each in sessions),
-        sessions=effect.variance / count,
-        session_degrees=effect.degrees,
-    )
-    estimate = spread.ratio(float(np.mean([each.mean() for each in sessions])))
-    low, high = estimate.interval
-    return {
-        "value": estimate.value,
-        "low": low,
-        "high": high,
-        "session_deviation": math.sqrt(effect.variance),
-        "sessions": count,
-        "repeats": sum(map(len, sessions)),
-    }

@@ -32,7 +32,7 @@ from iosonde.library.summary import THRESHOLDS_NS, SessionCell, Summary
 from iosonde.metrics.distributions import t_tail
 from iosonde.metrics.statistics import MARGIN
 from iosonde.metrics.wording import counted
-from iosonde.regression.decision import COMPARABLE
+from iosonde.regression.check import COMPARABLE
 from iosonde.regression.sessions import CellKey, better, percentile_of
 
 ERROR_RATE = 0.01

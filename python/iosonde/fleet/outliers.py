@@ -16,7 +16,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from iosonde.metrics.distributions import t_quantile
+from iosonde.comparison.sessions import quantile, satterthwaite
 from iosonde.metrics.statistics import CONFIDENCE, SEED
 
 Floats = NDArray[np.float64]
@@ -100,9 +100,8 @@ def group_deviation(values: Sequence[float], others: Reference) -> Deviation:
 def _half_width(own: float, degrees: int, others: Reference) -> float:
     """Half of the interval of a difference from the median of others; Satterthwaite's degrees of freedom."""
     of_median = others.deviation**2 * _median_variance(others.count)
-    variance = own + of_median
-    freedom = variance**2 / (own**2 / degrees + of_median**2 / (others.count - 1))
-    return t_quantile((1 + CONFIDENCE) / 2, freedom) * math.sqrt(variance)
+    freedom = satterthwaite((own, degrees), (of_median, others.count - 1))
+    return quantile((1 + CONFIDENCE) / 2, freedom) * math.sqrt(own + of_median)
 
 
 def excess_p_values(counts: Sequence[int], expected: Sequence[float]) -> list[float]:

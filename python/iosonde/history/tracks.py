@@ -13,7 +13,7 @@ from iosonde.history.changes import LEVEL, Change, changes
 from iosonde.library.indexing import Index
 from iosonde.library.summary import Summary
 from iosonde.metrics import wording
-from iosonde.regression.decision import COMPARABLE
+from iosonde.regression.check import COMPARABLE
 from iosonde.regression.sessions import better
 
 Kind = Literal["firmware", "kernel", "iosonde", "configuration"]

@@ -5,7 +5,6 @@ to that session. `sessions.py` reduces result sets to one value per cell and ses
 sessions differ, `decision.py` decides each cell, `writers.py` prints the outcome.
 """
 
-from iosonde.regression.check import check
-from iosonde.regression.decision import Cell, Check, Settings
+from iosonde.regression.check import Cell, Check, Settings, check
 
 __all__ = ["Cell", "Check", "Settings", "check"]

@@ -1,16 +1,148 @@
-"""Check result sets against baselines of the same study."""
+"""Check result sets against baselines of the same study: decide for each cell whether it is slower.
+
+Rates and median latencies decide the check. Tails of latency vary several times as much from session to session, so one
+of many would leave nearly every check undetermined: they are decided by themselves and listed, unless the user lets
+them decide too.
+
+A session shifts all its cells by a common amount, and each cell by an amount of its own. The common shift is known from
+as few values as there are sessions; the cells' own shifts are known from all of them. So a loss is looked for in two
+ways, each with half of the false alarms:
+
+- in the *common shift* (median over the cells of a metric), tested once for each metric. A cell regresses if that test
+  is significant and the one-sided 95 % bound of the cell's whole loss exceeds the allowance;
+- in a cell *against the others* (its loss less the common shift), tested for all cells at a false discovery rate
+  (Benjamini and Hochberg 1995). A cell regresses if that test is significant, the one-sided 95 % bound of this excess
+  exceeds the allowance, and so does its whole loss as measured.
+
+Where the baselines show no common shift (or fewer than three baselines or five cells), only the whole loss is tested.
+Every other cell passes if a loss of the margin is excluded: if the one-sided 95 % upper bound of its whole loss is
+below it. A check passes only if all cells do, so a loss of the margin in any cell passes with a probability of at most
+5 %, however many cells there are (intersection-union test, Berger 1982). Otherwise the cell is undecided.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
-from iosonde.comparison.sessions import PRIOR_STANDARD_DEVIATION, prior_degrees
+import numpy as np
+
+from iosonde.comparison.sessions import (
+    PRIOR_STANDARD_DEVIATION,
+    Floats,
+    SessionVariance,
+    prior_degrees,
+    quantile,
+    run_moments,
+    satterthwaite,
+    session_variances,
+    with_prior,
+)
 from iosonde.errors import ResultsError
+from iosonde.metrics.distributions import adjusted_for_discovery, chi2_quantile, t_tail
 from iosonde.metrics.wording import counted
-from iosonde.regression.decision import MEDIAN, Check, Settings, decide
-from iosonde.regression.sessions import TAIL, session_of
+from iosonde.regression.sessions import TAIL, CellKey, Session, better, percentile_of, session_of
 from iosonde.results import ResultSet
 from iosonde.results.interpreting import interpreting
+
+CONFIDENCE = 0.95
+MEDIAN = "p50"
+SEPARABLE_SESSIONS = 3
+SEPARABLE_CELLS = 5
+"""From this many baseline sessions and cells on, the common shift of a session is separated from the cells' own."""
+ASSUMED = 0.2
+"""Share of the false alarms with fewer baselines than that: their variance is mostly assumed."""
+COMPARABLE = (
+    *("", "device-limited", "harness-limited", "network-limited", "server-limited"),
+    *("server-CPU-limited", "lock-limited"),
+)
+"""Verdicts of runs whose rate belongs to the system; disturbed and cache-served runs decide nothing."""
+
+Outcome = Literal["pass", "regression", "undecided"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Settings of the check."""
+
+    allow: float = 0.05
+    """Loss of rate that is accepted, as a share."""
+    allow_latency: float = 0.10
+    """Increase of latency that is accepted, as a share."""
+    margin: float = 0.10
+    """A cell passes only if a loss of this share (twice as much for latency) is excluded."""
+    false_alarms: float = 0.05
+    """Expected share of false ones among the regressions found; of losses that also exceed the allowance."""
+    percentiles: Sequence[str] = ()
+    """Percentiles of latency that decide as well, such as `p99`."""
+
+    def decides(self, metric: str) -> bool:
+        """Return True if cells of a metric decide the check."""
+        percentile = percentile_of(metric)
+        return not percentile or percentile in (MEDIAN, *self.percentiles)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """The decision on one case and metric. Changes are candidate over baseline, less 1; a loss is positive."""
+
+    case_id: str
+    metric: str
+    outcome: Outcome
+    decides: bool = True
+    """False of a tail that is only listed."""
+    reason: str = ""
+    """Reason for an undecided outcome."""
+    baseline: float | None = None
+    """Geometric mean over baseline sessions, in the metric's unit."""
+    candidate: float | None = None
+    change: float | None = None
+    low: float | None = None
+    high: float | None = None
+    """90 % interval of the change: each end is a one-sided 95 % bound."""
+    p_value: float | None = None
+    """Of the hypothesis that nothing was lost; adjusted for the number of cells."""
+    excluded: float | None = None
+    """Loss that is excluded: its one-sided 95 % upper bound, 0 if negative."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """The outcome over all cells."""
+
+    cells: Sequence[Cell]
+    settings: Settings
+    baselines: Sequence[str]
+    candidates: Sequence[str]
+    notes: Sequence[str] = field(default=())
+
+    @property
+    def regressions(self) -> list[Cell]:
+        """Deciding cells that regressed, the largest loss first."""
+        found = [cell for cell in self.deciding if cell.outcome == "regression"]
+        return sorted(found, key=lambda cell: -loss_of(cell))
+
+    @property
+    def undecided(self) -> list[Cell]:
+        return [cell for cell in self.deciding if cell.outcome == "undecided"]
+
+    @property
+    def deciding(self) -> list[Cell]:
+        return [cell for cell in self.cells if cell.decides]
+
+    @property
+    def listed(self) -> list[Cell]:
+        """Tails that regressed or are undecided, and do not decide."""
+        return [cell for cell in self.cells if not cell.decides and cell.outcome != "pass"]
+
+    @property
+    def exit_code(self) -> int:
+        """0: no regression; 1: regression; 2: undetermined."""
+        if self.regressions:
+            return 1
+        return 2 if self.undecided or not self.deciding else 0
 
 
 def check(candidates: Sequence[ResultSet], baselines: Sequence[ResultSet], settings: Settings | None = None) -> Check:
@@ -35,6 +167,12 @@ def check(candidates: Sequence[ResultSet], baselines: Sequence[ResultSet], setti
         candidates=[each.name for each in after],
         notes=_notes(len(baselines)),
     )
+
+
+def loss_of(cell: Cell) -> float:
+    """Return the loss as a share: of the rate, or the increase of the latency."""
+    assert cell.change is not None, "a decided cell has a change"
+    return -cell.change if better(cell.metric) == "higher" else cell.change
 
 
 def _notes(baselines: int) -> list[str]:
@@ -75,3 +213,247 @@ def _check_comparable(candidates: Sequence[ResultSet], baselines: Sequence[Resul
             f"`{sorted(map(str, twice))[0]}` is both baseline and candidate",
             hint="a result set compared with itself never differs; name another baseline",
         )
+
+
+def decide(baselines: Sequence[Session], candidates: Sequence[Session], settings: Settings) -> list[Cell]:
+    """Decide every cell that a baseline has."""
+    keys = list(dict.fromkeys(key for session in baselines for key in session.values))
+    reasons = {key: reason for key in keys if (reason := _excluded(key, baselines, candidates))}
+    kept = [key for key in keys if key not in reasons]
+    differences = [
+        each
+        for metric in dict.fromkeys(metric for _, metric in kept)
+        for each in _differences([key for key in kept if key[1] == metric], baselines, candidates)
+    ]
+    if len(baselines) < SEPARABLE_SESSIONS:
+        settings = replace(settings, false_alarms=ASSUMED * settings.false_alarms)
+    decided = {
+        key: cell
+        for decides in (True, False)  # Tails that are only listed cost the others no power.
+        for key, cell in _decided([each for each in differences if settings.decides(each.key[1]) is decides], settings)
+    }
+    excluded = {
+        key: Cell(case_id=key[0], metric=key[1], outcome="undecided", reason=reason) for key, reason in reasons.items()
+    }
+    return [replace((decided | excluded)[key], decides=settings.decides(key[1])) for key in keys]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Loss:
+    """A loss in natural logarithms, with its standard error and the degrees of freedom of that."""
+
+    loss: float
+    error: float
+    degrees: float
+
+    @property
+    def p_value(self) -> float:
+        """One-sided, of the hypothesis that nothing was lost; without any variance every difference is certain."""
+        score = self.loss / self.error if self.error else math.copysign(math.inf, self.loss) if self.loss else 0.0
+        return t_tail(score, self.degrees)
+
+    def exceeds(self, allowed: float) -> bool:
+        """Return True if the one-sided 95 % bound exceeds the allowance."""
+        return self.loss - self.error * quantile(CONFIDENCE, self.degrees) > allowed
+
+    @property
+    def upper(self) -> float:
+        """The one-sided 95 % upper bound."""
+        return self.loss + self.error * quantile(CONFIDENCE, self.degrees)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Difference:
+    """The loss of a cell: the whole, and its parts where they are separated."""
+
+    key: CellKey
+    baseline: float
+    candidate: float
+    whole: _Loss
+    own: _Loss
+    """Against the other cells; the whole where it is not separated."""
+    common: _Loss | None
+    """Of all cells of the metric."""
+
+
+def _excluded(key: CellKey, baselines: Sequence[Session], candidates: Sequence[Session]) -> str:
+    """Return why a cell cannot be compared; empty where it can."""
+    case_id = key[0]
+    if any(key not in session.values for session in candidates):
+        return "no result in the candidate"
+    if any(key not in session.values for session in baselines):
+        return "no result in every baseline"
+    parameters = [session.parameters.get(case_id, {}) for session in (*baselines, *candidates)]
+    names = dict.fromkeys(name for each in parameters for name in each)
+    differing = sorted(name for name in names if any(each.get(name) != parameters[0].get(name) for each in parameters))
+    if differing:
+        return f"different parameters: {', '.join(differing)}"
+    verdicts = {session.values[key].verdict for session in (*baselines, *candidates)}
+    unusable = sorted(verdicts - set(COMPARABLE))
+    if unusable:
+        return f"runs are {', '.join(unusable)}"
+    if len(verdicts) > 1:
+        return f"limited differently: {', '.join(sorted(verdicts))}"
+    return ""
+
+
+def _differences(keys: list[CellKey], baselines: Sequence[Session], candidates: Sequence[Session]) -> list[_Difference]:
+    """Compare the session means of cells that share a metric."""
+    before = np.array([[session.values[key].mean_log for session in baselines] for key in keys])
+    after = np.array([[session.values[key].mean_log for session in candidates] for key in keys])
+    sign = -1 if better(keys[0][1]) == "higher" else 1
+    losses = sign * (after.mean(axis=1) - before.mean(axis=1))
+    shifts = _common_shifts(before)
+    common = _common_loss(shifts, float(np.median(losses)), len(candidates)) if shifts.any() else None
+    variances = session_variances(before - shifts)
+    return [
+        _Difference(
+            key=key,
+            baseline=math.exp(before[row].mean()),
+            candidate=math.exp(after[row].mean()),
+            whole=_whole(float(losses[row]), own, common),
+            own=own,
+            common=common,
+        )
+        for row, key in enumerate(keys)
+        for own in [_own_loss(key, float(losses[row]), variances[row], common, baselines, candidates)]
+    ]
+
+
+def _common_shifts(before: Floats) -> Floats:
+    """Return the shift of each baseline session that all its cells share; zeros where the baselines show none.
+
+    The median over independent cells varies too, with pi / 2 times the variance of their mean. Shifts are separated
+    only where they vary significantly more than that.
+    """
+    cells, sessions = before.shape
+    nothing: Floats = np.zeros(sessions)
+    if sessions < SEPARABLE_SESSIONS or cells < SEPARABLE_CELLS:
+        return nothing
+    centered = before - before.mean(axis=1, keepdims=True)
+    shifts: Floats = np.median(centered, axis=0)
+    by_chance = math.pi / 2 * float((centered - shifts).var(axis=1, ddof=1).mean()) / cells
+    most = by_chance * chi2_quantile(CONFIDENCE, sessions - 1) / (sessions - 1)
+    return shifts if float(shifts.var(ddof=1)) > most else nothing
+
+
+def _common_loss(shifts: Floats, loss: float, candidates: int) -> _Loss:
+    """Return the loss that all cells share; `shifts` are those of the baseline sessions."""
+    count = len(shifts)
+    found = with_prior(float(shifts.var(ddof=1)), degrees=count - 1, sessions=count)
+    error = math.sqrt(found.variance * (1 / count + 1 / candidates))
+    return _Loss(loss=loss, error=error, degrees=found.degrees)
+
+
+def _own_loss(
+    key: CellKey,
+    loss: float,
+    variance: SessionVariance,
+    common: _Loss | None,
+    baselines: Sequence[Session],
+    candidates: Sequence[Session],
+) -> _Loss:
+    of_runs = [float(np.mean([_run_noise(session, key) for session in group])) for group in (baselines, candidates)]
+    excess = loss - (common.loss if common else 0.0)
+    error = _standard_error(variance, of_runs, baselines=len(baselines), candidates=len(candidates))
+    return _Loss(loss=excess, error=error, degrees=variance.degrees)
+
+
+def _run_noise(session: Session, key: CellKey) -> float:
+    """Return the variance that its runs give to a session mean: consecutive runs may be correlated."""
+    value = session.values[key]
+    return value.run_variance * run_moments(value.runs, session.correlation)[0]
+
+
+def _whole(loss: float, own: _Loss, common: _Loss | None) -> _Loss:
+    """Return the whole loss: the variances of both parts add up (Satterthwaite 1946)."""
+    if common is None:
+        return own
+    degrees = satterthwaite(*((part.error**2, part.degrees) for part in (own, common)))
+    return _Loss(loss=loss, error=math.sqrt(own.error**2 + common.error**2), degrees=degrees)
+
+
+def _standard_error(variance: SessionVariance, of_runs: Sequence[float], *, baselines: int, candidates: int) -> float:
+    """Return the standard error of the difference of two means of session means.
+
+    The variance of a session mean holds for as many runs as the baselines have; runs that the candidate has fewer, or
+    whose spread is larger than theirs, add to it. With one baseline the prior is for the session alone, and the runs'
+    own variance comes on top. `of_runs` is what runs give to a session mean, of baselines and candidates.
+    """
+    added = of_runs if baselines == 1 else [0.0, max(0.0, of_runs[1] - of_runs[0])]
+    return math.sqrt((variance.variance + added[0]) / baselines + (variance.variance + added[1]) / candidates)
+
+
+def _decided(differences: Sequence[_Difference], settings: Settings) -> list[tuple[CellKey, Cell]]:
+    if not differences:
+        return []
+    adjusted = adjusted_for_discovery([each.own.p_value for each in differences])
+    shifts = {each.key[1]: each.common for each in differences if each.common}
+    p_shifts = adjusted_for_discovery([each.p_value for each in shifts.values()])
+    p_common = dict(zip(shifts, map(float, p_shifts), strict=True))
+    hypotheses = _Hypotheses(cells=len(differences), metrics=len(shifts), ways=2 if shifts else 1)
+    return [
+        (each.key, _cell(each, float(p_value), p_common.get(each.key[1], 1.0), settings, hypotheses))
+        for each, p_value in zip(differences, adjusted, strict=True)
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Hypotheses:
+    """Number of tests that the check makes."""
+
+    cells: int
+    metrics: int
+    ways: int
+    """2 where losses are looked for in the common shift too."""
+
+
+def _cell(each: _Difference, p_own: float, p_common: float, settings: Settings, hypotheses: _Hypotheses) -> Cell:
+    allowed = _allowed(each.key[1], settings)
+    p_own = min(1.0, hypotheses.ways * p_own)
+    p_common = min(1.0, hypotheses.ways * p_common)
+    by_own = p_own <= settings.false_alarms and each.own.exceeds(allowed) and each.whole.loss > allowed
+    by_common = p_common <= settings.false_alarms and each.whole.exceeds(allowed)
+    regressed = by_own or by_common
+    excluded = _excluded_loss(each)
+    reason = "" if regressed else _undecided(each.key[1], excluded, settings)
+    outcome: Outcome = "regression" if regressed else "undecided" if reason else "pass"
+    sign = -1 if better(each.key[1]) == "higher" else 1
+    margin = each.whole.error * quantile(CONFIDENCE, each.whole.degrees)
+    ends = sorted((math.expm1(sign * (each.whole.loss - margin)), math.expm1(sign * (each.whole.loss + margin))))
+    return Cell(
+        case_id=each.key[0],
+        metric=each.key[1],
+        outcome=outcome,
+        reason=reason,
+        baseline=each.baseline,
+        candidate=each.candidate,
+        change=math.expm1(sign * each.whole.loss),
+        low=ends[0],
+        high=ends[1],
+        p_value=min(p_own, p_common),
+        excluded=excluded,
+    )
+
+
+def _undecided(metric: str, excluded: float, settings: Settings) -> str:
+    """Return why the absence of a regression is not shown; empty where it is."""
+    what = "loss" if better(metric) == "higher" else "increase"
+    margin = settings.margin if what == "loss" else 2 * settings.margin
+    if excluded < margin:
+        return ""
+    return (
+        f"{'a' if what == 'loss' else 'an'} {what} of {100 * margin:.3g} % is not excluded, only one of "
+        f"{100 * excluded:.0f} %; repeat the runs, add baselines, or accept more with `--margin`"
+    )
+
+
+def _allowed(metric: str, settings: Settings) -> float:
+    """Return the allowance in natural logarithms: a loss of rate, or an increase of latency."""
+    return -math.log1p(-settings.allow) if better(metric) == "higher" else math.log1p(settings.allow_latency)
+
+
+def _excluded_loss(each: _Difference) -> float:
+    """Return the loss that is excluded with 95 % confidence, as a share."""
+    loss = max(0.0, each.whole.upper)
+    return -math.expm1(-loss) if better(each.key[1]) == "higher" else math.expm1(loss)

@@ -66,7 +66,7 @@ def _show(
     as_json: bool,
 ) -> bool:
     """Show the history; returns whether a metric got worse within the last sessions requested."""
-    from iosonde.history import history, sentences
+    from iosonde.history import history, page
     from iosonde.history.page import render
     from iosonde.library import index
     from iosonde.library.write import page_path, write_page
@@ -76,9 +76,9 @@ def _show(
     for problem in found.problems:
         messages.warning(f"warning: {problem}")
     if path is None:
-        print_json(sentences.document(found))
+        print_json(page.document(found))
     else:
-        print("\n".join(wrapped(sentences.lines(found))))
+        print("\n".join(wrapped(page.lines(found))))
         write_page(path, render(found), about=directory)
         messages.info(str(path))
     return bool(fail_on_loss and found.losses(fail_on_loss))
