@@ -25,11 +25,11 @@ from iosonde.errors import ResultsError, StudyError, TargetError
 from iosonde.execution.environment import require_same_software
 from iosonde.fleet import directory as fleets
 from iosonde.fleet import hosts as fleet_hosts
-from iosonde.fleet import messages, model, sharing
+from iosonde.fleet import messages, model
 from iosonde.fleet.directory import Planned
+from iosonde.fleet.model import UNKNOWN
 from iosonde.fleet.report import collect
 from iosonde.fleet.session import FleetSession, Outcome
-from iosonde.fleet.sharing import UNKNOWN
 from iosonde.library import Index
 from iosonde.planning import load
 from iosonde.results import ResultSet
@@ -218,10 +218,10 @@ def test_what_targets_share_is_stated_once_for_the_same_targets() -> None:
         "c": frozenset([root, "device nvme2n1"]),
         "d": frozenset({"device nvme3n1"}),
     }
-    shared = sharing.shared_by(hardware)
+    shared = model.shared_by(hardware)
     assert shared == {root: ["a", "b", "c"], port: ["a", "b"]}
-    assert sharing.sentences(shared)[1] == f"a, b share {port} and are measured one after the other"
-    assert sharing.hardware_of("sim:p900") == frozenset()
+    assert model.sentences(shared)[1] == f"a, b share {port} and are measured one after the other"
+    assert model.hardware_of("sim:p900") == frozenset()
 
 
 @pytest.mark.unit

@@ -10,8 +10,8 @@ from buckets import bucket_of
 from plans import a_failure, a_record, hand_plan
 
 from iosonde.execution.observer import Silent
-from iosonde.live.feed import Feed
-from iosonde.live.state import POINTS, State
+from iosonde.live.page import Feed
+from iosonde.live.server import POINTS, State
 from iosonde.procedure.schedule import Remaining
 from iosonde.results.schema import UNSUPPORTED, Failure, RecordVerdict
 
@@ -30,7 +30,7 @@ class Page:
     """A feed whose messages reach a state as they would through the pipe."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("iosonde.live.feed.PERIOD_S", 0.0)
+        monkeypatch.setattr("iosonde.live.page.PERIOD_S", 0.0)
         self.plan = hand_plan()
         self.state = State()
         self.feed = Feed(Silent(), Remaining.from_plan(self.plan), self.send)

@@ -18,8 +18,7 @@ from engines import real_engine
 from iosonde.data import applications
 from iosonde.findings.outcome import Result
 from iosonde.findings.requirements import results_of
-from iosonde.qualify import Qualification, exit_code, load_application
-from iosonde.qualify.qualification import NO_LIMITS
+from iosonde.qualify import NO_LIMITS, Qualification, exit_code, load_application
 from iosonde.results import ResultSet
 
 pytestmark = pytest.mark.engine

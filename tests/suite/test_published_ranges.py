@@ -10,7 +10,7 @@ import pytest
 
 from iosonde import suite as suites
 from iosonde.data import reference_file, shipped_suites
-from iosonde.suite.model import Value
+from iosonde.suite.planning import Value
 
 pytestmark = pytest.mark.unit
 

@@ -28,8 +28,7 @@ from iosonde.storage.safety.consent import NO_CONSENT, Consent
 from iosonde.study.effective import effective
 from iosonde.study.model import Level
 from iosonde.suite import page, summary
-from iosonde.suite.model import Entry, Suite, Value
-from iosonde.suite.planning import total_seconds
+from iosonde.suite.planning import Entry, Suite, Value, total_seconds
 from iosonde.verdict.time_use import TimeUse
 
 SLOW = "simulated:servers=4,read=100us,write=100us,size=1GiB"

@@ -1,7 +1,7 @@
 """Fleets: one study on many targets independently, and a report that compares their drives.
 
-`model.py` reads the list of targets, `sharing.py` finds what they share, `directory.py` creates a result set with its
+`model.py` reads the list of targets and finds what they share, `directory.py` creates a result set with its
 plan for each, and `session.py` carries them out: each in a process of its own (`worker.py`), those that share something
 one after the other. `drives.py` reduces result sets to drives and their values, `outliers.py` is the statistics,
-`report.py` decides on the content of the report, `page.py` and `figure.py` write it.
+`report.py` decides on the content of the report, `page.py` writes it.
 """

@@ -18,7 +18,7 @@ from pydantic import TypeAdapter, ValidationError, model_validator
 
 from iosonde.errors import IosondeError, ResultsError, TargetError
 from iosonde.execution.session import require_startable
-from iosonde.fleet import hosts, sharing
+from iosonde.fleet import hosts, model
 from iosonde.fleet.model import FILE, Fleet, FleetTarget, Strict
 from iosonde.fleet.on_host import plan_of
 from iosonde.plan import Plan
@@ -139,8 +139,8 @@ def plan_fleet(fleet: Fleet, study: Study, options: Mapping[str, Any]) -> Planne
         if not each.host:
             try:
                 found.plans[each.name] = plan_of(study, each.target, options)
-                found.hardware[each.name] = sharing.hardware_of(each.target)
-                found.devices += sharing.devices_of(each.target)
+                found.hardware[each.name] = model.hardware_of(each.target)
+                found.devices += model.devices_of(each.target)
             except IosondeError as error:
                 found.errors[each.name] = error
     names = [each.name for each in fleet.targets]
@@ -154,7 +154,7 @@ def plan_fleet(fleet: Fleet, study: Study, options: Mapping[str, Any]) -> Planne
         plans={name: found.plans[name] for name in names if name in found.plans},
         skipped={name: error.what for name, error in errors.items() if name not in refused},
         refused=refused,
-        shared=sharing.shared_by({name: found.hardware[name] for name in names if name in found.hardware}),
+        shared=model.shared_by({name: found.hardware[name] for name in names if name in found.hardware}),
         devices=found.devices,
     )
 

@@ -23,8 +23,7 @@ from iosonde.execution import environment
 from iosonde.execution.engine import find_engine
 from iosonde.fleet import messages
 from iosonde.fleet.messages import Problem
-from iosonde.fleet.model import FleetTarget
-from iosonde.fleet.sharing import UNKNOWN
+from iosonde.fleet.model import UNKNOWN, FleetTarget
 from iosonde.foreign_text import printable
 from iosonde.plan import Plan
 from iosonde.results.files import Directory

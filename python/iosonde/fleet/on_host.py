@@ -16,7 +16,7 @@ from iosonde.execution import environment
 from iosonde.execution.engine import find_engine
 from iosonde.execution.session import require_startable
 from iosonde.fleet.messages import Checked, Described, DescribedTarget, Files, Problem
-from iosonde.fleet.sharing import devices_of, hardware_of
+from iosonde.fleet.model import devices_of, hardware_of
 from iosonde.plan import Plan
 from iosonde.plan.commands import has_commands
 from iosonde.planning import expand

@@ -1,20 +1,32 @@
-"""The report of a fleet as an HTML page that loads nothing and needs no script, and as Markdown."""
+"""The report of a fleet as an HTML page that loads nothing and needs no script, with its figure, and as Markdown."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
 from typing import Literal
 
-from iosonde.fleet.figure import figure
+import numpy as np
+from markupsafe import Markup, escape
+
+from iosonde.fleet.drives import Drive, FleetOfStudy
 from iosonde.fleet.report import FleetReport
-from iosonde.foreign_text import markdown as escape
+from iosonde.foreign_text import markdown as escaped
 from iosonde.foreign_text import printable
+from iosonde.metrics.wording import metric_words
+from iosonde.regression.sessions import CellKey
 from iosonde.report.content.table import folded
 from iosonde.report.writers.document import policy, stylesheet, template_of
 from iosonde.report.writers.markdown import table_lines
 from iosonde.results.files import write_output
+
+LABELS, PLOT, ROW, TOP, MARGIN = 460, 420, 30, 34, 20
+ROWS = 60
+"""Values that the figure shows, those with the largest deviation first; the table has all."""
+LONGEST_LABEL = 62
+STEPS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 
 
 def write(report: FleetReport, path: Path, format: Literal["html", "md"] = "html") -> None:
@@ -39,18 +51,92 @@ def html(report: FleetReport) -> str:
 
 def markdown(report: FleetReport) -> Iterator[str]:
     """Yield the lines of the report; the figure is on the page alone."""
-    yield f"# {escape(report.title)}"
+    yield f"# {escaped(report.title)}"
     if report.simulated:
         yield from ("", f"> **{report.simulated.capitalize()}.** Results of a device model, not of a device.")
     if report.missing:
-        reasons = (f"- {escape(name)}: {escape(reason)}" for name, reason in report.missing.items())
+        reasons = (f"- {escaped(name)}: {escaped(reason)}" for name, reason in report.missing.items())
         yield from ("", f"> **{report.missing_text}.**", "", *reasons)
     for chapter in report.chapters:
-        yield from ("", f"## {escape(chapter.fleet.title)} ({escape(chapter.fleet.profile)})", "")
-        yield from (f"- {escape(each)}." for each in [*chapter.answer, *chapter.fleet.excluded])
+        yield from ("", f"## {escaped(chapter.fleet.title)} ({escaped(chapter.fleet.profile)})", "")
+        yield from (f"- {escaped(each)}." for each in [*chapter.answer, *chapter.fleet.excluded])
         for table in chapter.tables:
-            yield from ("", f"### {escape(table.title)}", *table_lines(table))
-        yield from ("", "### Method", "", escape(chapter.method))
+            yield from ("", f"### {escaped(table.title)}", *table_lines(table))
+        yield from ("", "### Method", "", escaped(chapter.method))
     for title, lines in (("Targets", report.notes), ("Skipped", report.problems)):
         if lines:
-            yield from ("", f"## {title}", "", *(f"- {escape(each)}" for each in lines))
+            yield from ("", f"## {title}", "", *(f"- {escaped(each)}" for each in lines))
+
+
+def figure(fleet: FleetOfStudy) -> Markup:
+    """Draw the values of a fleet; nothing where no group has two drives."""
+    rows = {cell: found for cell in fleet.cells if (found := list(_deviations(fleet, cell)))}
+    if not rows:
+        return Markup("")
+    largest = {cell: max(abs(change) for _, change in found) for cell, found in rows.items()}
+    if len(rows) > ROWS:
+        kept = sorted(rows, key=lambda cell: -largest[cell])[:ROWS]
+        rows = {cell: rows[cell] for cell in rows if cell in kept}
+    most = max(0.01, *(largest[cell] for cell in rows)) * 1.08
+    height = TOP + ROW * len(rows) + 8
+    named = {(each.drive.summary.path, each.cell) for each in fleet.named if each.drive}
+    parts = [
+        f'<svg class="fleet" viewBox="0 0 {LABELS + PLOT + MARGIN} {height}" role="img" aria-label="Deviation of each '
+        f'drive from the median of its group, {len(rows)} values">',
+        *_axis(most, height),
+    ]
+    for place, (cell, found) in enumerate(rows.items()):
+        parts += _row(fleet, cell, found, named, most, TOP + ROW * place + ROW / 2)
+    return Markup("".join([*parts, "</svg>"]))  # every text in it is escaped
+
+
+def _deviations(fleet: FleetOfStudy, cell: CellKey) -> Iterator[tuple[Drive, float]]:
+    """Yield each drive of a group with several, and the logarithm of its ratio to the median."""
+    for drives in fleet.groups.values():
+        known = [(drive, drive.values[cell].mean_log) for drive in drives if cell in drive.values]
+        if len(known) > 1:
+            center = float(np.median([value for _, value in known]))
+            yield from ((drive, value - center) for drive, value in known)
+
+
+def _x(change: float, most: float) -> float:
+    return LABELS + PLOT / 2 * (1 + change / most)
+
+
+def _axis(most: float, height: int) -> Iterator[str]:
+    step = next((each for each in STEPS if most / each <= 4), STEPS[-1])
+    count = math.floor(math.expm1(most) / step)
+    for percent in [step * each for each in range(-count, count + 1) if step * each > -1]:
+        x = _x(math.log1p(percent), most)
+        if LABELS <= x <= LABELS + PLOT:
+            kind, text = ("tick", f"{100 * percent:+g}") if percent else ("one", "0")
+            yield f'<line class="{kind}" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP - 8}" y2="{height - 4}"/>'
+            yield f'<text class="axis" x="{x:.1f}" y="{TOP - 14}" text-anchor="middle">{text} %</text>'
+
+
+def _row(
+    fleet: FleetOfStudy,
+    cell: CellKey,
+    found: list[tuple[Drive, float]],
+    named: set[tuple[str, CellKey]],
+    most: float,
+    y: float,
+) -> Iterator[str]:
+    case, metric = cell
+    label = f"{fleet.loads.get(case, case)}: {metric_words(metric)}"
+    cut = label if len(label) <= LONGEST_LABEL else f"{label[: LONGEST_LABEL - 1]}…"
+    yield f'<text class="label" x="{LABELS - 14}" y="{y + 4:.1f}" text-anchor="end">{escape(cut)}</text>'
+    # Without a title for each: in a fleet of thousands they would be most of the page.
+    equal = "".join(
+        f"M{_x(change, most):.1f},{y:.1f}h0" for drive, change in found if (drive.summary.path, cell) not in named
+    )
+    yield f'<path class="dots" d="{equal}"/>' if equal else ""
+    for drive, change in found:
+        if (drive.summary.path, cell) in named:
+            x = _x(change, most)
+            side, anchor = (-9, "end") if change > 0 else (9, "start")
+            yield f'<circle class="named" cx="{x:.1f}" cy="{y:.1f}" r="5"><title>{escape(drive.name)}</title></circle>'
+            yield (
+                f'<text class="name" x="{x + side:.1f}" y="{y + 4:.1f}" text-anchor="{anchor}">'
+                f"{escape(drive.summary.path[-24:])}</text>"
+            )

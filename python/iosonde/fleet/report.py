@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from iosonde.errors import ResultsError
-from iosonde.fleet import sharing
+from iosonde.fleet import model
 from iosonde.fleet.directory import open_directory
 from iosonde.fleet.drives import ERROR_RATE, STALL_FACTORS, Comparison, Drive, FleetOfStudy, Group, Stalls, fleets
 from iosonde.fleet.model import is_fleet
@@ -339,7 +339,7 @@ def collect(root: Path, found: Index | None = None) -> FleetReport:
     missing: Mapping[str, str] = {}
     if is_fleet(root):
         fleet = open_directory(root)
-        notes += sharing.sentences(fleet.description.shared)
+        notes += model.sentences(fleet.description.shared)
         missing = fleet.missing
         shown = {drive.summary.path for each in chapters for drive in each.fleet.drives}
         others = [each.path for each in listed.summaries if each.path not in shown]

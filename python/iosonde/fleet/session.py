@@ -18,8 +18,8 @@ from iosonde.errors import IosondeError, ResultsError
 from iosonde.execution.stop import Stop, stop_on_signals
 from iosonde.fleet import hosts, messages
 from iosonde.fleet.directory import FleetDirectory
+from iosonde.fleet.model import hardware_of
 from iosonde.fleet.process import WorkerProcess
-from iosonde.fleet.sharing import hardware_of
 from iosonde.plan import Plan
 from iosonde.python_process import module_command
 from iosonde.results import ResultSet

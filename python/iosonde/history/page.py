@@ -9,62 +9,42 @@ from importlib import resources
 from itertools import pairwise
 from typing import Any
 
+from iosonde.history import KINDS, Event, History, Kind, Point, Series, Shift, Track, in_words
 from iosonde.history.changes import LEVEL, OUTLIER, PENALTY, SEGMENT
-from iosonde.history.tracks import KINDS, Event, History, Kind, Point, Series, Shift, Track, in_words
 from iosonde.library.page import moment, shown
 from iosonde.library.summary import Summary
 from iosonde.metrics import wording
 from iosonde.report.writers.document import policy, stylesheet, template_of
 
-ASSOCIATION = "What changed in between is stated because it coincides; it need not be the cause."
 
-
-def sentence(track: Track, shift: Shift) -> str:
-    """Return the change, its interval, when, and what else changed in between."""
-    change = shift.change
-    verb = "fell" if change.change < 0 else "rose"
-    low, high = (
-        sorted((abs(change.low), abs(change.high))) if change.low * change.high > 0 else (change.low, change.high)
+def render(history: History) -> str:
+    """Return the page."""
+    files = resources.files("iosonde.history") / "page_files"
+    return str(
+        template_of((files / "history.html").read_text(encoding="utf-8")).render(
+            policy=policy(),
+            style=stylesheet() + (files / "history.css").read_text(encoding="utf-8"),
+            name=shown(str(history.root)),
+            overview=overview(history),
+            changes=[(shift, sentence(track, shift), track) for track, shift in history.shifts],
+            association=ASSOCIATION,
+            tracks=[_drawn_track(each) for each in history.tracks],
+            problems=[shown(each) for each in history.problems],
+            method=method(history),
+        )
     )
-    interval = f"95 % CI {wording.percent_range(low, high)}"
-    first, last = _dates(track.sessions[shift.last_before.session], track.sessions[shift.first_after.session])
-    others = in_words(shift.events) or "no recorded setting changed"
-    return (
-        f"{shift.series.title} {verb} {wording.percent_text(abs(change.change))} ({interval}) "
-        f"between {first} and {last}; {others} in between"
-    )
 
 
-def heading(track: Track) -> str:
-    """Return the sessions of a track in one line."""
-    dates = [day(each) for each in track.sessions]
-    span = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
-    return f"{wording.counted(len(track.sessions), 'session')}, {span}"
-
-
-def exclusions(track: Track) -> list[str]:
-    """Return which sessions do not count, and why."""
-    return [
-        f"{wording.counted(count, 'session')} excluded in some or all cases: {reason}"
-        for reason, count in track.excluded.items()
-    ]
-
-
-def overview(history: History) -> str:
-    """Return how much was followed and found."""
-    sessions = sum(len(track.sessions) for track in history.tracks)
-    changes = wording.counted(len(history.shifts), "change")
-    return f"{changes} in {history.tested:,} series over {wording.counted(sessions, 'session')}"
-
-
-def method(history: History) -> str:
-    """Return the method with its settings."""
-    return (
-        f"Change points of the mean by PELT (penalty {PENALTY:g} ln n, at least {SEGMENT} sessions at a level, "
-        f"outliers beyond {OUTLIER:g} standard deviations moved to that bound), each confirmed by a t test at "
-        f"{100 * LEVEL:g} % per series, corrected for the number of places. If nothing had changed, "
-        f"{history.expected_false:.2g} change points would be expected in {history.tested} series."
-    )
+def _drawn_track(track: Track) -> dict[str, Any]:
+    drawn = [(series, figure(track, series), bool(track.shifts_of(series))) for series in track.series]
+    return {
+        "track": track,
+        "heading": heading(track),
+        "exclusions": exclusions(track),
+        "changed": [(series, drawing) for series, drawing, changed in drawn if changed],
+        "unchanged": [(series, drawing) for series, drawing, changed in drawn if not changed],
+        "events": [(day(track.sessions[each.session]), each) for each in track.events],
+    }
 
 
 def lines(history: History) -> Iterator[str]:
@@ -140,6 +120,57 @@ def _shift(track: Track, shift: Shift) -> dict[str, Any]:
         "events": [each.text for each in shift.events],
         "sentence": sentence(track, shift),
     }
+
+
+ASSOCIATION = "What changed in between is stated because it coincides; it need not be the cause."
+
+
+def sentence(track: Track, shift: Shift) -> str:
+    """Return the change, its interval, when, and what else changed in between."""
+    change = shift.change
+    verb = "fell" if change.change < 0 else "rose"
+    low, high = (
+        sorted((abs(change.low), abs(change.high))) if change.low * change.high > 0 else (change.low, change.high)
+    )
+    interval = f"95 % CI {wording.percent_range(low, high)}"
+    first, last = _dates(track.sessions[shift.last_before.session], track.sessions[shift.first_after.session])
+    others = in_words(shift.events) or "no recorded setting changed"
+    return (
+        f"{shift.series.title} {verb} {wording.percent_text(abs(change.change))} ({interval}) "
+        f"between {first} and {last}; {others} in between"
+    )
+
+
+def heading(track: Track) -> str:
+    """Return the sessions of a track in one line."""
+    dates = [day(each) for each in track.sessions]
+    span = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
+    return f"{wording.counted(len(track.sessions), 'session')}, {span}"
+
+
+def exclusions(track: Track) -> list[str]:
+    """Return which sessions do not count, and why."""
+    return [
+        f"{wording.counted(count, 'session')} excluded in some or all cases: {reason}"
+        for reason, count in track.excluded.items()
+    ]
+
+
+def overview(history: History) -> str:
+    """Return how much was followed and found."""
+    sessions = sum(len(track.sessions) for track in history.tracks)
+    changes = wording.counted(len(history.shifts), "change")
+    return f"{changes} in {history.tested:,} series over {wording.counted(sessions, 'session')}"
+
+
+def method(history: History) -> str:
+    """Return the method with its settings."""
+    return (
+        f"Change points of the mean by PELT (penalty {PENALTY:g} ln n, at least {SEGMENT} sessions at a level, "
+        f"outliers beyond {OUTLIER:g} standard deviations moved to that bound), each confirmed by a t test at "
+        f"{100 * LEVEL:g} % per series, corrected for the number of places. If nothing had changed, "
+        f"{history.expected_false:.2g} change points would be expected in {history.tested} series."
+    )
 
 
 def day(session: Summary) -> str:
@@ -273,33 +304,3 @@ def _levels(series: Series, shifts: Sequence[Shift], at: Sequence[float], y: Pla
             height = y(sum(each.mean_log for each in segment) / len(segment))
             left, right = at[segment[0].session], at[segment[-1].session]
             yield f'<path class="level" d="M{left:.1f},{height:.1f}H{max(right, left + 1):.1f}"/>'
-
-
-def render(history: History) -> str:
-    """Return the page."""
-    files = resources.files("iosonde.history") / "page_files"
-    return str(
-        template_of((files / "history.html").read_text(encoding="utf-8")).render(
-            policy=policy(),
-            style=stylesheet() + (files / "history.css").read_text(encoding="utf-8"),
-            name=shown(str(history.root)),
-            overview=overview(history),
-            changes=[(shift, sentence(track, shift), track) for track, shift in history.shifts],
-            association=ASSOCIATION,
-            tracks=[_drawn_track(each) for each in history.tracks],
-            problems=[shown(each) for each in history.problems],
-            method=method(history),
-        )
-    )
-
-
-def _drawn_track(track: Track) -> dict[str, Any]:
-    drawn = [(series, figure(track, series), bool(track.shifts_of(series))) for series in track.series]
-    return {
-        "track": track,
-        "heading": heading(track),
-        "exclusions": exclusions(track),
-        "changed": [(series, drawing) for series, drawing, changed in drawn if changed],
-        "unchanged": [(series, drawing) for series, drawing, changed in drawn if not changed],
-        "events": [(day(track.sessions[each.session]), each) for each in track.events],
-    }

@@ -29,6 +29,10 @@ SHORT = 8
 """Digits of a shortened serial number: records have its hash alone."""
 
 
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
 class Device(BaseModel):
     """A device at the bottom of the target's stack."""
 
@@ -179,10 +183,6 @@ Medians = Mapping[str, Mapping[str, float]]
 
 HEADLINES = 3
 """At most this many headline metrics of a study."""
-
-
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True)
 
 
 class Headline(_Frozen):

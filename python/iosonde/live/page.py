@@ -1,4 +1,4 @@
-"""Starts the server process and passes messages to it."""
+"""Starts the server of the live page, and passes the progress of a running study on to it without ever waiting."""
 
 from __future__ import annotations
 
@@ -9,26 +9,35 @@ import secrets
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
+
+import polars as pl
 
 from iosonde.errors import IosondeError
-from iosonde.live.feed import Feed, load_of
+from iosonde.execution.progress import PHASES, Clock, counted, has_flushes, timed
+from iosonde.metrics import wording
+from iosonde.metrics.histogram import percentiles
 from iosonde.python_process import module_command
 from iosonde.report.writers.document import policy, stylesheet, template_of
+from iosonde.units import format_bandwidth, format_count, format_duration, format_latency
+from iosonde.workload import described
 
 if TYPE_CHECKING:
     from iosonde.execution import Observer
-    from iosonde.plan import Plan
+    from iosonde.plan import Case, Plan, Run
     from iosonde.procedure.schedule import Remaining
+    from iosonde.protocol.event import Event, IntervalEvent, OperationInterval
+    from iosonde.results.schema import Record
 
-ADDRESS = "127.0.0.1"
-PIPE_BYTES = 1 << 20
-LONGEST_WAIT_S = 2.0
-"""For a server that does not read its last messages."""
+
+PERIOD_S = 0.5
+CONTROL = " (control)"
+PARTS = {"p50": 500_000, "p99": 990_000, "p99_9": 999_000}
 
 
 class LivePage:
@@ -151,3 +160,146 @@ def _study(plan: Plan) -> dict[str, Any]:
             if each.case_id in runs
         ],
     }
+
+
+class Send(Protocol):
+    """Sends a message; one that may be dropped is, where the server does not keep up."""
+
+    def __call__(self, message: dict[str, Any], *, droppable: bool = False) -> None: ...
+
+
+@dataclass
+class _Now:
+    """The run in progress."""
+
+    run: Run
+    load: str
+    queue_depth: int
+    intervals: list[IntervalEvent]
+
+
+class Feed:
+    """Receives what the progress display receives, and hands it on to it."""
+
+    def __init__(self, inner: Observer, ahead: Remaining, send: Send) -> None:
+        self._inner = inner
+        self._send = send
+        self._total = ahead.runs + ahead.at_most
+        self._is_bound = bool(ahead.at_most)
+        self._clock = Clock(ahead.seconds, self._total)
+        self._done = self._failed = 0
+        self._now: _Now | None = None
+        self._sent_at = 0.0
+
+    def run_started(self, run: Run, case: Case) -> None:
+        self._inner.run_started(run, case)
+        load = load_of(case)
+        self._now = _Now(run, load, _queue_depth(run), [])
+        self._clock.begin(case.cost.seconds)
+        now = {"case": run.case_id, "load": load, "run": run.run_id, "phase": "starting"}
+        self._send({"kind": "run", "now": now, "progress": self._progress()})
+
+    def event(self, run: Run, event: Event) -> None:
+        self._inner.event(run, event)
+        if self._now is None:
+            return
+        if event["event"] == "phase" and event["edge"] == "begin":
+            self._send({"kind": "phase", "phase": PHASES.get(event["phase"], event["phase"])})
+        elif event["event"] == "interval":
+            if event["phase"] == "measure":
+                if event.get("index") == 0:  # That of several hosts is the whole measurement, after estimates.
+                    self._now.intervals.clear()
+                self._now.intervals.append(event)
+            if time.monotonic() - self._sent_at >= PERIOD_S:
+                self._sent_at = time.monotonic()
+                message = {"kind": "values", "phase": PHASES.get(event["phase"], event["phase"])}
+                values = _values(self._now, [event])
+                self._send({**message, "values": values, "progress": self._progress()}, droppable=True)
+
+    def run_ended(self, run: Run, record: Record) -> None:
+        self._inner.run_ended(run, record)
+        now, self._now = self._now, None
+        self._done += 1
+        self._failed += record.failure is not None and not record.is_unsupported
+        self._clock.end()
+        self._send(
+            {
+                "kind": "ended",
+                "case": record.case_id,
+                "load": now.load if now else record.case_id,
+                "failed": record.failure is not None and not record.is_unsupported,
+                "verdict": record.verdict.kind if record.verdict else "",
+                "values": _values(now, now.intervals) if now and now.intervals and not record.failure else None,
+                "progress": self._progress(),
+            }
+        )
+
+    def note(self, text: str) -> None:
+        self._inner.note(text)
+        self._send({"kind": "note", "text": text})
+
+    def _progress(self) -> dict[str, Any]:
+        remaining_s = self._clock.remaining_s()
+        return {
+            "done": self._done,
+            "failed": self._failed,
+            "total": self._total,
+            "at_most": self._is_bound,
+            "share": min(1.0, self._clock.passed_s() / self._clock.total_s) if self._clock.total_s else 0.0,
+            "remaining": format_duration(remaining_s * 1e9),
+        }
+
+
+def load_of(case: Case) -> str:
+    """Describe a case by its load."""
+    return wording.case_words(case.parameters, case.levels, case.case_id) + CONTROL * case.control
+
+
+def _queue_depth(run: Run) -> int:
+    """Return how many I/Os a run may have in flight; 0 where its streams do not limit it."""
+    streams: Sequence[dict[str, Any]] = run.spec["workload"].get("streams", [])
+    return sum(int(each.get("jobs", 1)) * int(each.get("queue_depth", 0)) for each in streams)
+
+
+def _values(now: _Now, intervals: Sequence[IntervalEvent]) -> dict[str, Any]:
+    """Return rate, tail and queue over intervals, all streams together, as numbers and as text."""
+    begin, end = min(each["begin_ns"] for each in intervals), max(each["end_ns"] for each in intervals)
+    seconds = max(end - begin, 1) / 1e9
+    operations = [op for each in intervals for stream in each["streams"] for op in stream["operations"]]
+    latencies = [op.get("response_latency") or op["completion_latency"] for op in timed(operations)]
+    tails = _percentiles([pair for each in latencies for pair in each["buckets"]])
+    rate = sum(op["count"] for op in counted(operations)) / seconds
+    in_flight = sum(op["completion_latency"]["sum_ns"] for op in operations) / 1e9 / seconds
+    unit = "operations/s" if not described(now.run.spec["workload"]).moves_blocks else "IOPS"
+    return {
+        "seconds": end / 1e9,
+        "rate": rate,
+        "unit": unit,
+        "rate_text": f"{format_count(rate)} {unit}",
+        "bandwidth_text": format_bandwidth(sum(op["bytes"] for op in operations) / seconds),
+        "p99_ns": tails["p99"],
+        **{f"{name}_text": format_latency(value) if value is not None else "-" for name, value in tails.items()},
+        "latency": _latency_name(operations),
+        "in_flight": round(in_flight, 1),
+        "queue_depth": now.queue_depth,
+        "backlog": max((stream["backlog_max"] for each in intervals for stream in each["streams"]), default=0),
+    }
+
+
+def _latency_name(operations: Sequence[OperationInterval]) -> str:
+    """Name the latency of `timed` operations."""
+    if has_flushes(operations):
+        return "flush"
+    return "response" if any(op.get("response_latency") for op in operations) else "completion"
+
+
+def _percentiles(buckets: Sequence[tuple[int, int]]) -> dict[str, float | None]:
+    frame = pl.DataFrame(buckets, schema={"bucket": pl.UInt32, "count": pl.UInt64}, orient="row")
+    found = percentiles(frame.with_columns(all=pl.lit(0)), by=["all"], parts=PARTS)
+    return {name: found[name].item() if found.height else None for name in PARTS}
+
+
+ADDRESS = "127.0.0.1"
+PIPE_BYTES = 1 << 20
+LONGEST_WAIT_S = 2.0
+"""For a server that does not read its last messages."""

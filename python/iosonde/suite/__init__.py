@@ -1,8 +1,8 @@
 """Suites: several studies on one target, or on two, that end in one report.
 
-A suite is a TOML file that lists studies with settings and what to quote from each (`model.py`). Its directory has one
-result set per study, created with its plan before the first run (`session.py`), so that a suite resumes at any point.
-`summary.py` reads the values of both targets from the result sets; `page.py` and `plot.py` write them.
+A suite is a TOML file that lists studies with settings and what to quote from each (`planning.py`). Its directory has
+one result set per study, created with its plan before the first run (`session.py`), so a suite resumes at any point.
+`summary.py` reads the values of both targets from the result sets; `page.py` writes them.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 from iosonde.core.lazy import lazy
 
 if TYPE_CHECKING:
-    from iosonde.suite.model import Suite, load
-    from iosonde.suite.planning import Planned, plan_suite, shared_by_targets
+    from iosonde.suite.planning import Planned, Suite, load, plan_suite, shared_by_targets
     from iosonde.suite.session import SuiteDirectory, create, open_directory, remaining, run_next
     from iosonde.suite.summary import Summary, summarize
 
@@ -33,8 +32,7 @@ __all__ = [
 ]
 
 _MODULES = {
-    "model": ("Suite", "load"),
-    "planning": ("Planned", "plan_suite", "shared_by_targets"),
+    "planning": ("Planned", "Suite", "load", "plan_suite", "shared_by_targets"),
     "session": ("SuiteDirectory", "create", "open_directory", "remaining", "run_next"),
     "summary": ("Summary", "summarize"),
 }

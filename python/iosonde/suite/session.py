@@ -23,8 +23,7 @@ from iosonde.results import ResultSet
 from iosonde.results.files import Directory, new_directory
 from iosonde.results.interpreting import interpreting
 from iosonde.storage import open_target
-from iosonde.suite.model import FILE, MOST_STUDIES, Entry, Strict, Suite
-from iosonde.suite.planning import Planned, Role, shared_by_targets
+from iosonde.suite.planning import FILE, MOST_STUDIES, Entry, Planned, Role, Strict, Suite, shared_by_targets
 
 if TYPE_CHECKING:
     from iosonde.execution import Observer

@@ -12,18 +12,62 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 from iosonde.data import shipped_suites
 from iosonde.errors import ResultsError
 from iosonde.metrics.registry import find
+from iosonde.metrics.statistics import MARGIN
 from iosonde.results import ResultSet
 from iosonde.results.interpreting import interpreting
-from iosonde.suite import limits
-from iosonde.suite.limits import LIMIT, limit_of
-from iosonde.suite.model import Entry, Value, load
+from iosonde.suite.planning import Entry, Value, load
 from iosonde.suite.session import SuiteDirectory
 from iosonde.verdict.time_use import TimeUse, mean_of, time_use
 
 if TYPE_CHECKING:
     from iosonde.comparison.cases import Verdict
     from iosonde.plan import Case
+    from iosonde.procedure.search import SearchConclusion
     from iosonde.report.material.result_sets import Material, Source
+
+
+LIMIT = "limit"
+"""Metric of a value that quotes the limit of a search."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Improvement:
+    """Ratio by which a limit is higher, with the bounds that follow from the precision of both searches."""
+
+    ratio: float
+    low: float
+    high: float
+
+    @property
+    def outcome(self) -> Literal["better", "worse", "same", "unclear"]:
+        """The verdict, with the same margin as other comparisons."""
+        if self.low > 1:
+            return "better"
+        if self.high < 1:
+            return "worse"
+        return "same" if self.low >= 1 - MARGIN and self.high <= 1 + MARGIN else "unclear"
+
+
+def limit_of(source: Source, part: str) -> SearchConclusion | None:
+    """The search of a part, if it found a limit."""
+    from iosonde.procedure.search import SearchConclusion
+
+    found = (each for case, each in source.procedures if case.part == part and isinstance(each, SearchConclusion))
+    return next((each for each in found if each.reached and each.value and each.fails_at), None)
+
+
+def limit_text(found: SearchConclusion) -> str:
+    """A limit with the value that failed: `16 to 22.6`."""
+    return f"{found.value:,.3g} to {found.fails_at:,.3g}"
+
+
+def improvement_of(before: SearchConclusion, after: SearchConclusion) -> Improvement:
+    """Return the ratio of both limits, second to first, each between its highest pass and lowest failure."""
+    assert before.value and before.fails_at and after.value and after.fails_at, "both searches found a limit"
+    return Improvement(
+        ratio=after.value / before.value, low=after.value / before.fails_at, high=after.fails_at / before.value
+    )
+
 
 NO_LIMIT = "the search found no limit, or was not carried out on every target"
 NOTHING_LIMITS = "; no other limit was found"
@@ -331,14 +375,14 @@ def _compared_limit(entry: Entry, value: Value, material: Material) -> Line:
     first, second = (limit_of(system.sources[0], value.part) for system in comparison.systems(material))
     if first is None or second is None:
         return _missing(entry, value, NO_LIMIT)
-    found = limits.improvement(first, second)
+    found = improvement_of(first, second)
     return Line(
         entry=entry,
         value=value,
         case="",
         outcome=found.outcome,
-        first=limits.text(first),
-        second=limits.text(second),
+        first=limit_text(first),
+        second=limit_text(second),
         improvement=found.ratio,
         low=found.low,
         high=found.high,
@@ -353,7 +397,7 @@ def _single(entry: Entry, material: Material) -> Iterator[Line]:
         if value.metric == LIMIT:
             found = limit_of(source, value.part)
             yield (
-                Line(entry=entry, value=value, case="", outcome="value", first=limits.text(found), limits={})
+                Line(entry=entry, value=value, case="", outcome="value", first=limit_text(found), limits={})
                 if found
                 else _missing(entry, value, NO_LIMIT)
             )

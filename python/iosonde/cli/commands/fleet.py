@@ -149,7 +149,7 @@ def _consent(fleet: Fleet | FleetFile, destroy: list[str], confirm: list[str] | 
 
 def plan_lines(planned: Planned) -> list[str]:
     """The plan of a fleet: targets, runs, time, bytes written, consent, what targets share."""
-    from iosonde.fleet.sharing import sentences
+    from iosonde.fleet.model import sentences
     from iosonde.metrics.wording import counted
     from iosonde.units import format_bytes, format_duration
 

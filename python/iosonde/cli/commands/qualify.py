@@ -298,7 +298,7 @@ def _list(*, as_json: bool) -> None:
 
 
 def _print(found: Sequence[Qualification], *, as_json: bool, shown: Shown) -> None:
-    from iosonde.qualify.qualification import to_json
+    from iosonde.qualify import to_json
 
     if as_json:
         print(to_json(found))
@@ -342,7 +342,7 @@ def _print_report(qualification: Qualification, *, write: bool) -> None:
 
 def _write(path: Path, found: Sequence[Qualification]) -> None:
     from iosonde.errors import ResultsError
-    from iosonde.qualify.qualification import junit
+    from iosonde.qualify import junit
     from iosonde.results.files import write_output
 
     try:

@@ -44,7 +44,7 @@ def command(
     from iosonde.fleet.model import is_fleet
     from iosonde.report import save_figures, write
     from iosonde.results import ResultSet
-    from iosonde.suite.model import is_suite
+    from iosonde.suite.planning import is_suite
 
     if of_drives or (len(directories) == 1 and is_fleet(directories[0])):
         from iosonde.cli.commands import fleet

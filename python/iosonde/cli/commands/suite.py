@@ -233,8 +233,7 @@ def write_report(suite: SuiteDirectory, *, as_json: bool, output: Path | None = 
 
 
 def _print(summary: Summary) -> None:
-    from iosonde.suite.page import WORDS, ratio_text
-    from iosonde.suite.plot import label
+    from iosonde.suite.page import WORDS, label, ratio_text
 
     for sentence in summary.recommendation():
         print(f"{sentence}.")
