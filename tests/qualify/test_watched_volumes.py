@@ -22,7 +22,7 @@ from iosonde.report.content.report import collect
 from iosonde.report.writers import html, markdown
 from iosonde.results import ResultSet
 from iosonde.storage import open_target
-from iosonde.verdict.warning_kinds import WARNINGS
+from iosonde.verdict.rules import rules
 
 pytestmark = pytest.mark.engine
 
@@ -121,7 +121,7 @@ def test_a_disturbed_window_decides_nothing_and_states_what_happened(ten_windows
     assert (window.run_id, window.reason) == ("c0001-r3", "undetermined: other processes moved 1 GB")
     assert list(window.observed) == ["other processes moved 1 GB", "device at 71 °C"]
     assert result.windows[0] == window
-    assert set(OBSERVED) <= set(WARNINGS)
+    assert set(OBSERVED) <= set(rules())
 
 
 @pytest.mark.parametrize(

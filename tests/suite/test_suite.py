@@ -29,7 +29,7 @@ from iosonde.study.effective import effective
 from iosonde.study.model import Level
 from iosonde.suite import page, summary
 from iosonde.suite.planning import Entry, Suite, Value, total_seconds
-from iosonde.verdict.time_use import TimeUse
+from iosonde.verdict.verdict import TimeUse
 
 SLOW = "simulated:servers=4,read=100us,write=100us,size=1GiB"
 FAST = "simulated:servers=4,read=50us,write=50us,size=1GiB"

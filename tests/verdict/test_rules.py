@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from facts import COUNT, GIB, READ, SECOND, Change, as_writes, device, having, job, latency, sound
 
+from iosonde.features.network_storage.verdict import Remote
 from iosonde.verdict.evidence import Evidence, Interval, VerdictFacts
-from iosonde.verdict.remote import Remote
+from iosonde.verdict.rules import rules
 from iosonde.verdict.verdict import Kind, Verdict, is_disturbed, judge, of_repeats, with_disturbances
-from iosonde.verdict.warning_kinds import WARNINGS
 
 
 def changed(*changes: Change) -> VerdictFacts:
@@ -96,20 +96,20 @@ def on_nfs(**wire: Any) -> Change:
         | {"round_trip_ns": 90_000.0, "queue_ns": 0.0, "is_one_call": True, "payload_ns": 0.0}
         | wire
     )
-    return lambda facts: replace(without_devices(kind="nfs4")(facts), remote=remote)
+    return lambda facts: replace(without_devices(kind="nfs4")(facts), storage=remote)
 
 
 def on_a_device_of_a_server(**wire: Any) -> Change:
     """97.5 µs, of which the device took 90 and the network 20 at least, unless given."""
     found = {"load_read_bytes": 0, "read_bytes": 0, "network_ns": 20_000.0} | wire
-    return lambda facts: replace(facts, remote=on_nfs(**found)(sound()).remote)
+    return lambda facts: replace(facts, storage=on_nfs(**found)(sound()).storage)
 
 
 def on_a_daemon(**wire: Any) -> Change:
     """A FUSE daemon, of which nothing is known unless given."""
-    remote = on_nfs(load_read_bytes=0, read_bytes=0, round_trip_ns=None, **wire)(sound()).remote
+    remote = on_nfs(load_read_bytes=0, read_bytes=0, round_trip_ns=None, **wire)(sound()).storage
     place = without_devices(kind="fuse.archive", source="archive")
-    return lambda facts: replace(place(facts), remote=remote if wire else None)
+    return lambda facts: replace(place(facts), storage=remote if wire else None)
 
 
 BUFFERED = having(stream={"io_mode": "buffered"})
@@ -239,7 +239,7 @@ def test_each_rule_fires_on_its_fact_alone(code: str, changes: tuple[Change, ...
 
 def test_every_rule_is_tried() -> None:
     (mark,) = test_each_rule_fires_on_its_fact_alone.pytestmark  # type: ignore[attr-defined]
-    assert {case[0] for case in mark.args[1]} | {"cpus_shared"} == set(WARNINGS)  # Of servers alone, below.
+    assert {case[0] for case in mark.args[1]} | {"cpus_shared"} == set(rules())  # Of servers alone, below.
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,7 @@ from measured import IDLE
 from measured import record as server_record
 
 from iosonde.suite.summary import gain_limit
-from iosonde.verdict.server import evidence_of, judge_server
-from iosonde.verdict.time_use import TimeUse, mean_of, time_use
+from iosonde.verdict.verdict import TimeUse, judge_server, mean_of, time_use
 
 pytestmark = pytest.mark.unit
 
@@ -158,18 +157,18 @@ def test_a_device_that_was_always_busy_bounds_no_gain() -> None:
     ],
 )
 def test_the_limit_that_is_exceeded_most_decides(facts: dict[str, Any], kind: str) -> None:
-    assert judge_server(server_record(**facts), cpus=2).kind == kind
+    assert judge_server(server_record(**facts), [], 2).kind == kind
 
 
 def test_shares_are_computed_from_increases_over_the_measurement() -> None:
-    found = evidence_of(server_record(server_s=10.0, client_s=4.0, busy_s=2.5), cpus=2)
-    assert (found.server_cpu_share, found.client_cpu_share) == (0.5, 0.2)
-    assert (found.busiest_client_share, found.device_busy_share) == (0.1, 0.25)
+    found = judge_server(server_record(server_s=10.0, client_s=4.0, busy_s=2.5), [], 2).evidence
+    assert (found["server_cpu_share"], found["client_cpu_share"]) == (0.5, 0.2)
+    assert (found["busiest_client_share"], found["device_busy_share"]) == (0.1, 0.25)
     waiting = server_record(means={"sessions_active": 4.0}, statistics={"lock_wait_ms": 20_000})
-    assert evidence_of(waiting, cpus=2).lock_wait_share == 0.5
+    assert judge_server(waiting, [], 2).evidence["lock_wait_share"] == 0.5
 
 
 def test_without_accounts_nothing_is_claimed() -> None:
-    bare = server_record().model_copy(update={"server": {}})
-    assert evidence_of(bare, cpus=2).server_cpu_share is None
-    assert judge_server(bare, cpus=2).kind == "undetermined"
+    verdict = judge_server(server_record().model_copy(update={"server": {}}), [], 2)
+    assert verdict.evidence["server_cpu_share"] is None
+    assert verdict.kind == "undetermined"

@@ -30,8 +30,10 @@ it adds in a tuple:
                      ENCLOSURES      `execution.preparation.Enclosure`           the engine of each run
     instruments.py   INSTRUMENTS     subclasses of `Instrument`                  each run
     record.py        PARTS           subclasses of `results.schema.RecordPart`   the record
-    verdict.py       JUDGES          `verdict.judge.Judge`                       the verdict on a run
-                     REMOTE          functions from a record to `verdict.remote.Remote`  the verdict on block I/O
+    verdict.py       RULES           `verdict.rules.Rule`                        the verdict on a run
+                     STORAGE         functions from a record to `verdict.evidence.StorageBytes`  its evidence
+                     EVIDENCE        classes of an `Evidence` with cached numbers  the same
+                     JUDGES          pairs of a name and a `verdict.verdict.Judge`  runs judged by shares of resources
     facts.py         COLUMNS         `results.column.Column`                     the table `runs`
     counters.py      COUNTERS        pairs of a statistic of servers and its meaning  facts of runs and intervals
     metrics.py       METRICS         `metrics.metric.Metric`                     the registry of metrics

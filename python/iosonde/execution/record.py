@@ -1,6 +1,6 @@
 """The record of an attempt: what was requested, what happened, what the instruments read, and the verdict.
 
-The rules of the verdict are in `verdict/verdict.py`; this module passes them the facts and keeps the answer.
+The rules of the verdict are in `verdict/rules.py`; this module passes them the facts and keeps the answer.
 """
 
 from __future__ import annotations
@@ -84,8 +84,7 @@ def judged(
     record: Record, intervals: pl.DataFrame, *, environment: Mapping[str, Any], study: Mapping[str, Any]
 ) -> Record:
     """The record with its verdict and warnings; unchanged without a result or evidence."""
-    from iosonde.verdict.judge import judge_of
-    from iosonde.verdict.verdict import judge, with_disturbances
+    from iosonde.verdict.verdict import judge, judge_of, with_disturbances
     from iosonde.workload.block.backends import ON_VIRTUAL_TIME
 
     if record.result is None:
@@ -94,7 +93,7 @@ def judged(
     decided = None
     if rules != "evidence":
         cpus = int((environment.get("cpu") or {}).get("threads") or os.cpu_count() or 1)
-        decided = judge_of(rules).judge(record, _totals(intervals), cpus)
+        decided = judge_of(rules)(record, _totals(intervals), cpus)
     if decided is None and (rules != "evidence" or "evidence" not in record.result):
         return record
     if record.result["backend"]["kind"] in ON_VIRTUAL_TIME:
@@ -110,8 +109,7 @@ def _facts(
     record: Record, intervals: pl.DataFrame, *, environment: Mapping[str, Any], study: Mapping[str, Any]
 ) -> VerdictFacts:
     from iosonde.verdict.evidence import VerdictFacts
-    from iosonde.verdict.remote import remote_of
-    from iosonde.verdict.server import server_cpu_ns
+    from iosonde.verdict.verdict import server_cpu_ns, storage_of
 
     return VerdictFacts(
         spec=record.spec,
@@ -123,7 +121,7 @@ def _facts(
         environment=environment,
         harness=record.harness,
         own_io=record.own_io,
-        remote=remote_of(record),
+        storage=storage_of(record),
         server_cpu_ns=server_cpu_ns(record),
         cold_start=record.parameters.get("start") == "cold",
         tail=None if record.control else asked_tail(study, record.part),

@@ -16,7 +16,8 @@ import numpy as np
 from iosonde.findings.support import OF_THE_SYSTEM
 from iosonde.metrics.limit_test import Floats
 from iosonde.results.run_facts import busiest_thread
-from iosonde.verdict.warning_kinds import SOME, WARNINGS, Bias
+from iosonde.verdict.evidence import SOME
+from iosonde.verdict.rules import Bias, rules
 from iosonde.workload import described, streams_of
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def use_of(record: Record, limit: Limit | None) -> Use:
     """Return the outcomes that a complete run can lead to; `limit` is the limit on blocks of time."""
     if is_usable(record):
         return "both"
-    is_known = all(each.code in WARNINGS for each in record.warnings)  # One of lost hosts or credits has any bias.
+    is_known = all(each.code in rules() for each in record.warnings)  # One of lost hosts or credits has any bias.
     found = biases(record) - {"none"} if is_known else set()
     if found == {"faster"}:
         return "fail"
@@ -53,7 +54,7 @@ def biases(record: Record) -> set[Bias]:
     load = record.spec["workload"]
     if record.verdict is None or described(load).rules(load) != "evidence":
         return set()
-    known = [WARNINGS[each.code] for each in record.warnings if each.code in WARNINGS]
+    known = [rules()[each.code] for each in record.warnings if each.code in rules()]
     found = {each.bias for each in known if each.points_to != "note"}
     if record.verdict.kind == "cache-served":
         found.add("faster")

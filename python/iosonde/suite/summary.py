@@ -17,7 +17,7 @@ from iosonde.results import ResultSet
 from iosonde.results.interpreting import interpreting
 from iosonde.suite.planning import Entry, Value, load
 from iosonde.suite.session import SuiteDirectory
-from iosonde.verdict.time_use import TimeUse, mean_of, time_use
+from iosonde.verdict.verdict import TimeUse, mean_of, time_use
 
 if TYPE_CHECKING:
     from iosonde.comparison.cases import Verdict

@@ -1,6 +1,6 @@
 """Evidence of one run as numbers: shares of time, of bytes, of queue slots.
 
-Pure arithmetic over a record; `verdict.py` decides what a number means for the verdict. A number is None if the engine
+Pure arithmetic over a record; `rules.py` decides what a number means for the verdict. A number is None if the engine
 or the kernel did not report what it is computed from.
 """
 
@@ -9,13 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, wraps
-from statistics import fmean, median
 from typing import Any, Literal
 
+from iosonde.core.features import contributed
 from iosonde.results.run_facts import busiest_thread, cores, own_io
-from iosonde.verdict import warning_kinds as limits
-from iosonde.verdict.remote import Remote
-from iosonde.verdict.warning_kinds import SOME
 from iosonde.workload import described, streams_of
 from iosonde.workload.block.backends import BACKENDS
 
@@ -24,11 +21,17 @@ Json = Mapping[str, Any]
 MEMORY_FILE_SYSTEMS = ("tmpfs", "ramfs")
 COPYING_FILE_SYSTEMS = ("btrfs", "zfs", "bcachefs", "nilfs2")
 """File systems that write elsewhere than they read."""
-NETWORK_FILE_SYSTEMS = (
-    *("nfs", "nfs4", "cifs", "smb3", "ceph", "9p", "virtiofs", "afs", "lustre", "beegfs", "orangefs", "gpfs"),
-    *("fuse.sshfs", "fuse.glusterfs", "fuse.ceph", "fuse.ceph-fuse", "fuse.rclone", "fuse.s3fs", "fuse.juicefs"),
-)
 FS_INPUT_BYTES = 512
+
+SATURATED = 0.95
+"""CPU time used, as a share, at which a core is saturated."""
+APART = 0.1
+"""Share by which counters that advance in ticks or are read at different instants may differ."""
+MOST = 0.5
+SOME = 0.10
+"""Shares of bytes served from the page cache: the one that decides the verdict, and the smallest with a warning."""
+STALL_NS = 100_000_000
+LATENCIES_IN_A_STALL = 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +65,16 @@ class DeviceStall:
 
 
 @dataclass(frozen=True, kw_only=True)
+class StorageBytes:
+    """Bytes that a load moved, and those that its storage moved meanwhile, by counters other than those of devices."""
+
+    load_read_bytes: int
+    load_write_bytes: int
+    read_bytes: int
+    write_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class VerdictFacts:
     """Facts of one run, as its record has them."""
 
@@ -74,7 +87,8 @@ class VerdictFacts:
     environment: Json = field(default_factory=dict)
     harness: Json | None = None
     own_io: Json | None = None
-    remote: Remote | None = None
+    storage: StorageBytes | None = None
+    """As a feature counted them (`STORAGE` of its `verdict.py`), with evidence of its own."""
     server_cpu_ns: int | None = None
     """CPU time over the measurement of the server that iosonde started."""
     cold_start: bool = False
@@ -95,7 +109,7 @@ def share(compute: Callable[[Evidence], float | None]) -> cached_property[float 
     @wraps(compute)
     def checked(evidence: Evidence) -> float | None:
         value = compute(evidence)
-        if value is not None and not -limits.APART <= value <= 1 + limits.APART:
+        if value is not None and not -APART <= value <= 1 + APART:
             evidence.contradictory[compute.__name__] = value
             return None
         return None if value is None else min(1.0, max(0.0, value))
@@ -115,10 +129,11 @@ class Evidence:
         self.observed: Json = facts.result.get("evidence") or {}
 
     def numbers(self, names: Sequence[str] = ()) -> dict[str, float | None]:
-        """Every number, or those named, for the record; rounded to what a reader can use."""
-        names = names or [name for name, value in vars(type(self)).items() if isinstance(value, cached_property)]
-        found = {name: getattr(self, name) for name in names}
-        return {name: None if value is None else float(f"{value:.4g}") for name, value in found.items()}
+        """Every number, or those named, for the record; those of features (`EVIDENCE` of `verdict.py`) come last."""
+        found = {name: getattr(self, name) for name in names or _numbers(type(self))}
+        for kind in () if names else contributed("verdict", "EVIDENCE", type):
+            found |= {name: getattr(kind(self), name) for name in _numbers(kind)}
+        return rounded(found)
 
     # Time
 
@@ -144,13 +159,13 @@ class Evidence:
         At most 1: an I/O that was in flight when the measurement started counts with its whole latency.
         """
         held = sum(t.completion_latency_ns_sum for t in self.facts.totals if self._is_closed(t.stream))
-        return _share(held, self._places_ns)
+        return share_of(held, self._places_ns)
 
     @share
     def turnaround_share(self) -> float | None:
         """Share in which they were free between a completion and the next submission."""
         waits = [pacing["turnaround_ns"] for job in self._closed_jobs if (pacing := job.get("pacing"))]
-        return _share(sum(waits), self._places_ns) if waits else None
+        return share_of(sum(waits), self._places_ns) if waits else None
 
     @cached_property
     def turnaround_ns_per_io(self) -> float | None:
@@ -175,7 +190,7 @@ class Evidence:
         """Mean completion latency as a share of the measurement; at most 1, as of I/Os that started before it."""
         count = sum(t.count for t in self.facts.totals)
         total = sum(t.completion_latency_ns_sum for t in self.facts.totals)
-        return _share(total, count * self.wall_ns)
+        return share_of(total, count * self.wall_ns)
 
     # Processor
 
@@ -249,7 +264,7 @@ class Evidence:
         """Harness overhead over real time, of the threads of the busiest job; an estimate."""
         costs = self._harness_costs()
         shares = [
-            _share(job["operations"] * costs[job["stream"]], busiest_thread.count(job) * self.wall_ns)
+            share_of(job["operations"] * costs[job["stream"]], busiest_thread.count(job) * self.wall_ns)
             for job in self.jobs
             if job["stream"] in costs
         ]
@@ -260,7 +275,7 @@ class Evidence:
         """Time spent reading the clock, at most twice per I/O, of the threads of the busiest job; an estimate."""
         cost = self.facts.engine.get("clock_read_ns")
         most = max((job["operations"] / busiest_thread.count(job) for job in self.jobs), default=0)
-        return None if cost is None else _share(2 * cost * most, self.wall_ns)
+        return None if cost is None else share_of(2 * cost * most, self.wall_ns)
 
     @share
     def stalled_share(self) -> float | None:
@@ -284,13 +299,13 @@ class Evidence:
     @share
     def counted_share(self) -> float | None:
         """Share of the measurement that the counters of process and devices cover; less if they were read late."""
-        return _share(self.facts.result["process"]["wall_ns"], self.wall_ns)
+        return share_of(self.facts.result["process"]["wall_ns"], self.wall_ns)
 
     @share
     def read_from_memory_share(self) -> float | None:
         """Share of the bytes read that were not requested from a device; unknown if none is visible."""
-        if self.remote and self.remote.load_read_bytes:
-            return max(0.0, 1 - self.remote.read_bytes / self.remote.load_read_bytes - (self.mean_latency_share or 0.0))
+        if (known := self.facts.storage) and known.load_read_bytes:
+            return max(0.0, 1 - known.read_bytes / known.load_read_bytes - (self.mean_latency_share or 0.0))
         read, requested = self._bytes("read"), self._requested_bytes
         if not read or requested is None:
             return None
@@ -299,10 +314,8 @@ class Evidence:
     @share
     def written_to_memory_share(self) -> float | None:
         """Share of the bytes written that had not reached a device at the end, at least; unknown if none is visible."""
-        if self.remote and self.remote.load_write_bytes:
-            return max(
-                0.0, 1 - self.remote.write_bytes / self.remote.load_write_bytes - (self.mean_latency_share or 0.0)
-            )
+        if (known := self.facts.storage) and known.load_write_bytes:
+            return max(0.0, 1 - known.write_bytes / known.load_write_bytes - (self.mean_latency_share or 0.0))
         written = self._bytes("write")
         if not written:
             return None
@@ -393,110 +406,7 @@ class Evidence:
         """Temperature of the hottest device, before or after the run."""
         return max((value for _, value, _ in self.temperatures), default=None)
 
-    # Network storage: shares of the latency without the queue in the client, whose length follows from the others
-
-    @share
-    def network_share(self) -> float | None:
-        """Share of the latency that the network takes at least; unknown unless each operation is one call."""
-        if not self.network_ns or not self.remote:
-            return None
-        if self.remote.daemon_ns is not None and self.network_ns > self._sent_ns:
-            return None  # A FUSE daemon answered without its server.
-        return _share(min(self.network_ns, self.remote.round_trip_ns or self.network_ns), self._sent_ns)
-
-    @share
-    def network_share_most(self) -> float | None:
-        """Share that it takes at most, by an echo with the payload of an operation, both ways."""
-        if not self.remote or not self.remote.longest_network_ns:
-            return None
-        return _share(self.remote.longest_network_ns, self._sent_ns)
-
-    @share
-    def server_share(self) -> float | None:
-        """Share that the server takes; unknown as well if that of the payload is, or if packets were lost."""
-        if not self.remote or not self.remote.network_ns or not self.remote.round_trip_ns:
-            return None
-        if self.remote.payload_ns is None or self.remote.is_lossy:
-            return None
-        return _share(max(0.0, self.remote.round_trip_ns - self.network_ns), self._sent_ns)
-
-    @share
-    def server_share_least(self) -> float | None:
-        """Share that the server takes even if the network takes the time of an echo with the payload, both ways."""
-        if self.server_share is None or not self.remote or not self.remote.round_trip_ns:
-            return None
-        network_ns = max(self.network_ns, self.remote.longest_network_ns or 0.0)
-        return _share(max(0.0, self.remote.round_trip_ns - network_ns), self._sent_ns)
-
-    @share
-    def server_thread_share(self) -> float | None:
-        """Share of the server's time that the median empty call takes as well: in its threads, without its storage."""
-        return self._share_of_server(median(self._empty_calls)) if self._empty_calls else None
-
-    @share
-    def server_thread_share_mean(self) -> float | None:
-        """The same of their mean, which is larger if threads of the server wait now and then."""
-        return self._share_of_server(fmean(self._empty_calls)) if self._empty_calls else None
-
-    @share
-    def server_device_share(self) -> float | None:
-        """Share of the server's time in which its drives worked, of a server that is a host of the study."""
-        if not self.remote or self.remote.server_device_ns is None or not self.server_share:
-            return None
-        return _share(self.remote.server_device_ns, (self.remote.round_trip_ns or 0.0) - self.network_ns)
-
-    @share
-    def client_share(self) -> float | None:
-        """Share that the client takes outside its queue: iosonde, the file system, the processing of replies."""
-        if not self.remote or not self.remote.round_trip_ns:
-            return None
-        return _share(max(0.0, self._sent_ns - self.remote.round_trip_ns), self._sent_ns)
-
-    @share
-    def daemon_share(self) -> float | None:
-        """Share in which a FUSE daemon used CPU for the operations, or waited for it."""
-        if not self.remote or self.remote.daemon_ns is None:
-            return None
-        return _share(self.remote.daemon_ns, self._sent_ns)
-
-    @share
-    def not_running_share(self) -> float | None:
-        """Share of the latency, at most, by which it is longer because the engine or a job had no CPU."""
-        lost = (self.stalled_share or 0.0) + (self.cpu_wait_share or 0.0) + (self.steal_share or 0.0)
-        return _share(lost, self.in_flight_share) if self.remote and self.in_flight_share else None
-
     # Inputs of the numbers, and of rules
-
-    @property
-    def remote(self) -> Remote | None:
-        """Evidence from the wire; None of local storage."""
-        return self.facts.remote
-
-    @property
-    def network_ns(self) -> float:
-        """Least time of a call on the network, as far as it is known; 0 if it is not."""
-        if not self.remote or not self.remote.network_ns:
-            return 0.0
-        return self.remote.network_ns + (self.remote.payload_ns or 0.0)
-
-    @property
-    def _empty_calls(self) -> Sequence[int]:
-        return self.remote.empty_calls_ns if self.remote else ()
-
-    def _share_of_server(self, call_ns: float) -> float | None:
-        if not self.remote or not self.remote.network_ns or not self.server_share:
-            return None
-        rest = (self.remote.round_trip_ns or 0.0) - self.network_ns
-        return _share(max(0.0, call_ns - self.remote.network_ns), rest)
-
-    @property
-    def _sent_ns(self) -> float:
-        """Mean latency without the queue in the client; 0 if operations and calls are not the same."""
-        count = sum(total.count for total in self.facts.totals)
-        total = sum(total.completion_latency_ns_sum for total in self.facts.totals)
-        if not self.remote or not self.remote.is_one_call or not count:
-            return 0.0
-        return max(0.0, total / count - (self.remote.queue_ns or 0.0))
 
     @property
     def _stall_candidate(self) -> Interval | None:
@@ -514,7 +424,7 @@ class Evidence:
         if longest is None or latency is None or not self.wall_ns:
             return None
         length = float(longest.completion_latency_ns_max)
-        if length < limits.STALL_NS or length < limits.LATENCIES_IN_A_STALL * latency * self.wall_ns:
+        if length < STALL_NS or length < LATENCIES_IN_A_STALL * latency * self.wall_ns:
             return None
         start = longest.end_ns - length - (longest.end_ns - longest.begin_ns)
         during = [each for each in self.facts.intervals if start < each.end_ns <= longest.end_ns]
@@ -522,7 +432,7 @@ class Evidence:
         usual_ns = sum(each.end_ns - each.begin_ns for each in others)
         rate = sum(each.count for each in others) / usual_ns if usual_ns else 0.0
         expected = rate * sum(each.end_ns - each.begin_ns for each in during)
-        if expected - sum(each.count for each in during) < limits.MOST * rate * length or not rate:
+        if expected - sum(each.count for each in during) < MOST * rate * length or not rate:
             return None
         share = min(1.0, length / self.wall_ns)
         return DeviceStall(length_ns=length, open_p99_ns=length * max(0.0, 1 - 0.01 / share))
@@ -571,7 +481,7 @@ class Evidence:
     @property
     def is_in_memory(self) -> bool:
         """True if the file system has only memory under it."""
-        return self.file_systems[-1].get("kind") in MEMORY_FILE_SYSTEMS
+        return self.lowest_file_system.get("kind") in MEMORY_FILE_SYSTEMS
 
     @property
     def is_served_by_daemon(self) -> bool:
@@ -585,6 +495,10 @@ class Evidence:
         while below := found[-1].get("below"):
             found.append(below)
         return found
+
+    @property
+    def lowest_file_system(self) -> Json:
+        return self.file_systems[-1]
 
     @property
     def file_system(self) -> Json:
@@ -739,7 +653,7 @@ class Evidence:
 
         I/O on persistent memory (`dax`) is no block I/O.
         """
-        dax = {"dax", "dax=always"} & set(self.file_systems[-1].get("options") or [])
+        dax = {"dax", "dax=always"} & set(self.lowest_file_system.get("options") or [])
         backend = BACKENDS.get(self.backend)
         is_block_io = (backend is None or backend.is_counted) and not dax
         return bool(self.facts.target.get("devices")) and is_block_io and not self._is_counted_late
@@ -758,7 +672,7 @@ class Evidence:
         return (
             plain
             and not self.writes_to_page_cache
-            and self.file_systems[-1].get("kind") not in (*COPYING_FILE_SYSTEMS, "overlay")
+            and self.lowest_file_system.get("kind") not in (*COPYING_FILE_SYSTEMS, "overlay")
         )
 
     def _busy(self, job: Json) -> float:
@@ -846,6 +760,15 @@ class Evidence:
         return sum(total.bytes for total in self.facts.totals if total.operation == operation)
 
 
+def rounded(numbers: Mapping[str, float | None]) -> dict[str, float | None]:
+    """Numbers for the record, with the digits that a reader can use."""
+    return {name: None if value is None else float(f"{value:.4g}") for name, value in numbers.items()}
+
+
+def _numbers(kind: type) -> list[str]:
+    return [name for name, value in vars(kind).items() if isinstance(value, cached_property)]
+
+
 def _depth(stream: Json) -> int:
     """I/Os in flight per job; a job of a key-value workload has one operation in flight."""
     return int(stream.get("queue_depth", 1))
@@ -862,6 +785,6 @@ def _ratio(part: float, whole: float) -> float | None:
     return part / whole if whole > 0 else None
 
 
-def _share(part: float, whole: float) -> float | None:
-    """Return a share, at most 1, of a part that may be larger: an estimate, or I/Os that started before."""
-    return min(1.0, part / whole) if whole > 0 else None
+def share_of(part: float | None, whole: float) -> float | None:
+    """Return a share, at most 1, of a part that may be larger: an estimate, or I/Os and waits that started before."""
+    return None if part is None or whole <= 0 else min(1.0, part / whole)

@@ -3,27 +3,28 @@
     device-limited   the device was the limit, as far as iosonde can observe
     harness-limited  iosonde or its CPU was the limit
     cache-served     the page cache or the file system served the I/O
-    server-CPU-limited, lock-limited  of runs on a database server (`server.py`)
+    server-CPU-limited, lock-limited  of runs on a database server
     network-limited, server-limited  of runs on network storage
     undetermined     the run was disturbed, or the limit cannot be identified
 
-`judge` is a pure function. Each rule checks one condition and returns at most one warning; the most severe decides:
-`cache-served`, then `harness-limited`, `undetermined`, `network-limited` and `server-limited`.
+Where the engine sees the I/O of a load, `judge` applies the rules of `rules.py`, and the most severe warning decides.
+Where a server or another program does the I/O, the shares of resources decide that the run used: by `judge_server`, or
+by rules of a feature (`JUDGES` of its `verdict.py`). `time_use` divides the time of any run. All are pure functions.
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import median
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
-from iosonde.verdict import warning_kinds as limits
-from iosonde.verdict.evidence import COPYING_FILE_SYSTEMS, NETWORK_FILE_SYSTEMS, Evidence, VerdictFacts
-from iosonde.verdict.remote import Remote
-from iosonde.verdict.warning_kinds import WARNINGS, PointsTo
+from iosonde.core.features import contributed
+from iosonde.results.run_facts.server_counters import COUNTED_NS
+from iosonde.results.schema import Record
+from iosonde.verdict.evidence import MOST, Evidence, StorageBytes, Total, VerdictFacts, rounded, share_of
+from iosonde.verdict.rules import Found, Judged, PointsTo, percent, rules
+from iosonde.workload import streams_of
 from iosonde.workload.block.backends import ON_VIRTUAL_TIME
 
 Kind = Literal[
@@ -51,6 +52,17 @@ MEANING: dict[Kind, str] = {
 
 _WEIGHT: tuple[Kind, ...] = ("cache-served", "harness-limited", "undetermined", "network-limited", "server-limited")
 
+BUSY = 0.85
+"""Share of its CPUs, or of the time, at which a resource is a limit."""
+WAITING = 0.3
+"""Share of the sessions' time at which waiting is a limit."""
+IDLE = 0.02
+"""Share of the time at which something counts as used at all."""
+SIGNIFICANT_CORES = 0.5
+"""CPU time, in cores, at which it is named as what takes the time."""
+
+Json = Mapping[str, Any]
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunWarning:
@@ -62,7 +74,7 @@ class RunWarning:
 
     @property
     def hint(self) -> str:
-        return WARNINGS[self.code].hint
+        return rules()[self.code].hint
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,16 +84,18 @@ class Verdict:
     kind: Kind
     because: tuple[str, ...]
     """Sentences, the most severe first."""
-    warnings: tuple[RunWarning, ...]
+    warnings: tuple[RunWarning, ...] = ()
     evidence: dict[str, float | None]
 
 
 def judge(facts: VerdictFacts) -> Verdict:
     """Return the verdict on a run that has a result."""
     evidence = Evidence(facts)
-    warnings = tuple(_rules_for(evidence))
-    if _is_decided_without_cpu_time(evidence):
-        warnings = tuple(replace(each, points_to="note") if each.code in _OUTWEIGHED else each for each in warnings)
+    if evidence.backend in ON_VIRTUAL_TIME:
+        warnings: tuple[RunWarning, ...] = ()
+    else:
+        by: Judged = "null" if evidence.backend == "null" else "stores" if evidence.has_own_cache else "own I/O"
+        warnings = _warnings(evidence, by)
     pointed = {warning.points_to for warning in warnings}
     kind: Kind = next((each for each in _WEIGHT if each in pointed), "device-limited")
     because = tuple(warning.message for warning in warnings if warning.points_to == kind) or (
@@ -96,7 +110,7 @@ def with_disturbances(verdict: Verdict, facts: VerdictFacts) -> Verdict:
     `cache-served` and `harness-limited` stay: what led to them is more severe.
     """
     evidence = Evidence(facts)
-    found = tuple(warning for rule in _DISTURBANCES if (warning := rule(evidence)))
+    found = _warnings(evidence, "shares")
     decided = {**verdict.evidence, **evidence.numbers(_OF_DISTURBANCES)}
     if not found or verdict.kind in _WEIGHT[:2]:
         return replace(verdict, warnings=found, evidence=decided)
@@ -106,7 +120,8 @@ def with_disturbances(verdict: Verdict, facts: VerdictFacts) -> Verdict:
 
 def is_disturbed(codes: Iterable[str]) -> bool:
     """Return True if warnings with these codes include one that leads to `undetermined`."""
-    return any(code in WARNINGS and WARNINGS[code].points_to == "undetermined" for code in codes)
+    known = rules()
+    return any(code in known and known[code].points_to == "undetermined" for code in codes)
 
 
 def of_repeats(kinds: Sequence[Kind]) -> Kind | None:
@@ -118,15 +133,32 @@ def of_repeats(kinds: Sequence[Kind]) -> Kind | None:
     return kind if 2 * most > len(kinds) else "undetermined"
 
 
-def _rules_for(evidence: Evidence) -> Iterator[RunWarning]:
-    """Apply every rule; without a device only its absence is a warning."""
-    if evidence.backend == "null":
-        yield _warning("null_backend", "the backend is `null`: every I/O completes at once")
-    elif evidence.backend not in ON_VIRTUAL_TIME:
-        for rule in _KEY_VALUE_RULES if evidence.has_own_cache else _RULES:
-            found = rule(evidence)
-            if found is not None:
-                yield found
+_OF_DISTURBANCES = ("stalled_share", "longest_stall_ns", "other_cpu_share", "idle_cpu_share", "steal_share")
+
+
+def _warnings(evidence: Evidence, runs: Judged) -> tuple[RunWarning, ...]:
+    """The warnings of all rules for such runs, in their order."""
+    found: list[tuple[str, Found]] = []
+    known, is_path_known = rules(), False
+    for code, rule in known.items():
+        if runs not in rule.of or (rule.is_about_path and is_path_known):
+            continue
+        if (result := rule.find(evidence)) is not None:
+            found.append((code, Found(result) if isinstance(result, str) else result))
+            is_path_known |= rule.is_about_path
+    outweighs = any(each.outweighs for _, each in found)
+    return tuple(
+        RunWarning(
+            code=code,
+            message=each.message,
+            points_to="note"
+            if outweighs and known[code].is_outweighed
+            else "undetermined"
+            if each.share < MOST
+            else known[code].points_to,
+        )
+        for code, each in found
+    )
 
 
 def _reasons_for_device_limited(evidence: Evidence) -> str:
@@ -134,613 +166,246 @@ def _reasons_for_device_limited(evidence: Evidence) -> str:
         return "a simulated device on a virtual clock"
     parts = []
     if evidence.in_flight_share is not None:
-        parts.append(f"I/Os were in flight {_percent(min(1.0, evidence.in_flight_share))} of the time")
+        parts.append(f"I/Os were in flight {percent(min(1.0, evidence.in_flight_share))} of the time")
     if evidence.core_utilisation is not None:
-        parts.append(f"the busiest job used {_percent(evidence.core_utilisation)} of a core")
+        parts.append(f"the busiest job used {percent(evidence.core_utilisation)} of a core")
     if evidence.harness_share is not None:
-        parts.append(f"harness overhead was {_percent(evidence.harness_share)} of its time")
+        parts.append(f"harness overhead was {percent(evidence.harness_share)} of its time")
     return ", ".join(parts) or "no warnings"
 
 
-# Harness and CPU ----------------------------------------------------------------------------------------
+# Evidence of features ------------------------------------------------------------------------------------------------
 
 
-def _core_saturated(evidence: Evidence) -> RunWarning | None:
-    """CPU time that was used: a job that waits for a CPU which others use is no limit of the job."""
-    used, of_all = evidence.core_used, evidence.cpus_used_share
-    if used is None or evidence.is_polling:
-        return None
-    if used >= limits.BUSY:
-        return _warning("core_saturated", f"a job used {_percent(used)} of its core")
-    if of_all is not None and of_all >= limits.BUSY:
-        return _warning("core_saturated", f"the engine used {_percent(of_all)} of all CPUs that its jobs may use")
-    return None
+def storage_of(record: Record) -> StorageBytes | None:
+    """Bytes by counters of a feature; None of local storage and where nothing counts them."""
+    sources: tuple[Callable[[Record], StorageBytes | None], ...] = contributed("verdict", "STORAGE")
+    return next((found for source in sources if (found := source(record)) is not None), None)
 
 
-def _turnaround(evidence: Evidence) -> RunWarning | None:
-    share = evidence.turnaround_share
-    not_running = (evidence.cpu_wait_share or 0.0) + (evidence.stalled_share or 0.0)
-    if share is None or share - not_running < limits.HARNESS_SHARE or _engine_stalled(evidence) is not None:
-        return None
-    each = evidence.turnaround_ns_per_io or 0.0
-    harness = evidence.harness_ns_per_io
-    rest = f", {harness:.0f} ns of it harness overhead without filling blocks" if harness is not None else ""
-    return _warning(
-        "turnaround",
-        f"queue slots were free {_percent(share)} of the time between completion and submission "
-        f"({_time(each)} per I/O{rest})",
-    )
+# Shares of resources -------------------------------------------------------------------------------------------------
+
+Judge = Callable[[Record, Sequence[Total], int], Verdict | None]
+"""From a record with a result, the sums of its operations and the number of CPUs; None without evidence."""
 
 
-def _harness_cost(evidence: Evidence) -> RunWarning | None:
-    share, cost = evidence.harness_share, evidence.harness_ns_per_io
-    alone = all(stream["queue_depth"] == 1 for stream in evidence.streams.values())
-    if share is None or cost is None or not alone or share < limits.HARNESS_SHARE:
-        return None
-    return _warning("harness_cost", f"harness overhead is {cost:.0f} ns per I/O, {_percent(share)} of the time")
+def judge_of(name: str) -> Judge:
+    """The rules of that name in `Workload.rules`, other than `evidence`."""
+    of_features: tuple[tuple[str, Judge], ...] = contributed("verdict", "JUDGES")
+    return {"server": judge_server, **dict(of_features)}[name]
 
 
-def _slow_clock(evidence: Evidence) -> RunWarning | None:
-    share = evidence.clock_share
-    if share is None or share < limits.CLOCK_SHARE:
-        return None
-    clock, cost = evidence.facts.engine.get("clock"), evidence.facts.engine["clock_read_ns"]
-    return _warning("slow_clock", f"reading the clock (`{clock}`) takes {cost:.0f} ns, {_percent(share)} of the time")
-
-
-def _engine_stalled(evidence: Evidence) -> RunWarning | None:
-    share, longest = evidence.stalled_share, evidence.longest_stall_ns
-    if share is None or longest is None or (share < limits.STALLED_SHARE and longest < limits.STALL_NS):
-        return None
-    return _warning(
-        "engine_stalled", f"the engine did not run {_percent(share)} of the time, for up to {_time(longest)} at once"
-    )
-
-
-def _device_stalled(evidence: Evidence) -> RunWarning | None:
-    stall = evidence.device_stall
-    if stall is None or _engine_stalled(evidence) or _cpu_contention(evidence):  # It may be the job that waited.
-        return None
-    waiting = f"had p99 {_time(stall.open_p99_ns)} or more" if stall.open_p99_ns else "queued requests in that time"
-    return _warning(
-        "device_stalled",
-        f"hardly any I/O completed for {_time(stall.length_ns)}; an open loop at the same rate would have {waiting}",
-    )
-
-
-def _cpu_contention(evidence: Evidence) -> RunWarning | None:
-    wait, switches = evidence.cpu_wait_share, evidence.involuntary_switches_per_second or 0.0
-    if wait is None and switches >= limits.SWITCHES_PER_SECOND:
-        return _warning("cpu_contention", f"a job was preempted {switches:,.0f} times a second")
-    if wait is None or wait < limits.WAIT_SHARE:
-        return None
-    return _warning(
-        "cpu_contention",
-        f"a job was ready to run and had no CPU {_percent(wait)} of the time ({switches:,.0f} involuntary context "
-        "switches a second)",
-    )
-
-
-def _late_counters(evidence: Evidence) -> RunWarning | None:
-    share = evidence.counted_share
-    if share is None or share >= 1 - limits.SOME:
-        return None
-    return _warning(
-        "late_counters",
-        f"counters of process and devices cover {_percent(share)} of the measurement: the thread that reads them "
-        "had no CPU at the start",
-    )
-
-
-def _cpus_shared(evidence: Evidence) -> RunWarning | None:
-    other, idle = evidence.other_cpu_share, evidence.idle_cpu_share
-    if evidence.facts.server_cpu_ns is None or other is None or idle is None:
-        return None
-    if other < limits.OTHER_CPU_SHARE or idle > limits.IDLE_CPU_SHARE:
-        return None
-    return _warning(
-        "cpus_shared", f"other processes used {_percent(other)} of all CPU time, and {_percent(idle)} was left idle"
-    )
-
-
-def _steal_time(evidence: Evidence) -> RunWarning | None:
-    share = evidence.steal_share
-    if share is None or share < limits.STEAL_SHARE or evidence.observed["machine"]["steal_ns"] < limits.STEAL_NS:
-        return None
-    return _warning("steal_time", f"the hypervisor stole {_percent(share)} of all CPU time")
-
-
-def _foreign_interrupts(evidence: Evidence) -> RunWarning | None:
-    rate = evidence.interrupts_per_second
-    if rate is None or rate < limits.INTERRUPTS_PER_SECOND:
-        return None
-    return _warning("foreign_interrupts", f"a pinned core served {rate:,.0f} interrupts a second of other devices")
-
-
-def _cpu_governor(evidence: Evidence) -> RunWarning | None:
-    governor = (evidence.facts.environment.get("cpu") or {}).get("governor")
-    if not governor or governor == "performance":
-        return None
-    return _warning("cpu_governor", f"the CPU frequency governor is `{governor}`")
-
-
-def _counters_disagree(evidence: Evidence) -> RunWarning | None:
-    evidence.numbers()
-    if not evidence.contradictory:
-        return None
-    name, value = next(iter(evidence.contradictory.items()))
-    return _warning("counters_disagree", f"counters disagree: `{name}` would be {value:,.2f}, and is between 0 and 1")
-
-
-# Page cache and file system ------------------------------------------------------------------------------------------
-
-
-def _memory_file_system(evidence: Evidence) -> RunWarning | None:
-    if not evidence.is_in_memory:
-        return None
-    return _warning("memory_file_system", f"the target is in memory (`{evidence.file_systems[-1]['kind']}`)")
-
-
-def _reads_from_memory(evidence: Evidence) -> RunWarning | None:
-    share = evidence.read_from_memory_share
-    in_holes = evidence.missing_share or 0.0
-    if evidence.is_in_memory or share is None or share - in_holes < limits.SOME:
-        return None
-    if evidence.has_own_cache:
-        what = "were served from memory: caches of the store or the page cache"
-    elif evidence.is_buffered:
-        what = "were served from the page cache"
-    else:
-        what = "did not come from a device, although direct I/O was requested"
-    before, after = evidence.cached_before_share, evidence.cached_after_share or 0.0
-    encoded = evidence.encoded_share or 0.0
-    is_after = after >= limits.SOME and not evidence.is_buffered
-    is_before = before is not None and evidence.is_buffered
-    shown = [
-        f"{_percent(before or 0.0)} of the span was cached before the first I/O" if is_before else "",
-        f"{_percent(after)} of the span was cached after the last I/O" if is_after else "",
-        f"{_percent(encoded)} of the span is stored compressed or encrypted" if encoded >= limits.MISSING_SHARE else "",
-        _daemon_cache(evidence),
+def judge_server(record: Record, totals: Sequence[Total], cpus: int) -> Verdict:
+    """Verdict on a run on a database server, by what server, kernel and client counted over the measurement."""
+    result: Json = record.result or {}
+    means: Json = (record.server or {}).get("statistics_mean") or {}
+    sessions = max(1, sum(stream["jobs"] for stream in streams_of(record.spec["workload"])))
+    clients = job_cpu_shares(result)
+    lock_ms = server_increase(record, "lock_wait_ms")
+    locks = None if lock_ms is None else share_of(lock_ms * 1e6, statistics_ns(record) * sessions)
+    server, client = server_cpu_share(record, cpus), share_of(sum(clients), cpus)
+    shares = {
+        "server_cpu_share": server,
+        "client_cpu_share": client,
+        "busiest_client_share": max(clients, default=0.0),
+        "lock_wait_share": _mean_share("sessions_waiting_for_lock", means) if locks is None else locks,
+        "log_wait_share": _mean_share("sessions_waiting_for_log", means),
+        "io_wait_share": _mean_share("sessions_waiting_for_io", means),
+        "device_busy_share": device_busy_share(result),
+    }
+    together = ((server or 0.0) + (client or 0.0)) / BUSY
+    of_both = f"the server used {whole_percent(server)} of all CPU time and the client {whole_percent(client)}"
+    of_client = f"the client used {whole_percent(client)} of all CPU time"
+    is_of_server = server is not None and server >= (client or 0.0)
+    limits: list[Limit] = [
+        (together, "server-CPU-limited", of_both) if is_of_server else (together, "harness-limited", of_client)
     ]
-    text = f"{_percent(share)} of the bytes read {what}"
-    return _warning("reads_from_memory", "; ".join(filter(None, [text, *shown])), share=share)
-
-
-def _writes_to_memory(evidence: Evidence) -> RunWarning | None:
-    share = evidence.written_to_memory_share
-    if evidence.is_in_memory or share is None or share < limits.SOME:
-        return None
-    dirty, times = evidence.dirty_after_share or 0.0, evidence.overwrites or 0.0
-    compressing = _compression(evidence)
-    shown = [
-        f"{_percent(dirty)} of the span was in the page cache and not yet written back" if dirty >= 0.01 else "",
-        f"the file system compresses ({compressing})" if compressing else "",
-        f"the payload is `{'`, `'.join(evidence.reducible_payloads)}`" if evidence.reducible_payloads else "",
-        f"each block was written {times:,.1f} times, which a cache merges"
-        if times >= 1.05 and evidence.writes_to_page_cache
-        else "",
-        _daemon_cache(evidence),
-    ]
-    text = f"{_percent(share)} of the bytes written did not reach the device during the measurement"
-    return _warning("writes_to_memory", "; ".join(filter(None, [text, *shown])), share=share)
-
-
-def _daemon_cache(evidence: Evidence) -> str:
-    return "a FUSE daemon does the I/O, and its caches are not visible" if evidence.is_served_by_daemon else ""
-
-
-def _not_direct(evidence: Evidence) -> RunWarning | None:
-    if evidence.is_in_memory or evidence.is_buffered:
-        return None
-    found = []
-    if evidence.writes and evidence.writes_to_page_cache:
-        found.append(
-            f"a direct write to a new file on `{evidence.file_systems[-1]['kind']}` left its page in the page cache"
-        )
-    added = (evidence.cached_after_share or 0.0) - (evidence.cached_before_share or 0.0)
-    if evidence.reads and added >= limits.SOME:
-        found.append(f"reads put {_percent(added)} of the span into the page cache")
-    return _warning("not_direct", f"direct I/O was requested, but {' and '.join(found)}") if found else None
-
-
-def _cache_below(evidence: Evidence) -> RunWarning | None:
-    share = evidence.below_cache_share
-    if share is None or share < limits.SOME:
-        return None
-    device = evidence.absorbing_device or {}
-    devices = "device" if len(device["under"]) == 1 else "devices"
-    text = f"{_percent(share)} of the bytes of `{device['name']}` did not reach the {devices} below it"
-    return _warning("cache_below", text, share=share)
-
-
-def _cache_unknown(evidence: Evidence) -> RunWarning | None:
-    name = evidence.unchecked_loop
-    if name is None or not evidence.has_device_io:
-        return None
-    return _warning(
-        "cache_unknown", f"`{name}` has no direct I/O, and the device under its backing file is not visible"
-    )
-
-
-def _unwritten_extents(evidence: Evidence) -> RunWarning | None:
-    share = evidence.missing_share
-    if share is None or share < limits.MISSING_SHARE:
-        return None
-    return _warning(
-        "unwritten_extents",
-        f"{_percent(share)} of the bytes under reads were never written, or were punched",
-        share=share,
-    )
-
-
-def _no_block_device(evidence: Evidence) -> RunWarning | None:
-    lowest = evidence.file_systems[-1]
-    kind, source = str(lowest.get("kind") or ""), str(lowest.get("source") or "")
-    if evidence.facts.target.get("devices") or evidence.is_in_memory or not kind:
-        return None
-    if found := _part_that_limits(evidence):
-        return found
-    if kind in NETWORK_FILE_SYSTEMS or re.match(r"//|[^/]+:", source):
-        return _warning("network_file_system", f"the file system `{kind}` is that of a server")
-    return _warning("no_block_device", f"no block device is visible under the file system `{kind}`")
-
-
-def _path_to_device(evidence: Evidence) -> RunWarning | None:
-    """The same of a block device of a server; and whether it may be the network."""
-    if not evidence.remote or not evidence.facts.target.get("devices"):
-        return None
-    if found := _part_that_limits(evidence):
-        return found
-    most = evidence.network_share_most
-    if most is None or most < limits.MOST:
-        return None
-    return _warning(
-        "network_or_server",
-        f"the network took {_percent(evidence.network_share or 0.0)} of the time of an "
-        f"operation at least, and {_percent(most)} at most",
-    )
-
-
-def _part_that_limits(evidence: Evidence) -> RunWarning | None:
-    """The part of the way to a server that took most of the time; None if none did, or if it is not known."""
-    link, remote = evidence.remote and evidence.remote.link_share, evidence.remote
-    if link and link >= limits.LINK_SHARE:
-        return _warning("network_limited", f"the interface carried {_percent(link)} of its speed")
-    if remote and remote.window_share and remote.window_share >= limits.MOST:
-        text = f"had data to send and a full window or buffer {_percent(remote.window_share)} of the time"
-        return _warning("connection_limited", f"{_connections(remote)} {text}")
-    network, server, client = evidence.network_share, evidence.server_share_least, evidence.client_share
-    if network and network >= limits.MOST:
-        text = f"a round trip of the network took {_time(evidence.network_ns)}, {_percent(network)} of the time"
-        lost = "; packets were lost as well" if remote and remote.is_lossy else ""
-        return _warning("network_limited", f"{text} of an operation outside the client's queue{lost}")
-    if server and server >= limits.MOST:
-        return _warning(
-            "server_limited",
-            f"the server took {_percent(server)} of the time of an operation outside the client's queue"
-            + _part_of_server(evidence),
-        )
-    without_cpu = max(evidence.cpu_wait_share or 0.0, evidence.stalled_share or 0.0)
-    if remote and without_cpu >= limits.MOST and evidence.core_used is not None:
-        return _warning("client_limited", f"the engine or a job had no CPU {_percent(without_cpu)} of the time")
-    if evidence.daemon_share and evidence.daemon_share >= limits.MOST:
-        text = (
-            f"the FUSE daemon used CPU or waited for it {_percent(evidence.daemon_share)} of the time of an operation"
-        )
-        return _warning("server_limited", text)
-    if client and client >= limits.MOST:
-        return _warning(
-            "client_limited", f"the client took {_percent(client)} of the time of an operation outside its queue"
-        )
-    return _reason_for_no_part(remote) if remote else None
-
-
-def _connections(remote: Remote) -> str:
-    """Subject of a sentence about the connections that moved the data."""
-    if remote.connections == 1:
-        return "the TCP connection"
-    if 0 < remote.connections_used < remote.connections:
-        return f"of {remote.connections} TCP connections the load used {remote.connections_used}, which"
-    return f"each of {remote.connections} TCP connections"
-
-
-def _is_decided_without_cpu_time(evidence: Evidence) -> bool:
-    """Return True if network or server took most of the latency even without all of the time that had no CPU."""
-    remote, lost = evidence.remote, evidence.not_running_share
-    if remote is None or lost is None:
-        return False
-    parts = (evidence.network_share, evidence.server_share_least, evidence.daemon_share, remote.window_share)
-    return max(each or 0.0 for each in parts) - lost >= limits.MOST
-
-
-def _part_of_server(evidence: Evidence) -> str:
-    """Clause about the part of the server that took the time; empty if neither counters nor empty calls decide it."""
-    if not evidence.remote:
-        return ""
-    if found := _counted_part_of_server(evidence, evidence.remote):
-        return found
-    middle, mean = evidence.server_thread_share, evidence.server_thread_share_mean
-    if middle is None or mean is None or (middle < limits.MOST and mean > limits.FEW_OF_SERVER):
-        return ""
-    part = "threads or CPU" if middle >= limits.MOST else "storage"
-    return f"; an empty call took {_time(median(evidence.remote.empty_calls_ns))}: its {part}"
-
-
-def _counted_part_of_server(evidence: Evidence, remote: Remote) -> str:
-    """The same by the counters of the server itself, where it is a host of the study."""
-    device, busy, cpu = evidence.server_device_share, remote.server_device_share or 0.0, remote.server_cpu_share or 0.0
-    if device and device >= limits.MOST:
-        return f"; its drives took {_time(remote.server_device_ns or 0.0)} of an operation: its storage"
-    if (busy >= limits.BUSY) != (cpu >= limits.BUSY):
-        return (
-            f"; its busiest drive was in use {_percent(busy)} of the time: its storage"
-            if busy > cpu
-            else (f"; its CPUs were busy {_percent(cpu)} of the time: its CPU")
-        )
-    waited = remote.calls_without_thread_share or 0.0
-    if device is not None and device <= limits.FEW_OF_SERVER and waited >= limits.MOST:
-        return f"; {_percent(waited)} of the calls found no idle thread: its threads or CPU"
-    return ""
-
-
-def _reason_for_no_part(remote: Remote) -> RunWarning | None:
-    """Why the time is not divided, where it can be named."""
-    if remote.is_lossy:
-        return _warning("packets_lost", "packets were lost: the time until they were sent again is not known")
-    calls, size = remote.calls_per_operation, remote.largest_call_bytes
-    if calls and size and calls >= limits.SPLIT and remote.load_read_bytes + remote.load_write_bytes:
-        return _warning("split_calls", f"an operation was {calls:.1f} calls of {_bytes(size)} at most")
-    return None
-
-
-def _span_fits_memory(evidence: Evidence) -> RunWarning | None:
-    memory = evidence.facts.environment.get("memory") or {}
-    limits_known = [size for name in ("total_bytes", "limit_bytes") if (size := memory.get(name))]
-    if not evidence.is_buffered or not limits_known or evidence.addressed_bytes > min(limits_known):
-        return None
-    if not evidence.reads and evidence.flushes_writes:
-        return None
-    return _warning(
-        "span_fits_memory",
-        f"buffered I/O on {_bytes(evidence.addressed_bytes)}, which fit into {_bytes(min(limits_known))} of memory",
-    )
-
-
-def _span_fits_device_cache(evidence: Evidence) -> RunWarning | None:
-    passes = evidence.passes
-    small = evidence.addressed_bytes <= limits.DEVICE_CACHE_BYTES
-    if evidence.is_buffered or evidence.is_in_memory or not small or passes is None or passes < 2:
-        return None
-    return _warning(
-        "span_fits_device_cache",
-        f"{_bytes(evidence.addressed_bytes)} were covered {passes:,.0f} times: they fit in a device's own cache",
-    )
-
-
-def _copying_file_system(evidence: Evidence) -> RunWarning | None:
-    lowest = evidence.file_systems[-1]
-    shared = evidence.shared_share or 0.0
-    if not evidence.writes:
-        return None
-    if lowest.get("kind") in COPYING_FILE_SYSTEMS and "nodatacow" not in (lowest.get("options") or []):
-        return _warning("copying_file_system", f"`{lowest['kind']}` copies on write")
-    if shared >= limits.MISSING_SHARE:
-        return _warning(
-            "copying_file_system", f"{_percent(shared)} of the file is shared with other files: writes copy"
-        )
-    return None
-
-
-def _compressing_file_system(evidence: Evidence) -> RunWarning | None:
-    why = _compression(evidence)
-    return _warning("compressing_file_system", f"the file system compresses: {why}") if why else None
-
-
-def _compression(evidence: Evidence) -> str:
-    """Evidence that the file system compresses; empty if there is none."""
-    options = [str(option) for option in evidence.file_systems[-1].get("options") or []]
-    named = next((option for option in options if option.startswith("compress") and not option.endswith("=no")), None)
-    encoded = evidence.encoded_share or 0.0
-    if named is not None:
-        return f"it is mounted with `{named}`"
-    return f"{_percent(encoded)} of the bytes under reads are stored encoded" if encoded else ""
-
-
-def _cold_start(evidence: Evidence) -> RunWarning | None:
-    workload = evidence.facts.spec["workload"]
-    transition = workload.get("transition") or workload
-    has_ramp = (workload.get("ramp") or {}).get("duration_ns", 0) > 0
-    is_cold = transition.get("page_cache") == "drop" and not has_ramp
-    starts_empty = (workload.get("database") or {}).get("kind") == "empty"
-    if not is_cold or starts_empty or evidence.facts.cold_start or not evidence.reads_through_page_cache:
-        return None
-    return _warning("cold_start", "the page cache was dropped, and the measurement started without a ramp")
-
-
-def _compressible_data(evidence: Evidence) -> RunWarning | None:
-    if not evidence.writes or not evidence.reducible_payloads:
-        return None
-    return _warning("compressible_data", f"the payload written is `{'`, `'.join(evidence.reducible_payloads)}`")
-
-
-# The device ----------------------------------------------------------------------------------------------------------
-
-
-def _other_io(evidence: Evidence) -> RunWarning | None:
-    share, size = evidence.other_bytes_share, evidence.other_bytes
-    if evidence.has_other_hosts:
-        return None  # Theirs may be on the same device; the total of all hosts is judged by this rule.
-    if share is None or size is None or share < limits.OTHER_SHARE or size < limits.OTHER_BYTES:
-        return None
-    return _warning("other_io", f"other processes moved {_bytes(size)} on the device, {_percent(share)} of its bytes")
-
-
-def _throttled_device(evidence: Evidence) -> RunWarning | None:
-    limited = [(device["name"], each) for device in evidence.facts.target.get("devices") or []
-               for each in device.get("limits", [])]  # fmt: skip
-    if not limited:
-        return None
-    name, limit = limited[0]
-    return _warning("throttled_device", f"a control group limits `{name}`: `{limit}`")
-
-
-def _hot_device(evidence: Evidence) -> RunWarning | None:
-    hot = [(name, value) for name, value, most in evidence.temperatures if value >= (most or limits.HOT_CELSIUS)]
-    if not hot:
-        return None
-    name, value = max(hot, key=lambda one: one[1])
-    return _warning("hot_device", f"`{name}` was at {value:.0f} °C")
-
-
-def _queue_too_short(evidence: Evidence) -> RunWarning | None:
-    places = [device["nr_requests"] * device.get("hardware_queues", 1)
-              for device in evidence.top_devices if "nr_requests" in device]  # fmt: skip
-    if not places or evidence.is_buffered or evidence.concurrency <= sum(places):
-        return None
-    return _warning(
-        "queue_too_short",
-        f"{evidence.concurrency} I/Os in flight, the kernel's queue of the device has {sum(places)} slots",
-    )
-
-
-def _one_hardware_queue(evidence: Evidence) -> RunWarning | None:
-    jobs = sum(stream["jobs"] for stream in evidence.streams.values())
-    narrow = [d["name"] for d in evidence.top_devices if d.get("hardware_queues") == 1 and not d.get("rotational")]
-    if not narrow or jobs < 2 or evidence.iops < limits.HIGH_IOPS:
-        return None
-    return _warning("one_hardware_queue", f"{jobs} jobs share the one hardware queue of `{narrow[0]}`")
-
-
-def _io_scheduler(evidence: Evidence) -> RunWarning | None:
-    found = [d for d in evidence.top_devices if d.get("scheduler", "none") != "none" and not d.get("rotational")]
-    if not found or evidence.iops < limits.HIGH_IOPS:
-        return None
-    return _warning("io_scheduler", f"`{found[0]['name']}` has the I/O scheduler `{found[0]['scheduler']}`")
-
-
-# The run -------------------------------------------------------------------------------------------------------------
-
-
-def _short_run(evidence: Evidence) -> RunWarning | None:
-    share = evidence.mean_latency_share
-    if share is None or share * limits.LATENCIES_IN_A_RUN <= 1:
-        return None
-    return _warning("short_run", f"the measurement lasted only {1 / share:.1f} mean latencies")
-
-
-def _queue_underutilized(evidence: Evidence) -> RunWarning | None:
-    share = evidence.unexplained_share
-    if share is None or share < limits.HARNESS_SHARE + (evidence.mean_latency_share or 0.0):
-        return None
-    return _warning("queue_underutilized", f"queue slots were free {_percent(share)} of the time for no known reason")
-
-
-def _short_for_tail(evidence: Evidence) -> RunWarning | None:
-    from iosonde.metrics.histogram import MILLION, PERCENTILES, SAMPLES_BEYOND
-
-    name = evidence.facts.tail
-    if name is None:
-        return None
-    needed = SAMPLES_BEYOND * MILLION // (MILLION - PERCENTILES[name])
-    fewest = min((total.count for total in evidence.facts.totals if total.operation != "flush"), default=0)
-    if fewest >= needed:
-        return None
-    return _warning(
-        "short_for_tail", f"{fewest:,} I/Os are too few for {name.replace('_', '.')}, which requires {needed:,}"
-    )
-
-
-_RULES: tuple[Callable[[Evidence], RunWarning | None], ...] = (
-    _memory_file_system,
-    _reads_from_memory,
-    _writes_to_memory,
-    _not_direct,
-    _unwritten_extents,
-    _cache_below,
-    _cache_unknown,
-    _core_saturated,
-    _turnaround,
-    _harness_cost,
-    _slow_clock,
-    _engine_stalled,
-    _device_stalled,
-    _cpu_contention,
-    _late_counters,
-    _counters_disagree,
-    _steal_time,
-    _foreign_interrupts,
-    _other_io,
-    _throttled_device,
-    _hot_device,
-    _queue_too_short,
-    _span_fits_device_cache,
-    _no_block_device,
-    _path_to_device,
-    _short_run,
-    _queue_underutilized,
-    _span_fits_memory,
-    _one_hardware_queue,
-    _io_scheduler,
-    _cpu_governor,
-    _copying_file_system,
-    _compressing_file_system,
-    _compressible_data,
-    _cold_start,
-    _short_for_tail,
+    for name, limit, kind, text in _OF_SERVERS:
+        limits.append((over(shares[name], limit), kind, text.format(whole_percent(shares[name]))))
+    return nearest(limits, shares)
+
+
+_OF_SERVERS: tuple[tuple[str, float, Kind, str], ...] = (
+    ("busiest_client_share", BUSY, "harness-limited", "the client's busiest connection used {} of a core"),
+    ("lock_wait_share", WAITING, "lock-limited", "transactions waited for locks {} of the time"),
+    ("log_wait_share", WAITING, "device-limited", "transactions waited for the write-ahead log {} of the time"),
+    ("io_wait_share", WAITING, "device-limited", "transactions waited for data files {} of the time"),
+    ("device_busy_share", BUSY, "device-limited", "the device was busy {} of the time"),
 )
 
-
-_KEY_VALUE_RULES: tuple[Callable[[Evidence], RunWarning | None], ...] = (
-    _memory_file_system,
-    _reads_from_memory,
-    _writes_to_memory,
-    _cache_below,
-    _cache_unknown,
-    _core_saturated,
-    _engine_stalled,
-    _cpu_contention,
-    _late_counters,
-    _counters_disagree,
-    _steal_time,
-    _foreign_interrupts,
-    _other_io,
-    _throttled_device,
-    _hot_device,
-    _no_block_device,
-    _cpu_governor,
-    _cold_start,
-)
-"""Rules that apply to a store, whose I/O is not iosonde's own."""
-
-_DISTURBANCES = (_engine_stalled, _cpus_shared, _steal_time, _throttled_device, _hot_device)
-"""Rules that apply to every run on a real clock, whatever decides its limit."""
-
-_OUTWEIGHED = ("engine_stalled", "cpu_contention", "steal_time", "span_fits_device_cache")
-"""Warnings that are notes if the way to a server decides: `Evidence.not_running_share` bounds the time of the first
-three, and a cache of the server's device makes no network or server faster than it is."""
-
-_OF_DISTURBANCES = ("stalled_share", "longest_stall_ns", "other_cpu_share", "idle_cpu_share", "steal_share")
+Limit = tuple[float | None, Kind, str]
+"""Use of a resource as a share of its limit, the verdict that follows, and the reason."""
 
 
-def _warning(code: str, message: str, *, share: float | None = None) -> RunWarning:
-    """Return a warning; a share of bytes below half makes a run undetermined."""
-    points_to = WARNINGS[code].points_to
-    if share is not None and share < limits.MOST:
-        points_to = "undetermined"
-    return RunWarning(code=code, message=message, points_to=points_to)
+def nearest(limits: Sequence[Limit], shares: Mapping[str, float | None]) -> Verdict:
+    """Return the verdict of the resource that exceeds its limit most; `undetermined` if none reaches it."""
+    ordered = sorted(((used, kind, text) for used, kind, text in limits if used is not None), key=lambda each: -each[0])
+    reached = [(kind, text) for used, kind, text in ordered if used >= 1]
+    kind: Kind = reached[0][0] if reached else "undetermined"
+    because = [text for each, text in reached if each == kind] or [
+        "no share reached its limit: " + "; ".join(text for _, _, text in ordered[:3])
+    ]
+    return Verdict(kind=kind, because=tuple(because), evidence=rounded(shares))
 
 
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %" if share >= 0.0995 else f"{100 * share:.1f} %"
+def first(reached: Sequence[tuple[bool, Kind, str]], otherwise: str, shares: Mapping[str, float | None]) -> Verdict:
+    """Return the verdict of the first condition that holds, with its reason; `undetermined` if none does."""
+    kind, because = next(((kind, text) for holds, kind, text in reached if holds), ("undetermined", otherwise))
+    return Verdict(kind=kind, because=(because,), evidence=rounded(shares))
 
 
-def _bytes(size: float) -> str:
-    from iosonde.units import format_bytes
+def over(share: float | None, limit: float) -> float | None:
+    """A share relative to its limit."""
+    return None if share is None else share / limit
 
-    return format_bytes(round(size))
+
+def whole_percent(share: float | None) -> str:
+    return f"{100 * (share or 0.0):.0f} %"
 
 
-def _time(nanoseconds: float) -> str:
-    from iosonde.units import format_latency
+def job_cpu_shares(result: Json) -> list[float]:
+    """CPU time of each job over the time in which it was counted."""
+    used = [(job["usage"]["user_ns"] + job["usage"]["system_ns"], job["usage"]["wall_ns"]) for job in result["jobs"]]
+    return [cpu_ns / counted if counted else 0.0 for cpu_ns, counted in used]
 
-    return format_latency(nanoseconds)
+
+def mean_job_cpu_share(result: Json) -> float:
+    """Their mean; 0 without jobs."""
+    return _mean(job_cpu_shares(result)) or 0.0
+
+
+def device_busy_share(result: Json) -> float | None:
+    """Share of the measurement in which the busiest device had I/O in flight."""
+    busy = (share_of(each["busy_ns"], counted_ns(result)) for each in result["devices"])
+    return max((each for each in busy if each is not None), default=None)
+
+
+def wall_ns(result: Json) -> int:
+    """Length of the measurement."""
+    return max(1, int(result["end_ns"]) - int(result["begin_ns"]))
+
+
+def counted_ns(result: Json) -> int:
+    """Time between the two readings of the counters of process and devices."""
+    return int(result["process"]["wall_ns"]) or wall_ns(result)
+
+
+def server_increase(record: Record, name: str) -> int | None:
+    """Increase of a counter of the server over the measurement; None where there is none."""
+    server: Json = record.server or {}
+    start, end = server.get("statistics_at_start") or {}, server.get("statistics_at_end") or {}
+    return int(end[name]) - int(start[name]) if name in start and name in end else None
+
+
+def server_cpu_ns(record: Record) -> int | None:
+    """CPU time of the server over the measurement; None where there is none, or none that iosonde started."""
+    return server_increase(record, "server_cpu_ns")
+
+
+def server_cpu_share(record: Record, cpus: int) -> float | None:
+    """The same over that of all CPUs."""
+    return share_of(server_cpu_ns(record), statistics_ns(record) * cpus)
+
+
+def statistics_ns(record: Record) -> int:
+    """Time between the readings of the server's counters; the measured time without any."""
+    return server_increase(record, COUNTED_NS) or wall_ns(record.result or {})
+
+
+def _mean_share(state: str, means: Json) -> float | None:
+    active = means.get("sessions_active")
+    return means[state] / active if active and state in means else None
+
+
+# Breakdown of time ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeUse:
+    """Time of one run, or the mean of several: device, kernel, application, locks; None where nothing was reported.
+
+    Shares are of the measurement; CPU times are in cores (CPU seconds for each second). They overlap: a device is busy
+    while the CPU works for another job. What a faster device can gain at most follows from its busy time alone.
+    """
+
+    device_busy: float | None
+    """Share of the time in which the busiest device below the target had I/O in flight, at most: the kernel's own busy
+    time is counted in ticks and misses short I/Os, so the sum of latencies counts where it is larger."""
+    application_cores: float
+    """CPU time in user mode of the engine with all threads of an embedded store, and of the server or command."""
+    kernel_cores: float
+    """Their CPU time in kernel mode."""
+    lock_waits: float | None
+    """Share of the sessions' time in which they waited for locks; reported by database servers only."""
+
+    @property
+    def most_gain(self) -> float | None:
+        """Upper bound of the speedup, for a device with zero latency; None if unknown or unbounded."""
+        if self.device_busy is None:
+            return None
+        return 1 / (1 - self.device_busy) if self.device_busy < 1 - IDLE else None
+
+    def to_json(self) -> dict[str, float | None]:
+        return {**vars(self), "most_gain": self.most_gain}
+
+    @property
+    def _shares(self) -> dict[str, tuple[float, float]]:
+        """Each share of the time, and that at which it alone explains a small gain."""
+        return {
+            "device": (self.device_busy or 0.0, BUSY),
+            "application": (self.application_cores, SIGNIFICANT_CORES),
+            "kernel": (self.kernel_cores, SIGNIFICANT_CORES),
+            "locks": (self.lock_waits or 0.0, WAITING),
+        }
+
+    @property
+    def largest(self) -> str:
+        """Largest share of time: `device`, `application`, `kernel` or `locks`.
+
+        Cores may exceed 1 and a share cannot, so a device that was busy for most of the time takes precedence.
+        """
+        shares = self._shares
+        return "device" if shares["device"][0] >= BUSY else max(shares, key=lambda name: shares[name][0])
+
+    @property
+    def is_significant(self) -> bool:
+        """True if the largest share alone explains a small gain."""
+        share, least = self._shares[self.largest]
+        return share >= least
+
+
+def time_use(record: Record) -> TimeUse | None:
+    """Breakdown of a run's time; None without a result on a real clock."""
+    result: Json = record.result or {}
+    if not result.get("devices") or record.target.get("simulated"):
+        return None
+    of_server, of_kernel = (server_increase(record, name) or 0 for name in ("server_cpu_ns", "server_system_cpu_ns"))
+    # The process, not its jobs: stores flush, compact and evict in threads of their own. Of a command, its processes.
+    process: Json = result["process"]
+    process_ns, server_ns = counted_ns(result), statistics_ns(record)
+    return TimeUse(
+        device_busy=share_of(max(_occupied_ns(each) for each in result["devices"]), process_ns),
+        application_cores=process["user_ns"] / process_ns + (of_server - of_kernel) / server_ns,
+        kernel_cores=process["system_ns"] / process_ns + of_kernel / server_ns,
+        lock_waits=record.verdict.evidence.get("lock_wait_share") if record.verdict else None,
+    )
+
+
+def mean_of(uses: Sequence[TimeUse]) -> TimeUse | None:
+    """The mean of several runs."""
+    if not uses:
+        return None
+    return TimeUse(
+        device_busy=_mean([each.device_busy for each in uses if each.device_busy is not None]),
+        application_cores=_mean([each.application_cores for each in uses]) or 0.0,
+        kernel_cores=_mean([each.kernel_cores for each in uses]) or 0.0,
+        lock_waits=_mean([each.lock_waits for each in uses if each.lock_waits is not None]),
+    )
+
+
+def _occupied_ns(device: Json) -> int:
+    return max(int(device["busy_ns"]), int(device["read_wait_ns"]) + int(device["write_wait_ns"]))
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None

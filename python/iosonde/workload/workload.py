@@ -241,7 +241,7 @@ class Workload(Generic[P]):
 
     def rules(self, workload: Spec) -> str:
         """Basis of the verdict on a run: `evidence` of the engine about its I/O, shares of a `server`, or
-        by rules of its feature (`verdict.judge.Judge`).
+        by rules of its feature (`JUDGES` of its `verdict.py`).
         """
         return "evidence"
 

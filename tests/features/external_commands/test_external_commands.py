@@ -15,7 +15,7 @@ from iosonde.data import adapters
 from iosonde.errors import StudyError
 from iosonde.execution import execute
 from iosonde.features.external_commands.template import fill
-from iosonde.features.external_commands.verdict import evidence_of, judge
+from iosonde.features.external_commands.verdict import judge
 from iosonde.metrics.registry import find
 from iosonde.plan import Plan, commands
 from iosonde.planning import expand, load, parse
@@ -194,5 +194,5 @@ def record(*, command_s: float, server_s: float | None = None, busy_s: float = 0
 )
 def test_the_limit_that_is_exceeded_most_decides(facts: dict[str, Any], kind: str) -> None:
     assert judge(record(**facts), [], 2).kind == kind
-    found = evidence_of(record(command_s=4.0, server_s=10.0), cpus=2)
-    assert (found.command_cpu_share, found.server_cpu_share) == (0.2, 0.5)
+    found = judge(record(command_s=4.0, server_s=10.0), [], 2).evidence
+    assert (found["command_cpu_share"], found["server_cpu_share"]) == (0.2, 0.5)

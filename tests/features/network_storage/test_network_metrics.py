@@ -13,10 +13,10 @@ from iosonde.features.network_storage.facts import NetworkFacts, longer_by, medi
 from iosonde.features.network_storage.load import LoadProgress
 from iosonde.features.network_storage.record import NetworkReading
 from iosonde.features.network_storage.server_side import ServerFacts
+from iosonde.features.network_storage.verdict import Remote, remote
 from iosonde.metrics.metrics import run_metrics
 from iosonde.results import ResultSet
 from iosonde.results.server_reading import ServerCounters, ServerReading
-from iosonde.verdict.remote import Remote, remote_of
 
 NFS = {"transport": "nfs", "server": "10.0.0.2", "options": {}}
 ZERO = {
@@ -207,9 +207,9 @@ def serving(**changes: int) -> ServerReading:
 def test_the_part_of_a_server_is_divided_into_its_device_and_the_rest(tmp_path: Path) -> None:
     """100 operations of 10 ms: 6 ms in the server, whose drives read for 200 ms in all."""
     results = results_of(tmp_path, reading(), serving())
-    remote = remote_of(results.records()[0])
-    assert remote and (remote.server_device_ns, remote.server_device_share) == (2_000_000, 0.2)
-    assert (remote.server_cpu_share, remote.calls_without_thread_share) == (0.25, 0.6)
+    found = remote(results.records()[0])
+    assert found and (found.server_device_ns, found.server_device_share) == (2_000_000, 0.2)
+    assert (found.server_cpu_share, found.calls_without_thread_share) == (0.25, 0.6)
     found = metrics(results)
     assert found["network_path_server_ns_mean"] == 6_000_000
     assert found["network_path_server_device_ns_mean"] == 2_000_000
@@ -257,7 +257,7 @@ def test_direct_io_without_counters_of_calls_has_its_least_time_as_evidence(tmp_
     record = results_of(tmp_path, part).records()[0]
     for stream in record.spec["workload"]["streams"]:
         stream["io_mode"] = io_mode
-    found = remote_of(record)
+    found = remote(record)
     assert (found and (found.network_ns, found.daemon_ns)) == ((9_000, 12_000_000) if io_mode == "direct" else None)
 
 
@@ -265,7 +265,7 @@ def test_data_that_a_fuse_daemon_had_no_time_to_serve_came_from_the_page_cache(t
     """A tick and the uncertainty of another one suffice for 800 MB."""
     end = {"daemon_cpu_ticks": 1, "load_operations": 100, "load_read_bytes": 3_200_000_000, "load_write_bytes": 0}
     part = NetworkReading(transport={"transport": "fuse"}, at_start=dict.fromkeys(end, 0), at_end=end)
-    found = remote_of(results_of(tmp_path, part).records()[0])
+    found = remote(results_of(tmp_path, part).records()[0])
     assert found and (found.load_read_bytes, found.read_bytes) == (3_200_000_000, 800_000_000)
 
 
@@ -288,7 +288,7 @@ def test_data_that_a_fuse_daemon_did_not_move_came_from_the_page_cache(
     end |= {"tcp_acknowledged_bytes": 700}
     start = {name: 0 for name in end if name not in changes or not name.startswith("tcp_connection")}
     part = NetworkReading(transport={"transport": "fuse"}, at_start=start, at_end=end)
-    found = remote_of(results_of(tmp_path, part).records()[0])
+    found = remote(results_of(tmp_path, part).records()[0])
     assert found and (found.load_read_bytes, found.read_bytes) == ((409_600, 1000) if is_cached else (0, 0))
 
 
@@ -302,7 +302,7 @@ def test_a_fuse_daemon_uses_its_network_if_all_data_went_over_it(tmp_path: Path,
     record = results_of(tmp_path, part).records()[0]
     for stream in record.spec["workload"]["streams"]:
         stream["io_mode"] = "direct"
-    found = remote_of(record)
+    found = remote(record)
     assert found and found.network_ns == (5_000_000 if received == 409_600 else None)
 
 
@@ -324,7 +324,7 @@ def on_device(directory: Path, *, io_mode: str = "direct", payload: int = 1 << 2
     record = results_of(directory, part).records()[0]
     for stream in record.spec["workload"]["streams"]:
         stream["io_mode"] = io_mode
-    return remote_of(record)
+    return remote(record)
 
 
 def test_direct_io_of_a_device_has_its_time_and_echoes_as_evidence(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from iosonde.features.arrays.setup import ArraySetup
 from iosonde.protocol.event import Event
 from iosonde.results.schema import RecordWarning
 from iosonde.units import format_bytes
-from iosonde.verdict.warning_kinds import BUSY
+from iosonde.verdict.evidence import SATURATED
 
 MEMBER_FAILED = "member_failed"
 MEMBER_MISSING = "member_missing"
@@ -60,7 +60,7 @@ def thread_warnings(target: Json, evidence: Json) -> Iterator[RecordWarning]:
     """Yield a warning if the thread of an array below the target used a core."""
     found = threads.from_evidence(target, evidence)
     share = found["array_thread_share"]
-    if share is not None and share >= BUSY:
+    if share is not None and share >= SATURATED:
         yield RecordWarning(
             code="array_thread_saturated",
             message=f"`{found['array_thread']}` used {100 * share:.0f} % of one core",

@@ -24,7 +24,7 @@ from iosonde.metrics.histogram import PERCENTILES, percentiles
 from iosonde.plan import Run
 from iosonde.results.schema import Failure, Record, RecordPart, RecordVerdict, RecordWarning
 from iosonde.results.server_reading import ServerReading
-from iosonde.verdict.warning_kinds import WARNINGS
+from iosonde.verdict.rules import rules
 
 SKEW_WARNING = 0.01
 """Skew of the starts over the measurement with which the total has a warning."""
@@ -429,7 +429,7 @@ def _of_hosts(found: Sequence[tuple[str, RecordWarning]]) -> RecordWarning:
 
 def _is_note(warning: RecordWarning) -> bool:
     """Return True if it leads to no verdict, such as too few I/Os of one host for a percentile."""
-    return warning.code in WARNINGS and WARNINGS[warning.code].points_to == "note"
+    return warning.code in rules() and rules()[warning.code].points_to == "note"
 
 
 def _without(warnings: Sequence[RecordWarning], hosts: Sequence[HostRun]) -> list[RecordWarning]:

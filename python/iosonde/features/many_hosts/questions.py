@@ -12,7 +12,7 @@ from iosonde.findings.question import Results
 from iosonde.metrics import wording
 from iosonde.plan import Case
 from iosonde.results.schema import Record
-from iosonde.verdict.warning_kinds import WARNINGS
+from iosonde.verdict.rules import rules
 
 SLOWER = 0.8
 """Share of the median rate of the others below which a host is a straggler."""
@@ -52,7 +52,7 @@ class Straggler(Finding, kind="straggler", topic="quality"):
     def _distinction(self) -> str:
         if self.cause:
             return f"distinguished by {self.cause}"
-        titles = {code: WARNINGS[code].title if code in WARNINGS else "" for code in self.warnings}
+        titles = {code: rules()[code].title if code in rules() else "" for code in self.warnings}
         named = [f"`{code}`" + (f" ({title})" if title else "") for code, title in titles.items()]
         if named:
             return f"only this host has the warning{'s' * (len(named) > 1)} {wording.listing(named)}"

@@ -18,8 +18,9 @@ from iosonde.metrics.scopes import overall
 from iosonde.metrics.statistics import MINIMUM_REPEATS
 from iosonde.results.run_facts.own_io import MOST
 from iosonde.results.schema import UNSUPPORTED, WRONG_DATA
+from iosonde.verdict.evidence import SATURATED
+from iosonde.verdict.rules import rules
 from iosonde.verdict.verdict import KINDS, MEANING, Kind
-from iosonde.verdict.warning_kinds import BUSY, WARNINGS
 from iosonde.workload import names_where
 
 STEADY = 0.05
@@ -56,7 +57,7 @@ class NotUsable(Count, kind="not usable", topic="quality"):
         return f"Not usable: other load on this machine disturbed {self.some}; {self.example}; repeat when it is idle"
 
     def _evidence(self) -> str:
-        return f"warning `{self.code}` most often; {WARNINGS[self.code].hint}"
+        return f"warning `{self.code}` most often; {rules()[self.code].hint}"
 
 
 class MissingRuns(Count, kind="missing runs", topic="quality"):
@@ -129,7 +130,7 @@ class LittlesLaw(Count, kind="Little's law", topic="quality"):
 class BusyCore(Count, kind="busy core", topic="quality"):
     """Runs without a verdict in which a thread saturated its core."""
 
-    evidence_text = f"a thread used at least {100 * BUSY:.0f} % of a core; try more jobs"
+    evidence_text = f"a thread used at least {100 * SATURATED:.0f} % of a core; try more jobs"
 
     def _sentence(self) -> str:
         return f"A job saturated its core in {self.some}: they may be CPU-limited"
@@ -242,11 +243,11 @@ class Warned(Finding, kind="warning", topic="quality"):
         return _LOSSES.get(self.code) if self.of_most else None
 
     def _sentence(self) -> str:
-        title = WARNINGS[self.code].title if self.code in WARNINGS else self.example
+        title = rules()[self.code].title if self.code in rules() else self.example
         return f"{title} ({wording.counted(self.runs, 'run')})"
 
     def _evidence(self) -> str:
-        example = f"for example {self.example}" if self.code in WARNINGS else ""
+        example = f"for example {self.example}" if self.code in rules() else ""
         return "; ".join(filter(None, (f"warning `{self.code}`", example, self.hint)))
 
 
@@ -341,7 +342,7 @@ def _deciding(others: pl.DataFrame, warnings: pl.DataFrame | None) -> Mapping[st
     if warnings is None or others.is_empty():
         return {}
     decided = warnings.join(others.select("run_id", "verdict"), on="run_id", maintain_order="left").filter(
-        pl.col("code").is_in([code for code, kind in WARNINGS.items() if kind.points_to != "note"])
+        pl.col("code").is_in([code for code, kind in rules().items() if kind.points_to != "note"])
     )
     runs = decided.group_by("code", maintain_order=True).agg(pl.col("run_id").n_unique())
     return dict(runs.sort("run_id", descending=True, maintain_order=True).iter_rows())
@@ -398,7 +399,7 @@ def _in_flight(runs: pl.DataFrame, judged: list[str]) -> Iterator[LittlesLaw]:
 
 def _busy_core(runs: pl.DataFrame) -> Iterator[Finding]:
     utilisation = overall(runs).filter(pl.col("metric") == "core_utilisation")
-    busy = utilisation.filter(pl.col("value") >= BUSY)
+    busy = utilisation.filter(pl.col("value") >= SATURATED)
     if len(busy):
         yield BusyCore(**some(busy, utilisation), strength="moderate")
 
@@ -418,7 +419,7 @@ def _few_repeats(runs: pl.DataFrame) -> Iterator[Finding]:
 
 def _warnings(warnings: pl.DataFrame, outcomes: pl.DataFrame | None) -> Iterator[Finding]:
     for (code,), group in warnings.group_by(["code"], maintain_order=True):
-        known, total = WARNINGS.get(str(code)), len(outcomes) if outcomes is not None else 0
+        known, total = rules().get(str(code)), len(outcomes) if outcomes is not None else 0
         case_ids: tuple[str, ...] = ()
         if (known or code in WRONG_DATA) and outcomes is not None:
             case_ids = tuple(

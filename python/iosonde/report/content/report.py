@@ -419,7 +419,7 @@ def _comparison(material: Material) -> tuple[list[str], list[Table]]:
 
 
 def _cautions(material: Material) -> list[Caution]:
-    from iosonde.verdict.warning_kinds import WARNINGS
+    from iosonde.verdict.rules import rules
 
     runs: dict[str, list[tuple[str, str, str]]] = {}
     cases: dict[str, set[str]] = {}
@@ -434,7 +434,7 @@ def _cautions(material: Material) -> list[Caution]:
     found = [
         Caution(
             code=code,
-            title=WARNINGS[code].title if code in WARNINGS else which[0][2],
+            title=rules()[code].title if code in rules() else which[0][2],
             hint=hints[code],
             runs=which,
             cases=len(cases[code]),

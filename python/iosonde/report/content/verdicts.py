@@ -71,10 +71,10 @@ def _counts(material: Material, judged: list[tuple[Source, Record]]) -> Table:
 
 def _codes(records: list[Record]) -> str:
     """Name the warnings that decide, with the number of runs that have them."""
-    from iosonde.verdict.warning_kinds import WARNINGS
+    from iosonde.verdict.rules import rules
 
     counts = Counter(warning.code for record in records for warning in record.warnings)
-    listed = [f"{code} ({n})" for code, n in counts.most_common() if code in WARNINGS]
+    listed = [f"{code} ({n})" for code, n in counts.most_common() if code in rules()]
     return ", ".join(listed) or "-"
 
 
