@@ -20,9 +20,8 @@ from strangers import STRANGER, listening
 
 from iosonde.storage.block_layer.loop_status import identity_of
 from iosonde.supervisor import command_line, parse
-from iosonde.supervisor.failure import FailedError
-from iosonde.supervisor.processes import descendants
-from iosonde.supervisor.program import identify
+from iosonde.supervisor.processes import descendants, identify
+from iosonde.supervisor.watch import FailedError
 
 SECOND = 10**9
 METRIC = {"pattern": r"x=(\S+)", "scale": 1.0, "unit": "", "better": "higher", "title": "X", "aggregate": "mean"}
@@ -249,9 +248,9 @@ MEMCACHED = {
 }
 ANOTHER_USER = f"""\
 import ctypes, encodings.ascii, encodings.idna, os, sys
-from iosonde.supervisor import events
+from iosonde.supervisor import run
 from iosonde.supervisor.__main__ import main
-events._version()
+run._version()
 os.setgroups([]); os.setresgid({STRANGER}, {STRANGER}, {STRANGER}); os.setresuid({STRANGER}, {STRANGER}, {STRANGER})
 ctypes.CDLL(None).prctl(4, 1)  # PR_SET_DUMPABLE: the user can write the maps of its user namespace.
 sys.exit(main(sys.argv[1:]))

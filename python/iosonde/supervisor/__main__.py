@@ -8,9 +8,8 @@ import signal
 import sys
 from types import FrameType
 
-from iosonde.supervisor.events import Events
-from iosonde.supervisor.failure import FailedError, StoppedError
-from iosonde.supervisor.run import CommandRun
+from iosonde.supervisor.run import CommandRun, Events
+from iosonde.supervisor.watch import FailedError, StoppedError
 
 _IDENTITY = "--identity="
 

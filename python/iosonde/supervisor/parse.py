@@ -9,7 +9,7 @@ import signal
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from iosonde.supervisor.failure import FailedError, first_lines
+from iosonde.supervisor.watch import FailedError, first_lines
 
 _STEP = re.compile(r'\.?([A-Za-z_][\w-]*|\d+)|\[(\d+)\]|\["((?:[^"\\]|\\.)*)"\]')
 MOST_POINTS = 1_000_000

@@ -1,25 +1,37 @@
-"""One run: preparation, background commands, the measured command, and its values."""
+"""One run: preparation, background commands, the measured command, its values, and the events about it."""
 
 from __future__ import annotations
 
+import importlib.metadata
+import json
 import os
 import re
 import signal
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from iosonde import directory_tree
-from iosonde.supervisor import processes
+from iosonde.protocol.version import VERSION
+from iosonde.supervisor import NAME, processes
 from iosonde.supervisor.account import Account, between, devices_between
-from iosonde.supervisor.events import Events
-from iosonde.supervisor.failure import SHOWN_BYTES, FailedError, first_lines
-from iosonde.supervisor.output import Output
 from iosonde.supervisor.parse import values
-from iosonde.supervisor.program import Programs
-from iosonde.supervisor.watch import Finished, check_exit, close, free_port, wait_for, watch
+from iosonde.supervisor.processes import Programs
+from iosonde.supervisor.watch import (
+    SHOWN_BYTES,
+    FailedError,
+    Finished,
+    Output,
+    check_exit,
+    close,
+    first_lines,
+    free_port,
+    wait_for,
+    watch,
+)
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 VERSION_NS = 10_000_000_000
@@ -292,3 +304,50 @@ def _opened(path: Path, identity: str | None) -> int:
             hint="another process replaced it: find out which, and start the study again",
         )
     return descriptor
+
+
+class Events:
+    """Events on standard output, with times in nanoseconds since the creation of this object."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._begin_ns = time.monotonic_ns()
+
+    def now_ns(self) -> int:
+        return time.monotonic_ns() - self._begin_ns
+
+    def write(self, event: str, **fields: Any) -> None:
+        text = json.dumps({"event": event, **fields}).encode() + b"\n"
+        while text:
+            text = text[os.write(self._descriptor, text) :]
+
+    def hello(self) -> None:
+        self.write(
+            "hello",
+            engine=NAME,
+            version=_version(),
+            build="python",
+            clock="monotonic",
+            clock_read_ns=_clock_read_ns(),
+            pid=os.getpid(),
+            protocol=VERSION,
+            realtime_ns=time.time_ns() - self.now_ns(),
+        )
+
+    def phase(self, phase: str, edge: str) -> None:
+        self.write("phase", phase=phase, edge=edge, at_ns=self.now_ns(), bytes=0)
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("iosonde")
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def _clock_read_ns() -> float:
+    count = 1000
+    begin = time.monotonic_ns()
+    for _ in range(count):
+        time.monotonic_ns()
+    return (time.monotonic_ns() - begin) / count

@@ -1,7 +1,8 @@
-"""One command from its start to its exit: its output, its time limit, and requests to stop."""
+"""One command from its start to its exit: its output, its time limit, requests to stop, and what a failure reports."""
 
 from __future__ import annotations
 
+import bisect
 import errno
 import os
 import random
@@ -11,13 +12,10 @@ import socket
 import stat
 import subprocess
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-
-from iosonde.supervisor.failure import FailedError, StoppedError, first_lines
-from iosonde.supervisor.output import Output
 
 STDIN = 0
 POLL_S = 0.01
@@ -208,3 +206,78 @@ def free_port() -> int:
             probe.bind(("127.0.0.1", port))
             return int(probe.getsockname()[1])
     raise OSError(errno.EADDRINUSE, "no TCP port of the loopback interface is free")
+
+
+_READ_BYTES = 1 << 16
+
+
+class Output:
+    """Output of a command on a pipe, up to a limit; `total` counts all of it."""
+
+    def __init__(self, descriptor: int, *, limit: int) -> None:
+        os.set_blocking(descriptor, False)
+        self.descriptor = descriptor
+        self.data = bytearray()
+        self.total = 0
+        self._limit = limit
+        self._arrived: list[tuple[int, int]] = []
+
+    @property
+    def is_beyond_limit(self) -> bool:
+        """True if the command wrote more than is kept."""
+        return self.total > self._limit
+
+    def read(self, now_ns: int) -> bool:
+        """Take what has arrived; False at the end of the pipe."""
+        try:
+            data = os.read(self.descriptor, _READ_BYTES)
+        except BlockingIOError:
+            return True
+        self.total += len(data)
+        kept = data[: max(0, self._limit - len(self.data))]
+        if kept:
+            self.data += kept
+            self._arrived.append((len(self.data), now_ns))
+        return bool(data)
+
+    def drain(self, now_ns: int) -> None:
+        """Take what has arrived so far, although another process may hold the pipe open."""
+        before = -1
+        while self.total != before and not self.is_beyond_limit:
+            before = self.total
+            self.read(now_ns)
+
+    def lines(self) -> Iterator[tuple[int, str]]:
+        """Each line with the time at which its end arrived."""
+        ends = [end for end, _ in self._arrived]
+        begin = 0
+        for line in bytes(self.data).split(b"\n"):
+            end = min(begin + len(line) + 1, len(self.data))
+            if line:
+                yield self._arrived[bisect.bisect_left(ends, end)][1], line.decode(errors="replace").rstrip("\r")
+            begin = end
+
+
+SHOWN_BYTES = 1000
+SHOWN_LINES = 10
+
+
+class FailedError(Exception):
+    """A run that failed; it becomes the event `error`."""
+
+    def __init__(self, code: str, message: str, *, context: str = "", hint: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.context = context
+        self.hint = hint
+
+
+class StoppedError(Exception):
+    """iosonde asked to stop, or has ended."""
+
+
+def first_lines(output: bytes) -> str:
+    """The first lines of some output, for a reader: printable, and not many."""
+    lines = output[:SHOWN_BYTES].decode(errors="backslashreplace").splitlines()[:SHOWN_LINES]
+    return "\n".join("".join(each if each.isprintable() else "?" for each in line) for line in lines).strip()

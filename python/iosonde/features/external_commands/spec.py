@@ -15,7 +15,7 @@ from iosonde.errors import StudyError, TargetError
 from iosonde.features.external_commands.parameters import CommandParameters
 from iosonde.features.external_commands.template import fill
 from iosonde.plan import JsonObject
-from iosonde.supervisor.program import identify
+from iosonde.supervisor.processes import identify
 from iosonde.workload.sql_server import engine_server
 
 if TYPE_CHECKING:
