@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import ClassVar
 
 from iosonde import servers
-from iosonde.servers.connection import Address
 from iosonde.servers.directories import Directories
 from iosonde.servers.instance import Instance
-from iosonde.servers.server import Installation, Place, Server, Settings
+from iosonde.servers.server import Address, Installation, Place, Server, Settings
 from iosonde.storage.safety import journal
 
 SETTINGS: dict[str, Settings] = {

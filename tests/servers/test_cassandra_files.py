@@ -20,8 +20,7 @@ from iosonde.features.key_value_stores.cassandra import server as cassandra
 from iosonde.features.key_value_stores.cassandra.gc_log import GcLog, time_until
 from iosonde.features.key_value_stores.cassandra.server import HEAP, Cassandra, RunningCassandra, loopback_of
 from iosonde.servers.account import account_for
-from iosonde.servers.connection import Address
-from iosonde.servers.server import Installation, Place
+from iosonde.servers.server import Address, Installation, Place
 from iosonde.servers.url import parse as parse_url
 
 CASSANDRA = pytest.mark.needs("cassandra")

@@ -27,7 +27,7 @@ from iosonde.plan import Plan
 from iosonde.planning import expand, parse
 from iosonde.results import ResultSet
 from iosonde.servers import foreign_database
-from iosonde.servers.connection import Address
+from iosonde.servers.server import Address
 from iosonde.servers.url import kinds
 from iosonde.servers.url import parse as parse_url
 from iosonde.storage import open_target

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from iosonde.errors import ServerError
-from iosonde.servers.connection import Connection
-from iosonde.servers.server import DatabaseHost
+from iosonde.servers.server import Connection, DatabaseHost
 from iosonde.servers.url import ServerUrl, kinds, parse
 from iosonde.storage.safety import journal
 from iosonde.storage.safety.journal_entry import DATABASE_ON_SERVER, DATABASES, Entry

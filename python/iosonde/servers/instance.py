@@ -13,10 +13,19 @@ from typing import Any
 from iosonde.errors import ServerError
 from iosonde.servers import open_files, programs
 from iosonde.servers.account import Account, account_for
-from iosonde.servers.connection import Address, Connection
 from iosonde.servers.directories import Directories
 from iosonde.servers.process import ServerProcess
-from iosonde.servers.server import DatabaseServer, EventLog, Installation, Place, Server, Settings, no_check
+from iosonde.servers.server import (
+    Address,
+    Connection,
+    DatabaseServer,
+    EventLog,
+    Installation,
+    Place,
+    Server,
+    Settings,
+    no_check,
+)
 from iosonde.servers.template import Restored, Template
 from iosonde.storage.control_groups.process_group import ProcessGroup
 from iosonde.units import format_bytes

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from iosonde.errors import ServerError, StudyError
 from iosonde.servers import programs, template
-from iosonde.servers.connection import Address, Connection
 from iosonde.servers.server import (
+    Address,
+    Connection,
     DatabaseServer,
     Installation,
     Place,

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from iosonde.core.features import contributed
-from iosonde.servers.connection import Address
+from iosonde.servers.server import Address
 
 if TYPE_CHECKING:
     from iosonde.servers.server import DatabaseHost

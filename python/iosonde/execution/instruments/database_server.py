@@ -25,8 +25,7 @@ from iosonde.protocol.event import Event
 from iosonde.results.run_facts.server_counters import COUNTED_NS, STATES
 from iosonde.results.schema import STORE_STATISTICS, Failure, RecordWarning
 from iosonde.servers import open_files
-from iosonde.servers.connection import Connection
-from iosonde.servers.server import EventLog
+from iosonde.servers.server import Connection, EventLog
 
 
 class DatabaseServer(Instrument):

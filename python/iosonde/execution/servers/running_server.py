@@ -13,9 +13,8 @@ from iosonde.execution.setups import ReadyTarget
 from iosonde.plan import Case, JsonObject, Run
 from iosonde.protocol.event import Event
 from iosonde.results.schema import RecordWarning
-from iosonde.servers.connection import Connection
 from iosonde.servers.directories import Directories
-from iosonde.servers.server import EventLog, ServerDescription
+from iosonde.servers.server import Connection, EventLog, ServerDescription
 from iosonde.storage.control_groups.process_group import ProcessGroup
 
 

@@ -19,9 +19,8 @@ from iosonde.features.object_stores.ceph.cluster import CephCluster
 from iosonde.features.object_stores.osd_outage import OsdOutage
 from iosonde.features.object_stores.parameters import ObjectsParameters
 from iosonde.plan import Case, Run
-from iosonde.servers.connection import Connection
 from iosonde.servers.directories import Directories
-from iosonde.servers.server import ServerDescription
+from iosonde.servers.server import Connection, ServerDescription
 
 if TYPE_CHECKING:
     from iosonde.storage import Target

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from iosonde.errors import ServerError
-from iosonde.servers.connection import Address
+from iosonde.servers.server import Address
 
 ANSWER_S = 30.0
 

@@ -24,8 +24,17 @@ from iosonde.errors import ServerError
 from iosonde.features.key_value_stores.cassandra import cql, files, gc_log, java
 from iosonde.servers import programs, template
 from iosonde.servers.account import account_for
-from iosonde.servers.connection import Address, Connection
-from iosonde.servers.server import Cause, DatabaseServer, Installation, Place, ServerDescription, Settings, no_check
+from iosonde.servers.server import (
+    Address,
+    Cause,
+    Connection,
+    DatabaseServer,
+    Installation,
+    Place,
+    ServerDescription,
+    Settings,
+    no_check,
+)
 from iosonde.units import format_bytes
 
 HEAP = "heap_size"

@@ -13,8 +13,16 @@ from typing import Any, ClassVar
 
 from iosonde.errors import ServerError, StudyError
 from iosonde.servers import programs
-from iosonde.servers.connection import Address, Connection
-from iosonde.servers.server import Installation, Place, Server, ServerDescription, Settings, SettingValue
+from iosonde.servers.server import (
+    Address,
+    Connection,
+    Installation,
+    Place,
+    Server,
+    ServerDescription,
+    Settings,
+    SettingValue,
+)
 from iosonde.units import format_bytes
 
 MIB = 1 << 20
