@@ -18,7 +18,7 @@ from xml.etree import ElementTree
 import pytest
 
 from iosonde.features.object_stores.s3 import S3, Bucketeer
-from iosonde.servers.url import parse as parse_url
+from iosonde.servers.foreign import parse as parse_url
 from iosonde.tools import TOOLS
 
 MOTO = pytest.mark.needs("moto")

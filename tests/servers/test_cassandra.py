@@ -169,7 +169,7 @@ STRANGER_IMPORTS = """\
 import encodings.idna, pathlib, socket, ssl
 from iosonde.errors import ServerError
 from iosonde.features.key_value_stores.cassandra import cql
-from iosonde.servers.connection import Address
+from iosonde.servers.server import Address
 """
 STRANGER = """\
 host, port, storage_port, password_file = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]

@@ -26,10 +26,10 @@ from iosonde.execution import resume
 from iosonde.plan import Plan
 from iosonde.planning import expand, parse
 from iosonde.results import ResultSet
-from iosonde.servers import foreign_database
+from iosonde.servers import foreign
+from iosonde.servers.foreign import kinds
+from iosonde.servers.foreign import parse as parse_url
 from iosonde.servers.server import Address
-from iosonde.servers.url import kinds
-from iosonde.servers.url import parse as parse_url
 from iosonde.storage import open_target
 from iosonde.storage.safety import journal
 from iosonde.storage.safety.consent import Consent
@@ -73,13 +73,13 @@ def test_resume_requires_consent_again(tmp_path: Path, monkeypatch: pytest.Monke
 )
 def test_a_spec_on_another_server_or_database_than_its_case_is_refused(changes: dict[str, Any]) -> None:
     plan = plan_of()
-    foreign_database.require_consent(plan, [database_of(plan)])
+    foreign.require_consent(plan, [database_of(plan)])
     with pytest.raises(ServerError, match="would be created"):
-        foreign_database.require_consent(plan, ["iosonde_00000000"])
+        foreign.require_consent(plan, ["iosonde_00000000"])
     for run in plan.runs:
         run.spec["workload"]["server"].update(changes)
     with pytest.raises(ServerError, match="names a server or database that does not belong"):
-        foreign_database.require_consent(plan, [database_of(plan), "payroll"])
+        foreign.require_consent(plan, [database_of(plan), "payroll"])
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def left_by_a_killed_process() -> Path:
 @pytest.mark.engine
 def test_a_database_on_a_server_that_no_longer_exists_is_forgotten_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing listens on the port. Other entries cannot be forgotten, and without the request the entry stays."""
-    monkeypatch.setattr(foreign_database, "RESTART_S", 0.0)
+    monkeypatch.setattr(foreign, "RESTART_S", 0.0)
     path = left_by_a_killed_process()
     failed = in_this_process("cleanup")
     assert (failed.returncode, failed.stdout.partition(": ")[0]) == (1, str(path)), failed.stderr
@@ -166,11 +166,11 @@ def test_the_database_of_a_killed_session_is_dropped_before_it_is_created_again(
     path = left_by_a_killed_process()
     host = RecordingHost(existing={path.name})
     monkeypatch.setattr(kinds()[parse_url(URL).kind], "host", lambda options: host)
-    foreign_database.create(host, parse_url(URL), path.name, own=OWN)
+    foreign.create(host, parse_url(URL), path.name, own=OWN)
     assert host.done == [f"drop {path.name}", f"create {path.name}"]
     entry = journal.find(path)
     assert entry is not None and entry.is_mine
-    foreign_database.drop_all(OWN)
+    foreign.drop_all(OWN)
     assert (host.existing, journal.find(path)) == (set(), None)
 
 

@@ -23,7 +23,7 @@ from iosonde.features.key_value_stores.mongodb import MongoDb
 from iosonde.plan import Plan
 from iosonde.planning import expand, parse
 from iosonde.results.schema import Record
-from iosonde.servers.url import parse as parse_url
+from iosonde.servers.foreign import parse as parse_url
 from iosonde.storage import open_target
 from iosonde.storage.safety.consent import Consent
 from iosonde.tools import TOOLS

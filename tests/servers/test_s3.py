@@ -24,8 +24,8 @@ from iosonde.plan import Plan
 from iosonde.planning import expand, parse
 from iosonde.results import ResultSet
 from iosonde.results.schema import Record
-from iosonde.servers import foreign_database
-from iosonde.servers.url import parse as parse_url
+from iosonde.servers import foreign
+from iosonde.servers.foreign import parse as parse_url
 from iosonde.storage import open_target
 from iosonde.storage.safety import journal
 from iosonde.storage.safety.consent import Consent
@@ -127,7 +127,7 @@ def test_a_server_that_is_killed_fails_the_run_and_its_bucket_stays_in_the_journ
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`server` has the credentials; another server without users takes part, whose successor knows no bucket."""
-    monkeypatch.setattr(foreign_database, "RESTART_S", 0.1)
+    monkeypatch.setattr(foreign, "RESTART_S", 0.1)
     with moto(users=False) as killed:
         plan = plan_of(killed, tmp_path, operation="write", duration="60s")
         with pytest.raises(TargetError, match=f"cannot drop the bucket `{bucket_of(plan)}`") as error:
@@ -186,11 +186,11 @@ def test_a_spec_of_another_server_or_bucket_is_refused(change: dict[str, object]
     settings = {"server_url": "s3://127.0.0.1:9000"}
     plan = expand(parse(STUDY, name="s.toml"), open_target(str(tmp_path)), settings=settings)
     name = bucket_of(plan)
-    foreign_database.require_consent(plan, [name])
+    foreign.require_consent(plan, [name])
     for run in plan.runs:
         run.spec["workload"]["store"].update(change)
     with pytest.raises(ServerError, match="names a server or database that does not belong"):
-        foreign_database.require_consent(plan, [name, "payroll"])
+        foreign.require_consent(plan, [name, "payroll"])
 
 
 def test_a_bucket_with_more_objects_than_a_list_has_is_removed(server: Server) -> None:

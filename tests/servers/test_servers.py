@@ -26,14 +26,13 @@ from iosonde.errors import ServerError, StudyError
 from iosonde.execution.stop import Stop
 from iosonde.features.key_value_stores.memcached.server import Memcached
 from iosonde.features.object_stores import ceph
-from iosonde.servers import account as accounts
+from iosonde.servers import directories as templates
 from iosonde.servers import mariadb, programs
-from iosonde.servers import template as templates
-from iosonde.servers.account import account_for
-from iosonde.servers.directories import create_directory
+from iosonde.servers import programs as accounts
+from iosonde.servers.directories import DATA, Template, create_directory
 from iosonde.servers.instance import Instance
+from iosonde.servers.programs import account_for
 from iosonde.servers.server import Installation
-from iosonde.servers.template import DATA, Template
 from iosonde.storage.safety import journal
 from iosonde.storage.safety.journal_entry import owner_of
 
@@ -300,7 +299,7 @@ def test_a_copy_opens_no_fifo_and_a_replaced_or_changed_file_is_damage_and_is_no
 ) -> None:
     os.mkfifo(template.data / "base/3")
     restored = template.restore(tmp_path / "first")
-    assert (restored.files, restored.bytes) == (2, 150)
+    assert (restored["files"], restored["bytes"]) == (2, 150)
     assert (tmp_path / "first/base/1").read_bytes() == b"a" * 100
     file = template.data / "base/1"
     file.unlink()

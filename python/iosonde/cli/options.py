@@ -320,7 +320,7 @@ def make_plan(
 def read_server(text: str, *, option: str) -> str:
     """Check the address of a server. An error does not repeat it, because it may contain a password."""
     from iosonde.errors import StudyError
-    from iosonde.servers.url import parse
+    from iosonde.servers.foreign import parse
 
     if text in ("", "none"):
         return text

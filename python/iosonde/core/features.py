@@ -14,7 +14,7 @@ it adds in a tuple:
                      SETTINGS        models with `needs_root`; fields are parameters  other parameters of cases
                      SIZES           names of parameters in bytes                both kinds of parameters
     servers.py       STARTERS        `execution.servers.running_server.ServerStarter`  runs on a server
-    addresses.py     KINDS           `servers.url.ServerKind`                    addresses of running servers
+    addresses.py     KINDS           `servers.foreign.ServerKind`                addresses of running servers
     targets.py       KINDS           `storage.targets.kind.TargetKind`           targets by the prefix of their names
     backends.py      BACKENDS        `workload.backend.Backend`                  block I/O
     probes.py        PROBES          `execution.checks.backend_probe.Probe`      `plan` and `doctor`

@@ -36,7 +36,7 @@ from iosonde.procedure.schedule import Schedule
 from iosonde.protocol.event import Event
 from iosonde.results.interpreting import interpreting
 from iosonde.results.result_set import ResultSet
-from iosonde.servers import foreign_database
+from iosonde.servers import foreign
 from iosonde.storage import Target, has_leftovers, open_target, prepare, restore
 from iosonde.storage.safety.consent import NO_CONSENT, Consent, ConsentError, together
 from iosonde.storage.targets.device_target import DeviceTarget
@@ -84,7 +84,7 @@ def require_startable(plan: Plan, consent: Consent, note: Callable[[str], None])
     `EngineError` for a missing or older engine, `TargetError` for a device that may not be written.
     """
     engine_programs.require(plan.specs(), note)
-    foreign_database.require_consent(plan, consent.confirm)
+    foreign.require_consent(plan, consent.confirm)
     require_commands_allowed(plan, consent.commands)
     refused: list[ConsentError] = []
     with ExitStack() as claims:
@@ -124,7 +124,7 @@ def resume(
         raise ResultsError("the study runs on one machine; got `--hosts`", hint="resume it without `--hosts`")
     with interpreting([result_set.directory]):
         check_libraries(result_set.plan, consent.libraries)
-        foreign_database.require_servers(result_set.plan, consent.servers)
+        foreign.require_servers(result_set.plan, consent.servers)
         if hosts:
             return _carrier().resume(
                 result_set,
@@ -262,7 +262,7 @@ def opened(
     admissions = [Admission.for_plan(plan, result_set.directory) for plan in plans]
     for admission in admissions:
         admission.check_plan()
-    foreign_database.require_consent(result_set.plan, consent.confirm)
+    foreign.require_consent(result_set.plan, consent.confirm)
     with ExitStack() as stack:
         rigs = []
         for plan, admission in zip(plans, admissions, strict=True):

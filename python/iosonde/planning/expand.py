@@ -28,7 +28,7 @@ from iosonde.planning.files import destroyed, files_of, laid_out_again, sharing_
 from iosonde.planning.optional import possible_drafts
 from iosonde.planning.order import run_order, seed_of_run
 from iosonde.planning.setup_targets import SetupTargets, UnknownTarget
-from iosonde.servers.url import kinds, parse
+from iosonde.servers.foreign import kinds, parse
 from iosonde.storage import open_target
 from iosonde.study.effective import effective, until_precise
 from iosonde.study.model import UNTIL, Study

@@ -1,8 +1,8 @@
 """Servers that iosonde starts privately for a measurement, and databases on servers that the user runs.
 
 `postgresql.py` and `mariadb.py` are here because several workloads run on them; other servers are in their features.
-All have the interface `server.Server`. What servers share is next to them: the account they run under, their process
-and control groups, their directories, their template, and what a session does with one (`instance.py`).
+All have the interface `server.Server`. `instance.py` is the life of one, in `directories.py`, with the processes of
+`programs.py`; `foreign.py` has what differs for a server of the user.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Callable
@@ -11,10 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from iosonde.errors import ServerError
-from iosonde.servers import open_files, programs
-from iosonde.servers.account import Account, account_for
-from iosonde.servers.directories import Directories
-from iosonde.servers.process import ServerProcess
+from iosonde.servers import programs
+from iosonde.servers.directories import Directories, Template
+from iosonde.servers.programs import Account, ServerProcess, account_for
 from iosonde.servers.server import (
     Address,
     Connection,
@@ -26,8 +26,8 @@ from iosonde.servers.server import (
     Settings,
     no_check,
 )
-from iosonde.servers.template import Restored, Template
 from iosonde.storage.control_groups.process_group import ProcessGroup
+from iosonde.supervisor.processes import descendants
 from iosonde.units import format_bytes
 
 STOP_S = 60.0
@@ -142,8 +142,8 @@ class Instance:
         self.place.data.rename(self.template.data)
         self.template.seal(facts)
 
-    def restore(self) -> Restored:
-        """Copy the template to the data directory; a damaged template is discarded."""
+    def restore(self) -> dict[str, Any]:
+        """Copy the template to the data directory; a damaged template is discarded. Facts for the record."""
         self.create_directories()
         try:
             restored = self.template.restore(self.place.data)
@@ -217,14 +217,14 @@ class Instance:
             "set": dict(self.settings),
             "user": self.account.name,
             "open_files": files,
-            "io_modes": open_files.summary(files),
+            "io_modes": summary(files),
             "managed": True,
         }
 
     def open_files(self) -> list[dict[str, Any]]:
         """Flags of its open data and log files."""
         log = self.directories.log
-        return open_files.open_files(self.pid, [self.place.data, *([log] if log else [])])
+        return open_files(self.pid, [self.place.data, *([log] if log else [])])
 
     def stop(self, timeout_s: float = STOP_S) -> bool:
         """Shut it down; kill it after the timeout. Returns whether the shutdown was orderly; may be called again."""
@@ -285,3 +285,65 @@ class Instance:
         lines = [line for line in self.messages().splitlines() if line.strip()]
         errors = [line for line in lines if re.search(r"FATAL|PANIC|\[ERROR\]|ERROR:|No space", line)]
         return (errors or lines or [""])[-1]
+
+
+FLAGS = {"O_DIRECT": os.O_DIRECT, "O_SYNC": os.O_SYNC, "O_DSYNC": os.O_DSYNC}
+
+MOST = 20
+"""Files of each kind that a record lists."""
+
+OTHERS = ("aria_log", "ddl_", "multi-master", "server.pid", "postmaster")
+"""Names of files that hold neither data nor log of the measured engine: other engines' logs, process numbers."""
+
+OTHER_SUFFIXES = (".MAD", ".MAI", ".MYD", ".MYI", ".frm", ".CSV", ".CSM")
+"""System tables of MariaDB in other engines."""
+
+LOGS = ("pg_wal", "ib_logfile", "#ib_redo", "wal/", "commitlog/")
+
+
+def open_files(leader: int, directories: list[Path]) -> list[dict[str, Any]]:
+    """Files and devices below these directories that the server has open: path, `data`, `log` or `other`, and flags.
+
+    The flags show if direct I/O is in effect. `/proc/PID/fdinfo` has them for each descriptor in octal
+    (proc_pid_fdinfo(5)). Every process of the server is read, because PostgreSQL has one per connection.
+    """
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for number in [leader, *descendants(leader)]:
+        for path, flags in _descriptors(number):
+            root = next((each for each in directories if path.is_relative_to(each)), None)
+            if root is None or not (path.is_file() or path.is_block_device()):
+                continue
+            names = [name for name, bits in FLAGS.items() if flags & bits == bits]
+            names = [name for name in names if not (name == "O_DSYNC" and "O_SYNC" in names)]
+            relative = str(path.relative_to(root))
+            kind = _kind(path)
+            found.setdefault((relative, kind), {"file": relative, "kind": kind, "flags": names})
+    ordered = sorted(found.values(), key=lambda each: str(each["file"]))
+    return [each for kind in ("data", "log", "other") for each in [x for x in ordered if x["kind"] == kind][:MOST]]
+
+
+def summary(files: list[dict[str, Any]]) -> dict[str, str]:
+    """`direct`, `buffered` or `mixed` for data and log files that are open."""
+    kinds = {}
+    for kind in ("data", "log"):
+        direct = {"O_DIRECT" in each["flags"] for each in files if each["kind"] == kind}
+        if direct:
+            kinds[kind] = "mixed" if len(direct) > 1 else "direct" if direct == {True} else "buffered"
+    return kinds
+
+
+def _kind(path: Path) -> str:
+    if any(each in str(path) for each in LOGS):
+        return "log"
+    return "other" if path.name.startswith(OTHERS) or path.suffix in OTHER_SUFFIXES else "data"
+
+
+def _descriptors(number: int) -> list[tuple[Path, int]]:
+    found = []
+    with suppress(OSError):
+        for link in Path(f"/proc/{number}/fd").iterdir():
+            with suppress(OSError, ValueError):
+                lines = Path(f"/proc/{number}/fdinfo/{link.name}").read_text(encoding="utf-8").splitlines()
+                flags = next(int(line.split()[1], 8) for line in lines if line.startswith("flags:"))
+                found.append((link.readlink(), flags))
+    return found

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from iosonde.errors import ServerError, StudyError
-from iosonde.servers import programs, template
+from iosonde.servers import directories, programs
 from iosonde.servers.server import (
     Address,
     Connection,
@@ -207,7 +207,7 @@ class MariaDb(DatabaseServer):
         place.log.mkdir(mode=0o700)
         place.account.own(place.log)
         for inside in [*place.data.glob("ib_logfile*"), *place.data.glob("#innodb_redo")]:
-            template.move(inside, place.log / inside.name, place.account)
+            directories.move(inside, place.log / inside.name, place.account)
 
     def finish_load(self, connection: Connection, check: Callable[[], None] = no_check) -> None:
         """Statistics are gathered by the loader; pages are flushed by the shutdown."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from iosonde.errors import ServerError, StudyError
-from iosonde.servers import programs, template
+from iosonde.servers import directories, programs
 from iosonde.servers.server import (
     Address,
     Connection,
@@ -193,7 +193,7 @@ class PostgreSql(DatabaseServer):
         """`pg_wal` becomes a link, as `initdb --waldir` creates it."""
         assert place.log is not None
         inside = place.data / "pg_wal"
-        template.move(inside, place.log, place.account)
+        directories.move(inside, place.log, place.account)
         inside.symlink_to(place.log)
 
     def finish_load(self, connection: Connection, check: Callable[[], None] = no_check) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
-from iosonde.servers.account import Account
+from iosonde.servers.programs import Account
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from iosonde.servers import foreign_database, process
+from iosonde.servers import foreign, programs
 from iosonde.storage import undo
 from iosonde.storage.safety.journal_entry import DATABASE_ON_SERVER, DATABASES, OWN_DIRECTORY, SERVER, JournalKind
 
@@ -12,13 +12,13 @@ KINDS = (
         what=SERVER,
         path=rf"/.+/{OWN_DIRECTORY.pattern}/[a-z]+-[0-9a-f]{{8}}(/[a-z]+(/(mon|mgr|osd)\.[a-z0-9]+)?)?",
         facts={"process": r"[0-9a-f-]+ [0-9]+ [0-9]+", "program": r"/.+"},
-        undo=process.undo,
+        undo=programs.undo,
     ),
     JournalKind(
         what=DATABASE_ON_SERVER,
         path=rf"{DATABASES}/iosonde[_-][0-9a-f]{{8}}",
         facts={"url": r"[a-z0-9]+://[^\s]+", "database": r"iosonde[_-][0-9a-f]{8}"},
         optional={"region": r"[a-z0-9-]{0,64}", "auth_source": r"[^\s/\\.\"$]{0,63}"},
-        undo=foreign_database.undo,
+        undo=foreign.undo,
     ),
 )

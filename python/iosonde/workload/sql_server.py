@@ -49,9 +49,9 @@ def engine_server(whole: Any, target: Target) -> spec.SqlServer:
     """The server as the engine's spec has it; the socket's path is the one in the target's directory."""
     name = identity(whole)
     if whole.server_url:
-        from iosonde.servers import url
+        from iosonde.servers import foreign
 
-        found = url.parse(whole.server_url)
+        found = foreign.parse(whole.server_url)
         assert found.kind in ("postgresql", "mariadb"), "refused by the parameter"
         return {
             "kind": cast("servers.Name", found.kind),

@@ -24,8 +24,8 @@ from iosonde.features.object_stores.servers import layout_of
 from iosonde.findings.question import Question
 from iosonde.planning import load
 from iosonde.protocol.event import Event
-from iosonde.servers.account import account_for
 from iosonde.servers.directories import Directories
+from iosonde.servers.programs import account_for
 from iosonde.servers.server import Installation
 from iosonde.storage import open_target
 from iosonde.workload import named

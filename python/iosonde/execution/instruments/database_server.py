@@ -24,7 +24,7 @@ from iosonde.execution.servers.running_server import Companion, RunningServer
 from iosonde.protocol.event import Event
 from iosonde.results.run_facts.server_counters import COUNTED_NS, STATES
 from iosonde.results.schema import STORE_STATISTICS, Failure, RecordWarning
-from iosonde.servers import open_files
+from iosonde.servers import instance
 from iosonde.servers.server import Connection, EventLog
 
 
@@ -181,7 +181,7 @@ class DatabaseServer(Instrument):
         assert self._server is not None
         if self._server.instance and not self._facts.get("open_files_under_load"):
             files = self._server.instance.open_files()
-            self._facts |= {"open_files": files, "io_modes": open_files.summary(files), "open_files_under_load": True}
+            self._facts |= {"open_files": files, "io_modes": instance.summary(files), "open_files_under_load": True}
 
     def _schedule_kill(self, elapsed_ns: int) -> None:
         """Start the timer at the end of the first interval of the measurement."""

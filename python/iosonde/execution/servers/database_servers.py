@@ -20,10 +20,10 @@ from iosonde.execution.servers.start import load_template, removed_on_failure, r
 from iosonde.execution.setups import ReadyTarget
 from iosonde.execution.stop import Stop
 from iosonde.plan import Case, JsonObject, Plan, Run
-from iosonde.servers import foreign_database
+from iosonde.servers import foreign
 from iosonde.servers.directories import Directories
+from iosonde.servers.foreign import ServerUrl, kinds, parse
 from iosonde.servers.instance import DATABASE, Instance
-from iosonde.servers.url import ServerUrl, kinds, parse
 from iosonde.storage import open_target
 from iosonde.workload import described
 from iosonde.workload.sql_server import DECIDED_AT_CREATION
@@ -59,7 +59,7 @@ class DatabaseServers:
 
     def close(self) -> None:
         """Drop the databases that were created on servers of the user."""
-        foreign_database.drop_all(self._plan.created_name)
+        foreign.drop_all(self._plan.created_name)
 
     def _restored(self, run: Run, case: Case, swap_bytes: int) -> RunningServer:
         instance = self._instance(run.spec, case, limit_bytes=case.parameters.get("memory_limit"))
@@ -112,7 +112,7 @@ class DatabaseServers:
         assert url.kind in ("postgresql", "mariadb"), "others have no SQL"
         server = servers.named(url.kind)
         database = run.spec["workload"]["server"]["database"]
-        foreign_database.create(server, url, database, own=self._plan.created_name)
+        foreign.create(server, url, database, own=self._plan.created_name)
         return RunningServer(
             spec=run.spec,
             server=server,
@@ -128,7 +128,7 @@ class DatabaseServers:
         client = kind.client_options(case.parameters)
         database = kind.database_of(run.spec["workload"])
         host = kind.creating_host(case.parameters)
-        foreign_database.create(host, url, database, own=self._plan.created_name, client=client)
+        foreign.create(host, url, database, own=self._plan.created_name, client=client)
 
 
 def verification_spec(spec: JsonObject) -> JsonObject:

@@ -36,7 +36,7 @@ def restored(instance: Instance, load: Callable[[], None]) -> dict[str, Any]:
     is_missing = not instance.template.is_complete
     if is_missing:
         load()
-    copied = instance.restore().to_json()
+    copied = instance.restore()
     return {"loaded_for_this_run": is_missing, "restored": copied, "template": instance.template.facts}
 
 

@@ -30,7 +30,7 @@ def parse_url(value: Any) -> str | None:
     if value in (None, "", "none"):
         return None
     from iosonde.servers import NAMES
-    from iosonde.servers.url import parse
+    from iosonde.servers.foreign import parse
 
     found = parse(str(value))
     if found.kind not in NAMES:

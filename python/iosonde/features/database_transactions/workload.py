@@ -56,9 +56,9 @@ class OltpWorkload(Workload[P]):
         whole = only(streams)
         changes: JsonObject = {}
         if whole.server_url:
-            from iosonde.servers import url
+            from iosonde.servers import foreign
 
-            changes["server"] = url.parse(whole.server_url).kind
+            changes["server"] = foreign.parse(whole.server_url).kind
         elif target.backend() is not None:
             raise TargetError(
                 "a database server needs a file system, and a simulated or null device has none",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from iosonde.servers.url import ServerKind, ServerUrl
+from iosonde.servers.foreign import ServerKind, ServerUrl
 
 if TYPE_CHECKING:
     from iosonde.servers.server import DatabaseHost

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from iosonde.features.key_value_stores.phases import OPERATIONS
-from iosonde.servers.url import parse
+from iosonde.servers.foreign import parse
 from iosonde.units import compact_size, parse_number, parse_rate, parse_size
 from iosonde.workload.reading import not_zero
 

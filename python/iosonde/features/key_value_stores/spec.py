@@ -20,7 +20,7 @@ from iosonde.features.key_value_stores.read_cache import check_read_cache, open_
 from iosonde.features.key_value_stores.requirements import READ_CACHE, addressed_bytes, identity, keeps_checkpoint
 from iosonde.plan import JsonObject
 from iosonde.protocol.store_options import STORE_CONSTANTS
-from iosonde.servers.url import parse
+from iosonde.servers.foreign import parse
 from iosonde.units import format_bytes
 from iosonde.workload.engine_spec import engine_spec
 from iosonde.workload.log_directory import open_directory

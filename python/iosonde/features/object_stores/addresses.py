@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult
 
-from iosonde.servers.url import ServerKind, ServerUrl
+from iosonde.servers.foreign import ServerKind, ServerUrl
 
 if TYPE_CHECKING:
     from iosonde.servers.server import DatabaseHost

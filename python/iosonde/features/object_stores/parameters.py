@@ -30,7 +30,7 @@ def parse_server_url(value: Any) -> str | None:
     """The address of an S3 server, as it is recorded; or none."""
     if value in (None, "", "none"):
         return None
-    from iosonde.servers.url import parse
+    from iosonde.servers.foreign import parse
 
     found = parse(str(value))
     if found.kind != "s3":

@@ -12,7 +12,7 @@ from iosonde.errors import StudyError, TargetError
 from iosonde.features.object_stores.addresses import bucket
 from iosonde.features.object_stores.parameters import USABLE, WHOLE_WORKLOAD, ObjectsParameters
 from iosonde.plan import JsonObject
-from iosonde.servers.url import parse
+from iosonde.servers.foreign import parse
 from iosonde.units import format_bytes
 from iosonde.workload.engine_spec import engine_spec
 from iosonde.workload.reading import check_agreement

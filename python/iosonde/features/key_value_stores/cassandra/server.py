@@ -22,8 +22,8 @@ from typing import ClassVar
 
 from iosonde.errors import ServerError
 from iosonde.features.key_value_stores.cassandra import cql, files, gc_log, java
-from iosonde.servers import programs, template
-from iosonde.servers.account import account_for
+from iosonde.servers import directories, programs
+from iosonde.servers.programs import account_for
 from iosonde.servers.server import (
     Address,
     Cause,
@@ -248,7 +248,7 @@ class Cassandra(DatabaseServer):
     def move_log(self, place: Place) -> None:
         """The commit log; `cassandra.yaml` names its directory."""
         assert place.log is not None
-        template.move(place.data / "commitlog", place.log, place.account)
+        directories.move(place.data / "commitlog", place.log, place.account)
 
     def finish_load(self, connection: Connection, check: Callable[[], None] = no_check) -> None:
         """Wait until compactions are done; the shutdown that follows flushes memtables.

@@ -19,10 +19,9 @@ from typing import Any
 from iosonde.errors import ServerError
 from iosonde.features.object_stores import ceph
 from iosonde.features.object_stores.ceph import ClusterLayout, perf
-from iosonde.servers import open_files, programs
-from iosonde.servers.account import Account, account_for
+from iosonde.servers import instance, programs
 from iosonde.servers.directories import Directories
-from iosonde.servers.process import ServerProcess
+from iosonde.servers.programs import Account, ServerProcess, account_for
 from iosonde.servers.server import Installation, no_check
 from iosonde.storage.block_layer import signatures
 from iosonde.storage.block_layer.block_nodes import number_of
@@ -271,7 +270,7 @@ class CephCluster:
             "raw_devices": len(self.layout.devices),
             "user": self.account.name,
             "open_files": files,
-            "io_modes": open_files.summary(files),
+            "io_modes": instance.summary(files),
             "managed": True,
         }
 
@@ -279,7 +278,7 @@ class CephCluster:
         """Flags of the files that object daemons have open."""
         running = [self._processes[name] for name in self.osd_names if name in self._processes]
         places = [self.data, *{node.parent for node in self.layout.devices}]
-        found = [each for process in running for each in open_files.open_files(process.pid, places)]
+        found = [each for process in running for each in instance.open_files(process.pid, places)]
         return [each for each in found if Path(each["file"]).name.startswith(("block", "osd-"))]
 
     def stop(self) -> bool:
