@@ -21,7 +21,7 @@ from pathlib import Path
 import polars as pl
 
 from iosonde.execution import execute
-from iosonde.execution.carrier import HostOptions
+from iosonde.execution.session import HostOptions
 from iosonde.features.many_hosts.merge import HostRun, total
 from iosonde.planning import expand
 from iosonde.results import ResultSet

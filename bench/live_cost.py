@@ -21,7 +21,7 @@ from pathlib import Path
 from pairs import interleaved, provenance, ratio_of, shown
 
 from iosonde.execution import execute
-from iosonde.execution.observer import Silent
+from iosonde.execution.run_loop import Observer
 from iosonde.live.page import live_page
 from iosonde.metrics.bulk import bulk_metrics
 from iosonde.plan import Plan
@@ -75,13 +75,13 @@ def measure(plan: Plan, *, live: bool) -> Taken:
                 stop = threading.Event()
                 reader = threading.Thread(target=poll, args=(page.url, stop))
                 reader.start()
-                results = execute(plan, directory, observer=page.observe(Silent(), Remaining.from_plan(plan)))
+                results = execute(plan, directory, observer=page.observe(Observer(), Remaining.from_plan(plan)))
                 server = cpu_seconds(page._process.pid)
                 stop.set()
                 reader.join()
                 page.over("complete", "")
         else:
-            results = execute(plan, directory, observer=Silent())
+            results = execute(plan, directory, observer=Observer())
         values = {row["metric"]: row["value"] for row in bulk_metrics({"": results}).filter(operation="all").to_dicts()}
         return Taken(
             iops=values["iops"],

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from iosonde.execution.observer import Silent
+from iosonde.execution.run_loop import Observer
 from iosonde.plan import Run
 from iosonde.protocol.event import Event
 
 
-class AtFirstInterval(Silent):
+class AtFirstInterval(Observer):
     def __init__(self, act: Callable[[], None]) -> None:
         self._act: list[Callable[[], None]] = [act]
 

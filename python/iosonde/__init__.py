@@ -30,7 +30,7 @@ from iosonde.features import FEATURES
 
 if TYPE_CHECKING:
     from iosonde.errors import IosondeError
-    from iosonde.execution.run import run
+    from iosonde.execution.session import run
     from iosonde.results.result_set import ResultSet, load
     from iosonde.study.model import Study
 
@@ -70,7 +70,7 @@ _MODULES = {
     "ResultSet": "iosonde.results.result_set",
     "Study": "iosonde.study.model",
     "load": "iosonde.results.result_set",
-    "run": "iosonde.execution.run",
+    "run": "iosonde.execution.session",
 }
 
 

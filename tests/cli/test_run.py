@@ -24,8 +24,8 @@ import iosonde as package
 from iosonde.cli import app
 from iosonde.cli.session import Outcome
 from iosonde.errors import IosondeError
+from iosonde.execution.conversation import Timeouts
 from iosonde.execution.progress import Rates
-from iosonde.execution.timeouts import Timeouts
 from iosonde.results import ResultSet
 from iosonde.results.schema import Record
 from iosonde.verdict.verdict import KINDS

@@ -11,7 +11,7 @@ import pytest
 from engines import real_engine
 from plans import MIB, null_spec
 
-from iosonde.execution.checks.backend_probe import ProbedBackend, name_of, probe_backends
+from iosonde.execution.engine_programs import ProbedBackend, name_of, probe_backends
 
 Probed = dict[str, ProbedBackend]
 

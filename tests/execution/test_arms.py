@@ -9,7 +9,7 @@ from command_line import Iosonde, in_this_process
 
 from iosonde.errors import ResultsError
 from iosonde.execution import Interrupted, execute, resume
-from iosonde.execution.observer import Silent
+from iosonde.execution.run_loop import Observer
 from iosonde.plan import Plan, Run
 from iosonde.planning import Against, expand, parse
 from iosonde.report import as_text
@@ -71,7 +71,7 @@ def test_different_simulated_drives_are_distinguished_and_one_is_recommended(
 
 
 def test_a_stopped_comparison_continues_at_the_same_pair(whole: ResultSet, tmp_path: Path) -> None:
-    class StopsAfterFive(Silent):
+    class StopsAfterFive(Observer):
         left = 5
 
         def run_ended(self, run: Run, record: Record) -> None:

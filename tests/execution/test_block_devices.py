@@ -24,7 +24,7 @@ from needs import BTRFS, XFS
 
 from iosonde.errors import TargetError
 from iosonde.execution import execute
-from iosonde.execution.observer import Silent
+from iosonde.execution.run_loop import Observer
 from iosonde.features.rate_limits.sharing_procedure import SharingConclusion
 from iosonde.plan import Plan
 from iosonde.planning import Against, expand, load, parse
@@ -236,7 +236,7 @@ def test_an_alias_makes_no_difference_and_a_mount_after_the_plan_is_refused(disk
     assert {record.outcome for record in records} == {"complete"}
 
 
-class Tries(Silent):
+class Tries(Observer):
     def __init__(self, *disks: Disk) -> None:
         self.disks = disks
         self.claimed: list[str] = []

@@ -11,7 +11,7 @@ from tiers import skip_for_busy_machine
 
 from iosonde.errors import StudyError, TargetError
 from iosonde.execution import execute
-from iosonde.execution.checks.admission import Admission
+from iosonde.execution.admission import Admission
 from iosonde.execution.engine import without_engine
 from iosonde.execution.instruments.carried_over_state import CarriedOverState
 from iosonde.features.key_value_stores.database_state import EARLIER_SESSION, Databases

@@ -12,7 +12,7 @@ from loop_stacks import MIB, Loops, run
 
 from iosonde.errors import TargetError
 from iosonde.execution import execute, resume
-from iosonde.execution.observer import Silent
+from iosonde.execution.run_loop import Observer
 from iosonde.plan import Setup
 from iosonde.planning import expand, parse
 from iosonde.results import ResultSet
@@ -54,7 +54,7 @@ def loops(tmp_path: Path) -> Iterator[Loops]:
     made.close()
 
 
-class After(Silent):
+class After(Observer):
     """Does something once the first record is written, or while the first run measures."""
 
     def __init__(self, action: Callable[[], object], *, during: bool = False) -> None:

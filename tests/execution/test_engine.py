@@ -22,12 +22,10 @@ from inline_snapshot import snapshot
 from plans import MIB, null_spec
 
 from iosonde.errors import EngineError
-from iosonde.execution.conversation import Conversation
+from iosonde.execution.conversation import Conversation, Timeouts
 from iosonde.execution.engine import EngineRun, drive, find_engine
 from iosonde.execution.progress import Rates
-from iosonde.execution.start import Start
-from iosonde.execution.stop import Stop, stop_on_signals
-from iosonde.execution.timeouts import Timeouts
+from iosonde.execution.stop import Start, Stop, stop_on_signals
 from iosonde.protocol import VERSION
 from iosonde.protocol.event import Event
 from iosonde.results.schema import HISTOGRAMS, INTERVALS, USAGE, Failure

@@ -17,8 +17,7 @@ from engines import FAKE, real_engine
 import iosonde
 from iosonde.data import shipped
 from iosonde.errors import EngineError, IosondeError, ResultsError
-from iosonde.execution import execute, resume
-from iosonde.execution.checks import compatibility, engine_programs
+from iosonde.execution import engine_programs, execute, resume
 from iosonde.execution.engine import find_engine
 from iosonde.plan import Plan
 from iosonde.planning import expand, load
@@ -139,7 +138,7 @@ def test_every_shipped_study_is_understood(tmp_path: Path) -> None:
         for target in ("sim:pm963", str(tmp_path)):
             with suppress(IosondeError):  # It needs devices, or a target of another kind.
                 plan = expand(load(name), open_target(target), profile="quick", repeats=1)
-                compatibility.check(real_engine(), plan.specs())
+                engine_programs.check(real_engine(), plan.specs())
                 understood += 1
                 break
     assert understood > len(names) / 2
@@ -184,9 +183,9 @@ def lacks_a_word(schema: dict[str, Any]) -> None:
 )
 def test_the_differences_are_named(tmp_path: Path, change: Callable[[dict[str, Any]], Any], difference: str) -> None:
     with pytest.raises(EngineError) as error:
-        compatibility.check(another(tmp_path, change), short_plan().specs())
+        engine_programs.check(another(tmp_path, change), short_plan().specs())
     assert error.value.what.endswith(difference)
 
 
 def test_an_engine_without_a_schema_is_not_checked() -> None:
-    compatibility.check(FAKE, short_plan().specs())
+    engine_programs.check(FAKE, short_plan().specs())

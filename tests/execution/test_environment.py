@@ -19,7 +19,7 @@ from plans import hand_plan, null_spec
 import iosonde
 from iosonde import memory
 from iosonde.cache import cache_directory
-from iosonde.execution import environment, memory_copy
+from iosonde.execution import environment, harness
 from iosonde.execution.harness import Harness, shape_of
 from iosonde.execution.harness import null_spec as harness_spec
 from iosonde.execution.stop import Stop
@@ -159,10 +159,10 @@ def copied(io_mode: str = "buffered", kind: str = "files", jobs: int = 1) -> dic
 
 
 def test_memory_copy_is_measured_once_for_buffered_io_on_real_targets_only() -> None:
-    first = memory_copy.bytes_per_second(copied(), "a processor")
-    assert first and memory_copy.bytes_per_second(copied(), "a processor") == first
+    first = harness.memory_copy_bytes_per_second(copied(), "a processor")
+    assert first and harness.memory_copy_bytes_per_second(copied(), "a processor") == first
     (kept,) = (cache_directory() / "harness").glob("memory-copy-*.json")
     kept.write_text("{")
-    assert memory_copy.bytes_per_second(copied(), "a processor")
-    assert memory_copy.bytes_per_second(copied(io_mode="direct"), "a processor") is None
-    assert memory_copy.bytes_per_second(copied(kind="virtual"), "a processor") is None
+    assert harness.memory_copy_bytes_per_second(copied(), "a processor")
+    assert harness.memory_copy_bytes_per_second(copied(io_mode="direct"), "a processor") is None
+    assert harness.memory_copy_bytes_per_second(copied(kind="virtual"), "a processor") is None

@@ -16,7 +16,7 @@ from stores import small_file_system
 import iosonde
 from iosonde.errors import EngineError, ResultsError, TargetError
 from iosonde.execution import execute, resume
-from iosonde.execution.observer import Silent
+from iosonde.execution.run_loop import Observer
 from iosonde.plan import Case, Plan, Run
 from iosonde.planning import expand, parse
 from iosonde.protocol.event import Event
@@ -40,7 +40,7 @@ def faults(monkeypatch: pytest.MonkeyPatch) -> Any:
     return plan_faults
 
 
-class Watcher(Silent):
+class Watcher(Observer):
     def __init__(self) -> None:
         self.seen: list[tuple[str, str]] = []
         self.notes: list[str] = []
@@ -172,7 +172,7 @@ def test_a_test_file_is_removed_at_the_end_or_kept_and_other_files_remain(tmp_pa
 
 
 def test_a_target_that_vanishes_gives_failed_records_with_the_reason(tmp_path: Path) -> None:
-    class Vandal(Silent):
+    class Vandal(Observer):
         def run_ended(self, run: Run, record: Record) -> None:
             subprocess.run(["rm", "-rf", tmp_path / "data"], check=True)
 
@@ -188,7 +188,7 @@ def test_a_target_that_vanishes_gives_failed_records_with_the_reason(tmp_path: P
 @pytest.mark.system
 @pytest.mark.needs("root")
 def test_a_full_disk_makes_a_failed_record_also_when_the_record_is_on_it(tmp_path: Path) -> None:
-    class Hog(Silent):
+    class Hog(Observer):
         """Another process takes all the room when the first run starts, and frees it when the run has ended."""
 
         def run_started(self, run: Run, case: Case) -> None:

@@ -19,7 +19,7 @@ from stores import small_file_system
 
 from iosonde.errors import StudyError
 from iosonde.execution import execute, resume
-from iosonde.execution.observer import Silent
+from iosonde.execution.run_loop import Observer
 from iosonde.plan import PREPARATION, Plan
 from iosonde.planning import expand
 from iosonde.results import ResultSet
@@ -34,7 +34,7 @@ def plan_of(directory: Path, **settings: str) -> Plan:
     return expand(fills(90, 30), open_target(str(directory)), settings=settings)
 
 
-class DuringFill(Silent):
+class DuringFill(Observer):
     def __init__(self, act: Callable[[Any], None]) -> None:
         self._act = act
 

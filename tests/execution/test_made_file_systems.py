@@ -18,7 +18,7 @@ from needs import BTRFS, XFS
 
 from iosonde.errors import IosondeError, TargetError
 from iosonde.execution import execute, resume
-from iosonde.execution.observer import Silent
+from iosonde.execution.run_loop import Observer
 from iosonde.lab.bound_process import end, start_bound
 from iosonde.plan import Plan
 from iosonde.planning import expand, parse
@@ -91,7 +91,7 @@ def test_a_file_system_is_created_mounted_measured_and_removed(
 ) -> None:
     features: list[str] = []
 
-    class LooksAtFeatures(Silent):
+    class LooksAtFeatures(Observer):
         def run_ended(self, run: Any, record: Record) -> None:
             if settings["file_system"] == "ext4":
                 tool = tools.require("dumpe2fs", "look at a file system")
@@ -135,7 +135,7 @@ def test_nothing_is_written_below_a_mount_point_whose_file_system_was_unmounted(
     plan = planned(directory, file_system="ext4")
     point = journal_entry.MOUNTS / plan.created_name / "mounted"
 
-    class Unmounts(Silent):
+    class Unmounts(Observer):
         def run_ended(self, run: Any, record: Record) -> None:
             subprocess.run(["umount", "--lazy", point], check=False, capture_output=True)
             if run.run_id.endswith("r2") and point.is_dir():  # Without its directory, too.
@@ -163,7 +163,7 @@ def test_raw_and_file_systems_follow_each_other_in_one_study(directory: Path, tm
     )
     bound: list[subprocess.Popen[bytes]] = []
 
-    class StartsAProcessOfTheLab(Silent):
+    class StartsAProcessOfTheLab(Observer):
         def event(self, *_: Any) -> None:
             if not bound:
                 bound.append(start_bound("echo && exec cat", stdin=subprocess.PIPE, stdout=subprocess.PIPE))
@@ -223,7 +223,7 @@ def test_after_a_kill_at_any_moment_cleanup_removes_everything(directory: Path, 
 def test_files_of_others_in_the_directory_of_images_prevent_its_removal(directory: Path, tmp_path: Path) -> None:
     plan = planned(directory, file_system="ext4")
 
-    class PutsAFile(Silent):
+    class PutsAFile(Observer):
         def run_ended(self, run: Any, record: Record) -> None:
             (directory / f"{plan.created_name}-setup" / "mine").mkdir(exist_ok=True)
 
@@ -235,14 +235,14 @@ def test_files_of_others_in_the_directory_of_images_prevent_its_removal(director
 
 
 @contextlib.contextmanager
-def container(plan: Plan, script: str) -> Iterator[tuple[Silent, list[subprocess.Popen[bytes]]]]:
+def container(plan: Plan, script: str) -> Iterator[tuple[Observer, list[subprocess.Popen[bytes]]]]:
     """An observer that starts a shell in a mount namespace of its own during the first run; it ends with the block.
 
     The namespace has a copy of the mount, `$1`.
     """
     started: list[subprocess.Popen[bytes]] = []
 
-    class StartsIt(Silent):
+    class StartsIt(Observer):
         def event(self, *_: Any) -> None:
             if not started:
                 [point] = [each.point for each in mounts() if f"/{plan.created_name}/" in each.point]

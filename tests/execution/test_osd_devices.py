@@ -15,7 +15,7 @@ from loop_stacks import loop_devices
 
 from iosonde.errors import IosondeError, TargetError
 from iosonde.execution import execute
-from iosonde.execution.observer import Silent
+from iosonde.execution.run_loop import Observer
 from iosonde.plan import Plan, Run
 from iosonde.planning import expand, parse
 from iosonde.protocol.event import Event
@@ -85,7 +85,7 @@ def is_blank(device: Path) -> bool:
         return not any(start.removeprefix(MARK)) and not any(file.read(EDGE_BYTES))
 
 
-class Watcher(Silent):
+class Watcher(Observer):
     """Records if the devices are claimed, by the end of each interval of the measurement since its start, ns."""
 
     def __init__(self, targets: list[Path]) -> None:

@@ -18,7 +18,7 @@ from mounted import LoopFileSystem
 from test_sustained import one_case
 
 from iosonde.execution import execute
-from iosonde.execution.observer import Silent
+from iosonde.execution.run_loop import Observer
 from iosonde.findings.observations import quality
 from iosonde.metrics.metrics import run_metrics, stalled_intervals
 from iosonde.plan import Run
@@ -170,7 +170,7 @@ y = "iops"
 STOPPED_S = 2.0
 
 
-class Stops(Silent):
+class Stops(Observer):
     pid = 0
 
     def event(self, run: Run, event: Event) -> None:

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from iosonde.execution import execute, resume
-from iosonde.execution.observer import Silent
+from iosonde.execution.run_loop import Observer
 from iosonde.findings.convergence import convergences, window_means
 from iosonde.findings.findings import findings
 from iosonde.metrics.facts import Facts
@@ -117,7 +117,7 @@ def test_a_resumed_study_prepares_its_target_again_and_keeps_completed_rounds(tm
     assert found_rounds(result_set)[0].passes[0].restarts == (again[2].levels["round"],)
 
 
-class StopAfter(Silent):
+class StopAfter(Observer):
     """Sends SIGINT to this process once so many runs have ended, as Ctrl-C does."""
 
     def __init__(self, runs: int | None) -> None:

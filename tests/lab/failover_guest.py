@@ -22,7 +22,7 @@ import network_guest
 from guest_sessions import During, study
 
 from iosonde.execution import Observer, execute
-from iosonde.execution.carrier import HostOptions
+from iosonde.execution.session import HostOptions
 from iosonde.features.many_hosts import merge
 from iosonde.features.network_storage.setups import nfs
 from iosonde.planning import expand, load

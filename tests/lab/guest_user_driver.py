@@ -19,8 +19,8 @@ from guest_sessions import LAB, Session, study_of, wait_for
 
 from iosonde.errors import IosondeError
 from iosonde.execution import execute
-from iosonde.execution.checks.backend_probe import probe_backends
 from iosonde.execution.engine import find_engine
+from iosonde.execution.engine_programs import probe_backends
 from iosonde.execution.setups import ReadyTarget
 from iosonde.features.nvme_driver import handover
 from iosonde.features.nvme_driver.handover import Controller

@@ -9,7 +9,7 @@ import pytest
 from buckets import bucket_of
 from plans import a_failure, a_record, hand_plan
 
-from iosonde.execution.observer import Silent
+from iosonde.execution.run_loop import Observer
 from iosonde.live.page import Feed
 from iosonde.live.server import POINTS, State
 from iosonde.procedure.schedule import Remaining
@@ -33,7 +33,7 @@ class Page:
         monkeypatch.setattr("iosonde.live.page.PERIOD_S", 0.0)
         self.plan = hand_plan()
         self.state = State()
-        self.feed = Feed(Silent(), Remaining.from_plan(self.plan), self.send)
+        self.feed = Feed(Observer(), Remaining.from_plan(self.plan), self.send)
 
     def send(self, message: dict[str, Any], *, droppable: bool = False) -> None:
         self.state.apply(json.loads(json.dumps(message)))

@@ -29,7 +29,7 @@ from study_texts import study_text
 from iosonde.errors import ServerError
 from iosonde.execution import execute, resume
 from iosonde.execution.engine import drive
-from iosonde.execution.observer import Observer, Silent
+from iosonde.execution.run_loop import Observer
 from iosonde.execution.stop import Stop
 from iosonde.metrics.metrics import interval_metrics
 from iosonde.plan import Plan
@@ -71,7 +71,7 @@ def run(
     place: Path, output: Path, measurement: str, *, settings: dict[str, str] | None = None, observer: Observer | None = None,
 ) -> list[Record]:  # fmt: skip
     plan = expand(parse(managed(measurement)), open_target(str(place)), settings=settings)
-    execute(plan, output, observer=observer or Silent())
+    execute(plan, output, observer=observer or Observer())
     return list(ResultSet.open(output).records())
 
 
@@ -251,7 +251,7 @@ def database_of(plan: Plan) -> str:
 
 
 def carried_out(plan: Plan, output: Path, observer: Observer | None = None) -> Record:
-    execute(plan, output, consent=Consent(confirm=(database_of(plan),)), observer=observer or Silent())
+    execute(plan, output, consent=Consent(confirm=(database_of(plan),)), observer=observer or Observer())
     return alone(list(ResultSet.open(output).records()))
 
 

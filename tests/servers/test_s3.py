@@ -16,7 +16,7 @@ from study_texts import study_text
 from iosonde.errors import ServerError, StudyError, TargetError
 from iosonde.execution import execute
 from iosonde.execution.engine import drive
-from iosonde.execution.observer import Observer, Silent
+from iosonde.execution.run_loop import Observer
 from iosonde.execution.stop import Stop
 from iosonde.features.object_stores.s3 import OWNER, S3
 from iosonde.metrics.metrics import run_metrics
@@ -76,7 +76,7 @@ def bucket_of(plan: Plan) -> str:
 
 def carried_out(plan: Plan, output: Path, observer: Observer | None = None) -> list[Record]:
     consent = Consent(confirm=(bucket_of(plan),))
-    return list(execute(plan, output, consent=consent, observer=observer or Silent()).records())
+    return list(execute(plan, output, consent=consent, observer=observer or Observer()).records())
 
 
 def test_objects_are_written_read_and_compared_and_the_bucket_is_removed(server: Server, tmp_path: Path) -> None:

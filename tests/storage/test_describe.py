@@ -13,7 +13,7 @@ from engines import real_engine
 from mounted import overlay
 from needs import BTRFS
 
-from iosonde.execution.checks.backend_probe import probe_backends
+from iosonde.execution.engine_programs import probe_backends
 from iosonde.storage import open_target
 from iosonde.storage.block_layer import block_stack
 from iosonde.storage.block_layer.mounts import mount_of

@@ -66,8 +66,8 @@ def engine_checks() -> Iterator[Check]:
 def _clients() -> Check:
     """The program for stores whose clients take long to compile."""
     from iosonde.errors import EngineError
-    from iosonde.execution.checks.engine_programs import is_built_on_demand, stores_with_clients
     from iosonde.execution.engine import find_engine
+    from iosonde.execution.engine_programs import is_built_on_demand, stores_with_clients
 
     name, stores = "engine clients", f"needed for {stores_with_clients()}"
     try:
@@ -85,8 +85,8 @@ def _clients() -> Check:
 def backend_checks(target: Path) -> Iterator[Check]:
     """The I/O backends, each tried by a real read of the target; none without an engine."""
     from iosonde.errors import EngineError
-    from iosonde.execution.checks.backend_probe import probe_backends
     from iosonde.execution.engine import find_engine
+    from iosonde.execution.engine_programs import probe_backends
 
     with suppress(EngineError):
         for each in probe_backends(find_engine(), target):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 if TYPE_CHECKING:
-    from iosonde.execution.carrier import HostOptions
+    from iosonde.execution.session import HostOptions
     from iosonde.plan import Plan
     from iosonde.storage.safety.consent import Consent
 
@@ -205,7 +205,7 @@ MixSimulated = Annotated[
 
 def host_options(hosts: str | None, *, continues: bool) -> HostOptions | None:
     """The hosts of `--hosts`; None without it."""
-    from iosonde.execution.carrier import HostOptions
+    from iosonde.execution.session import HostOptions
 
     return HostOptions(hosts=hosts, continue_without_lost=continues) if hosts else None
 

@@ -13,18 +13,18 @@ it adds in a tuple:
                      EXTENSIONS      `study.setup_extension.SetupExtension`      parameters of studies for them
                      SETTINGS        models with `needs_root`; fields are parameters  other parameters of cases
                      SIZES           names of parameters in bytes                both kinds of parameters
-    servers.py       STARTERS        `execution.servers.running_server.ServerStarter`  runs on a server
+    servers.py       STARTERS        `execution.servers.ServerStarter`           runs on a server
     addresses.py     KINDS           `servers.foreign.ServerKind`                addresses of running servers
     targets.py       KINDS           `storage.targets.kind.TargetKind`           targets by the prefix of their names
     backends.py      BACKENDS        `workload.backend.Backend`                  block I/O
-    probes.py        PROBES          `execution.checks.backend_probe.Probe`      `plan` and `doctor`
+    probes.py        PROBES          `execution.engine_programs.Probe`           `plan` and `doctor`
     procedures.py    KINDS           pairs of a name and a `procedure.Kind`      cases whose next run depends on records
                      SETTINGS        pairs of a name and the type of settings    the plan of a result set, before use
     planning.py      REQUIREMENTS    `planning.feasible.Requirements`            each case of a plan
     layers.py        LAYERS          `storage.targets.layer.LayerKind`           creation of setups
     undo.py          KINDS           `storage.safety.journal_entry.JournalKind`  the journal
     consent.py       REQUIRED        `execution.preparation.RequiredConsent`     each plan before it starts
-    carriers.py      CARRIERS        `execution.carrier.Carrier`                 `--hosts`
+    carriers.py      CARRIERS        `execution.session.Carrier`                 `--hosts`
     preparations.py  PREPARATIONS    `execution.preparation.Preparation`         each run, before its instruments
                      STATES          classes with `execution.preparation.DataState`  each run, before and after it
                      ENCLOSURES      `execution.preparation.Enclosure`           the engine of each run

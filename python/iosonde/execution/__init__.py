@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 from iosonde.core.lazy import lazy
 
 if TYPE_CHECKING:
-    from iosonde.execution.observer import Observer
-    from iosonde.execution.run import default_directory
-    from iosonde.execution.session import Interrupted, execute, resume
+    from iosonde.execution.run_loop import Observer
+    from iosonde.execution.session import Interrupted, default_directory, execute, resume
 
 __all__ = ["Interrupted", "Observer", "default_directory", "execute", "resume"]
 
@@ -19,8 +18,8 @@ __getattr__ = lazy(
     __name__,
     {
         "Interrupted": "iosonde.execution.session",
-        "Observer": "iosonde.execution.observer",
-        "default_directory": "iosonde.execution.run",
+        "Observer": "iosonde.execution.run_loop",
+        "default_directory": "iosonde.execution.session",
         "execute": "iosonde.execution.session",
         "resume": "iosonde.execution.session",
     },

@@ -18,11 +18,9 @@ from iosonde.execution.harness import Harness
 from iosonde.execution.instruments.instrument import NotStartedError, Reading, RunContext, RunInstruments
 from iosonde.execution.instruments.order import INSTRUMENTS
 from iosonde.execution.preparation import DataState, Enclosure, Preparation, Workbench
-from iosonde.execution.servers.database_servers import DatabaseServers
-from iosonde.execution.servers.running_server import RunningServer
+from iosonde.execution.servers import DatabaseServers, RunningServer
 from iosonde.execution.setups import ReadyTarget, Setups
-from iosonde.execution.start import Start
-from iosonde.execution.stop import Stop
+from iosonde.execution.stop import Start, Stop
 from iosonde.execution.target_facts import describe, describe_log
 from iosonde.plan import Case, JsonObject, Plan, Run
 from iosonde.procedure.watch import Watch

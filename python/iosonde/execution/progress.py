@@ -19,6 +19,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from iosonde.execution.run_loop import Observer
 from iosonde.metrics.histogram import percentiles
 from iosonde.metrics.scopes import MIXED
 from iosonde.units import format_bandwidth, format_count, format_duration, format_latency
@@ -26,7 +27,6 @@ from iosonde.workload import described
 from iosonde.workload.workload import Workload
 
 if TYPE_CHECKING:
-    from iosonde.execution import Observer
     from iosonde.plan import Case, Run
     from iosonde.procedure.schedule import Remaining
     from iosonde.protocol.event import Event, IntervalEvent, OperationInterval, StreamInterval
@@ -148,7 +148,7 @@ def _state_text(record: Record) -> str:
     return "" if record.device_state == "not_applicable" else f"  {known}device state {record.device_state}"
 
 
-class _Lines:
+class _Lines(Observer):
     """One line per completed run."""
 
     def __init__(self, ahead: Remaining, info: Print, warning: Print) -> None:
@@ -178,7 +178,7 @@ class _Lines:
         self._warning(text)
 
 
-class _Display:
+class _Display(Observer):
     """For a terminal: a bar over the runs, the current case and phase, and the values of the last interval."""
 
     def __init__(self, ahead: Remaining, live: Live, log: _Lines | None) -> None:

@@ -3,20 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from iosonde.errors import TargetError
-from iosonde.execution.attempt import Attempt
-from iosonde.execution.observer import Observer
-from iosonde.execution.stop import Stop
-from iosonde.plan import Case, Run
-from iosonde.procedure.schedule import Schedule
-from iosonde.protocol.event import Event
-from iosonde.results.result_set import ResultSet
-from iosonde.results.schema import Record
+
+if TYPE_CHECKING:
+    from iosonde.execution.attempt import Attempt
+    from iosonde.execution.stop import Stop
+    from iosonde.plan import Case, Run
+    from iosonde.procedure.schedule import Schedule
+    from iosonde.protocol.event import Event
+    from iosonde.results.result_set import ResultSet
+    from iosonde.results.schema import Record
 
 REPEATED_FAILURES = 3
 """The observer gets a note after this many consecutive failures for the same reason."""
+
+
+class Observer:
+    """Receives the progress of a study; ignores everything that a subclass does not handle."""
+
+    def run_started(self, run: Run, case: Case) -> None:
+        """A run starts."""
+
+    def event(self, run: Run, event: Event) -> None:
+        """The engine wrote an event."""
+
+    def run_ended(self, run: Run, record: Record) -> None:
+        """The record of a run was written."""
+
+    def note(self, text: str) -> None:
+        """A message for the user."""
 
 
 class CarryOut(Protocol):

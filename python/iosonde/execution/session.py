@@ -7,31 +7,28 @@ created on the target, and discard the run in progress; `resume` continues, also
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from iosonde.core.features import contributed
 from iosonde.errors import ResultsError, TargetError
-from iosonde.execution import environment
+from iosonde.execution import engine_programs, environment
+from iosonde.execution.admission import Admission, check_libraries, require_commands_allowed
 from iosonde.execution.attempt import Attempt, Equipment, carry_out
-from iosonde.execution.carrier import Carrier, HostOptions
-from iosonde.execution.checks import engine_programs
-from iosonde.execution.checks.admission import Admission, check_libraries
-from iosonde.execution.checks.command_consent import require_commands_allowed
 from iosonde.execution.engine import find_engine
 from iosonde.execution.harness import Harness
-from iosonde.execution.observer import Observer, Silent
 from iosonde.execution.preparation import require_consent, states
-from iosonde.execution.run_loop import CarryOut, RunLoop
-from iosonde.execution.servers.database_servers import DatabaseServers
+from iosonde.execution.run_loop import CarryOut, Observer, RunLoop
+from iosonde.execution.servers import DatabaseServers
 from iosonde.execution.setups import Setups, remove_leftovers
-from iosonde.execution.start import Start
-from iosonde.execution.stop import Stop, after, stop_on_signals
+from iosonde.execution.stop import Start, Stop, after, stop_on_signals
 from iosonde.execution.target_facts import check_same_target, describe
 from iosonde.plan import Case, Plan, Run
+from iosonde.planning import expand, load
 from iosonde.procedure.schedule import Schedule
 from iosonde.protocol.event import Event
 from iosonde.results.interpreting import interpreting
@@ -41,6 +38,7 @@ from iosonde.storage import Target, has_leftovers, open_target, prepare, restore
 from iosonde.storage.safety.consent import NO_CONSENT, Consent, ConsentError, together
 from iosonde.storage.targets.device_target import DeviceTarget
 from iosonde.storage.targets.kind import state_of
+from iosonde.study.model import Study
 from iosonde.workload import described
 
 
@@ -69,12 +67,12 @@ def execute(
     """
     if hosts:
         return _carrier().execute(
-            plan, Path(directory), hosts, observer=observer or Silent(), time_limit_s=time_limit_s, consent=consent
+            plan, Path(directory), hosts, observer=observer or Observer(), time_limit_s=time_limit_s, consent=consent
         )
-    require_startable(plan, consent, (observer or Silent()).note)
+    require_startable(plan, consent, (observer or Observer()).note)
     result_set = ResultSet.create(directory, plan)
     return _carry_out(
-        result_set, retry_failed=False, observer=observer or Silent(), time_limit_s=time_limit_s, consent=consent
+        result_set, retry_failed=False, observer=observer or Observer(), time_limit_s=time_limit_s, consent=consent
     )
 
 
@@ -129,7 +127,7 @@ def resume(
             return _carrier().resume(
                 result_set,
                 hosts,
-                observer=observer or Silent(),
+                observer=observer or Observer(),
                 time_limit_s=time_limit_s,
                 retry_failed=retry_failed,
                 consent=consent,
@@ -137,7 +135,7 @@ def resume(
         return _carry_out(
             result_set,
             retry_failed=retry_failed,
-            observer=observer or Silent(),
+            observer=observer or Observer(),
             time_limit_s=time_limit_s,
             consent=consent,
         )
@@ -325,3 +323,107 @@ def _wipe_for_stores(plan: Plan, target: Target) -> None:
     if isinstance(target, DeviceTarget) and any(described(spec["workload"]).wipes_devices for spec in plan.specs()):
         for number in target.numbers:
             target.wipe(number, measured=False)
+
+
+def run(
+    study: Study | Path | str,
+    *,
+    target: Path | str,
+    output: Path | str | None = None,
+    profile: str = "standard",
+    repeats: int | None = None,
+    settings: Mapping[str, str] | None = None,
+    destroy: Sequence[str] = (),
+    confirm: Sequence[str] = (),
+    allow_commands: str = "",
+    observer: Observer | None = None,
+    time_limit_s: float | None = None,
+    progress: bool = True,
+    hosts: HostOptions | str | None = None,
+) -> ResultSet:
+    """Run a study on a target and return its result set.
+
+    `study` is a name, a path or a `Study`. `settings` are those of `--set`: a factor or parameter and its values as
+    text. `destroy` names the block devices of the target that may be overwritten; `confirm` repeats the serial numbers
+    of those that are not empty. `allow_commands` is the hash of a study with external commands
+    (`iosonde.plan.commands.commands_hash`). `output` is a new directory, by default one under `iosonde-results`. After
+    `time_limit_s` seconds the study stops and keeps completed runs.
+
+    `hosts` are those of `--hosts`, such as `local:4`: each run is carried out on all of them at the same time.
+
+    Progress is shown in a notebook and on a terminal, unless `progress` is false or an `observer` is given.
+    """
+    chosen = study if isinstance(study, Study) else load(study)
+    plan = expand(chosen, open_target(str(target)), profile=profile, repeats=repeats, settings=settings)
+    directory = output or default_directory(plan.study_name)
+    consent = Consent(destroy=tuple(destroy), confirm=tuple(confirm), commands=allow_commands)
+    chosen_hosts = HostOptions(hosts=hosts) if isinstance(hosts, str) else hosts
+    with _observed(plan, observer, progress=progress) as watching:
+        return execute(
+            plan, directory, observer=watching, time_limit_s=time_limit_s, consent=consent, hosts=chosen_hosts
+        )
+
+
+@contextmanager
+def _observed(plan: Plan, observer: Observer | None, *, progress: bool) -> Iterator[Observer | None]:
+    """The observer that was given, or a progress display on a terminal or in a notebook."""
+    from rich.console import Console
+
+    from iosonde.execution.progress import watch
+    from iosonde.procedure.schedule import Remaining
+
+    console = Console(stderr=True, highlight=False)
+    if observer or not progress or not (console.is_terminal or console.is_jupyter):
+        yield observer
+        return
+    with watch(Remaining.from_plan(plan), console, info=console.print, warning=console.print) as display:
+        yield display
+
+
+def default_directory(study_name: str) -> Path:
+    """The default directory of a result set, named after study and time."""
+    return Path("iosonde-results") / f"{study_name}-{datetime.now():%Y%m%d-%H%M%S}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostOptions:
+    """The hosts, as the user names them."""
+
+    hosts: str
+    """`local:N`, `ssh:FILE`, or the address of a scheduler."""
+    continue_without_lost: bool = False
+    """True if the study continues with the remaining hosts when one is lost."""
+
+
+class Carrier(Protocol):
+    """Listed in `CARRIERS` of a feature's `carriers.py`."""
+
+    def planned(self, plan: Plan, options: HostOptions) -> Plan:
+        """Return the plan with what all hosts would do, to be shown; nothing is started."""
+
+    def execute(
+        self,
+        plan: Plan,
+        directory: Path,
+        options: HostOptions,
+        *,
+        observer: Observer,
+        time_limit_s: float | None,
+        consent: Consent,
+    ) -> ResultSet:
+        """Carry out a plan, like `session.execute`."""
+
+    def resume(
+        self,
+        result_set: ResultSet,
+        options: HostOptions,
+        *,
+        observer: Observer,
+        time_limit_s: float | None,
+        retry_failed: bool,
+        consent: Consent,
+    ) -> ResultSet:
+        """Carry out missing runs, like `session.resume`."""
+
+    def cleanup(self, options: HostOptions) -> list[dict[str, Any]]:
+        """Remove leftovers on all hosts; returns what `iosonde cleanup --json` prints there, with the host."""

@@ -1,6 +1,6 @@
-"""A request to stop, set by a signal or a time limit.
+"""A request to stop, set by a signal or a time limit, and the start of a load that several hosts agree on.
 
-It has a file descriptor, so that one `select(2)` waits for the engine's next event and for Ctrl-C without polling.
+Each has a file descriptor, so that one `select(2)` waits for both and for the engine's next event without polling.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
@@ -112,3 +112,27 @@ def stop_on_signals() -> Iterator[Stop]:
         if handled:
             signal.set_wakeup_fd(woken_before)
         stop.close()
+
+
+class Start:
+    """The instant at which the load of one run starts, set from any thread once all hosts are ready."""
+
+    def __init__(self, on_ready: Callable[[], None]) -> None:
+        """`on_ready` is called once everything before the first operation is done. It must return at once."""
+        self.on_ready = on_ready
+        self.unix_ns: int | None = None
+        """Unix time of the start on this host's clock; None until it is set."""
+        self._event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+
+    def at(self, unix_ns: int) -> None:
+        """Set the instant. The load starts at once if it has passed."""
+        self.unix_ns = unix_ns
+        os.eventfd_write(self._event, 1)
+
+    def fileno(self) -> int:
+        """Readable once the instant is set."""
+        return self._event
+
+    def close(self) -> None:
+        """Close the descriptor."""
+        os.close(self._event)

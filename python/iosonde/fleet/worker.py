@@ -21,7 +21,7 @@ from typing import Any
 
 from iosonde.errors import IosondeError
 from iosonde.execution import Interrupted, resume
-from iosonde.execution.observer import Silent
+from iosonde.execution.run_loop import Observer
 from iosonde.fleet import on_host
 from iosonde.fleet.messages import Ended, Note, Outbox
 from iosonde.fleet.on_host import Sender
@@ -31,7 +31,7 @@ from iosonde.results.schema import Record
 from iosonde.storage.safety.consent import Consent
 
 
-class Relay(Silent):
+class Relay(Observer):
     """Passes notes of the session on, and from a host its records."""
 
     def __init__(self, outbox: Outbox, sender: Sender | None) -> None:

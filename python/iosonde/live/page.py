@@ -20,6 +20,7 @@ import polars as pl
 
 from iosonde.errors import IosondeError
 from iosonde.execution.progress import PHASES, Clock, counted, has_flushes, timed
+from iosonde.execution.run_loop import Observer
 from iosonde.metrics import wording
 from iosonde.metrics.histogram import percentiles
 from iosonde.python_process import module_command
@@ -28,7 +29,6 @@ from iosonde.units import format_bandwidth, format_count, format_duration, forma
 from iosonde.workload import described
 
 if TYPE_CHECKING:
-    from iosonde.execution import Observer
     from iosonde.plan import Case, Plan, Run
     from iosonde.procedure.schedule import Remaining
     from iosonde.protocol.event import Event, IntervalEvent, OperationInterval
@@ -178,7 +178,7 @@ class _Now:
     intervals: list[IntervalEvent]
 
 
-class Feed:
+class Feed(Observer):
     """Receives what the progress display receives, and hands it on to it."""
 
     def __init__(self, inner: Observer, ahead: Remaining, send: Send) -> None:

@@ -20,7 +20,7 @@ from study_texts import study_text
 from iosonde import protocol
 from iosonde.errors import TargetError
 from iosonde.execution import execute
-from iosonde.execution.checks.admission import Admission
+from iosonde.execution.admission import Admission
 from iosonde.features.graph.facts import COLUMNS
 from iosonde.metrics.facts import Facts
 from iosonde.metrics.metrics import run_metrics

@@ -11,8 +11,8 @@ from many_hosts_plans import planned
 
 from iosonde import ssh_hosts
 from iosonde.errors import TargetError
-from iosonde.execution.carrier import HostOptions
-from iosonde.execution.checks.admission import Admission
+from iosonde.execution.admission import Admission
+from iosonde.execution.session import HostOptions
 from iosonde.features.many_hosts import host_plan, same_device
 from iosonde.features.many_hosts.carrier import connected
 from iosonde.features.many_hosts.host_plan import MIB

@@ -13,9 +13,9 @@ from command_line import Iosonde
 from many_hosts_plans import any_skew
 
 from iosonde.execution import execute
-from iosonde.execution.carrier import HostOptions
-from iosonde.execution.observer import Silent
 from iosonde.execution.progress import Rates
+from iosonde.execution.run_loop import Observer
+from iosonde.execution.session import HostOptions
 from iosonde.features.many_hosts.record import Hosts
 from iosonde.plan import Plan, Run
 from iosonde.procedure.observations import conclusions
@@ -33,7 +33,7 @@ def planned(place: Path, factors: dict[str, Any], *, duration: str = "1s", **opt
     )
 
 
-class Observed(Silent):
+class Observed(Observer):
     """Keeps the rates of intervals, by run."""
 
     def __init__(self) -> None:

@@ -15,7 +15,7 @@ from many_hosts_plans import any_skew
 
 from iosonde.errors import TargetError
 from iosonde.execution import execute
-from iosonde.execution.carrier import HostOptions
+from iosonde.execution.session import HostOptions
 from iosonde.features.many_hosts import host_plan, relay
 from iosonde.features.many_hosts.record import Hosts
 from iosonde.plan import Plan

@@ -27,8 +27,7 @@ from tls_scheduler import configuration, scheduler, variables
 
 from iosonde.errors import IosondeError, TargetError
 from iosonde.execution import execute, resume
-from iosonde.execution.carrier import HostOptions
-from iosonde.execution.session import cleanup
+from iosonde.execution.session import HostOptions, cleanup
 from iosonde.features.many_hosts import relay, tls
 from iosonde.features.many_hosts.carrier import connected
 from iosonde.features.many_hosts.record import Hosts

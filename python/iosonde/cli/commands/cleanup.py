@@ -71,7 +71,7 @@ def command(
 
 def _on_hosts(hosts: str, *, as_json: bool) -> None:
     from iosonde.execution import session
-    from iosonde.execution.carrier import HostOptions
+    from iosonde.execution.session import HostOptions
 
     cleaned = session.cleanup(HostOptions(hosts=hosts))
     if as_json:

@@ -13,9 +13,10 @@ from iosonde.cli import options
 from iosonde.cli.messages import messages
 from iosonde.cli.session import exit_for_wrong_data
 from iosonde.errors import IosondeError
+from iosonde.execution.run_loop import Observer
 
 if TYPE_CHECKING:
-    from iosonde.plan import Case, Plan, Run
+    from iosonde.plan import Plan, Run
     from iosonde.protocol.event import Event
     from iosonde.results import ResultSet
     from iosonde.results.schema import Record
@@ -134,11 +135,8 @@ def _measure(plan: Plan, directory: Path, consent: Consent) -> ResultSet:
         raise typer.Exit(130) from None
 
 
-class _Intervals:
+class _Intervals(Observer):
     """One line per interval."""
-
-    def run_started(self, run: Run, case: Case) -> None:
-        pass
 
     def event(self, run: Run, event: Event) -> None:
         from iosonde.execution.progress import PHASES, Rates

@@ -149,14 +149,14 @@ def _unavailable_backends(plan: Plan) -> Iterator[str]:
     if not any(_requires_backend(spec["workload"]) for spec in specs):
         return
     from iosonde.errors import EngineError
-    from iosonde.execution.checks import backend_probe
+    from iosonde.execution import engine_programs
     from iosonde.execution.engine import find_engine
 
     try:
-        found = backend_probe.probe_backends(find_engine(), Path(plan.target))
+        found = engine_programs.probe_backends(find_engine(), Path(plan.target))
     except EngineError:
         return
-    for each in backend_probe.used(found, specs):
+    for each in engine_programs.used(found, specs):
         if not each.is_available:
             yield f"backend {each.name} is not available here, and its runs are recorded as unsupported: {each.reason}"
         elif each.note:

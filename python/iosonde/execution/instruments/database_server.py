@@ -19,8 +19,7 @@ from iosonde.errors import ServerError
 from iosonde.execution.engine import EngineRun
 from iosonde.execution.instruments.device_totals import device_of
 from iosonde.execution.instruments.instrument import Instrument, NotStartedError, Reading, RunContext
-from iosonde.execution.servers.database_servers import verification_spec
-from iosonde.execution.servers.running_server import Companion, RunningServer
+from iosonde.execution.servers import Companion, RunningServer, verification_spec
 from iosonde.protocol.event import Event
 from iosonde.results.run_facts.server_counters import COUNTED_NS, STATES
 from iosonde.results.schema import STORE_STATISTICS, Failure, RecordWarning

@@ -15,7 +15,7 @@ from typing import Any
 
 from iosonde.execution.engine import EngineRun
 from iosonde.execution.instruments.instrument import Instrument, Reading, RunContext
-from iosonde.execution.servers.running_server import RunningServer
+from iosonde.execution.servers import RunningServer
 from iosonde.plan import target_of
 from iosonde.workload import described
 

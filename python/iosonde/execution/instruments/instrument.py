@@ -12,7 +12,7 @@ import polars as pl
 from iosonde.errors import TargetError
 from iosonde.execution.engine import EngineRun
 from iosonde.execution.harness import Harness
-from iosonde.execution.servers.running_server import RunningServer
+from iosonde.execution.servers import RunningServer
 from iosonde.execution.setups import ReadyTarget
 from iosonde.plan import Case, Plan, Run
 from iosonde.protocol.event import Event

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from iosonde.execution.servers.running_server import ServerStarter
+from iosonde.execution.servers import ServerStarter
 from iosonde.features.key_value_stores.cassandra import node
 from iosonde.features.key_value_stores.memcached import run
 

@@ -29,12 +29,10 @@ from pathlib import Path
 from typing import Any
 
 from iosonde.errors import IosondeError, TargetError
-from iosonde.execution.observer import Silent
-from iosonde.execution.run_loop import RunLoop
+from iosonde.execution.run_loop import Observer, RunLoop
 from iosonde.execution.session import opened
 from iosonde.execution.setups import remove_leftovers
-from iosonde.execution.start import Start
-from iosonde.execution.stop import Stop, stop_on_signals
+from iosonde.execution.stop import Start, Stop, stop_on_signals
 from iosonde.features.many_hosts import same_device
 from iosonde.features.many_hosts.progress import Progress
 from iosonde.plan import Plan, Run
@@ -125,7 +123,7 @@ class Inbox:
             self._requests.put(request)
 
 
-class Relay(Silent):
+class Relay(Observer):
     """Reports a session to the coordinator."""
 
     def __init__(self) -> None:

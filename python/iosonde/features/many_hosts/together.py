@@ -17,12 +17,10 @@ import polars as pl
 from iosonde.errors import EngineError, ResultsError, TargetError
 from iosonde.execution import environment
 from iosonde.execution.attempt import Attempt
-from iosonde.execution.carrier import HostOptions
 from iosonde.execution.engine import find_engine, without_engine
-from iosonde.execution.observer import Observer
 from iosonde.execution.record import requested
-from iosonde.execution.run_loop import RunLoop
-from iosonde.execution.session import Interrupted, require_startable
+from iosonde.execution.run_loop import Observer, RunLoop
+from iosonde.execution.session import HostOptions, Interrupted, require_startable
 from iosonde.execution.stop import Stop, after, stop_on_signals
 from iosonde.execution.target_facts import describe
 from iosonde.features.many_hosts import host_plan, merge, named_hosts, progress, relay, same_device

@@ -6,7 +6,7 @@ import stat
 from pathlib import Path
 
 from iosonde.errors import TargetError
-from iosonde.execution.checks.backend_probe import ProbedBackend
+from iosonde.execution.engine_programs import ProbedBackend
 from iosonde.features.nvme_driver import handover
 from iosonde.features.nvme_driver.backends import NAME
 from iosonde.features.nvme_driver.consent import missing_options

@@ -11,8 +11,13 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from iosonde.errors import ServerError
-from iosonde.execution.servers.running_server import RunningServer, ServerStarter, ServerTools
-from iosonde.execution.servers.start import removed_on_failure, started
+from iosonde.execution.servers import (
+    RunningServer,
+    ServerStarter,
+    ServerTools,
+    removed_on_failure,
+    started,
+)
 from iosonde.execution.setups import ReadyTarget
 from iosonde.features.object_stores.ceph import ClusterLayout, keyring_in
 from iosonde.features.object_stores.ceph.cluster import CephCluster

@@ -11,8 +11,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from iosonde.execution.servers.running_server import RunningServer, ServerTools
-from iosonde.execution.servers.start import create_database, load_template, removed_on_failure, restored, started
+from iosonde.execution.servers import (
+    RunningServer,
+    ServerTools,
+    create_database,
+    load_template,
+    removed_on_failure,
+    restored,
+    started,
+)
 from iosonde.execution.setups import ReadyTarget
 from iosonde.features.key_value_stores.cassandra.server import HEAP, PORT, Cassandra, loopback_of
 from iosonde.features.key_value_stores.cassandra.settings import server_settings

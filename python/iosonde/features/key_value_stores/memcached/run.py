@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from iosonde.execution.servers.running_server import RunningServer, ServerTools
-from iosonde.execution.servers.start import removed_on_failure, started
+from iosonde.execution.servers import RunningServer, ServerTools, removed_on_failure, started
 from iosonde.execution.setups import ReadyTarget
 from iosonde.features.key_value_stores.memcached.server import Memcached
 from iosonde.features.key_value_stores.memcached.settings import server_settings

@@ -7,24 +7,30 @@ loads again before each run that would find a used one, and drops it at the end 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from iosonde import servers
 from iosonde.core.features import contributed
+from iosonde.errors import ServerError
 from iosonde.execution.engine import EngineRun, drive
-from iosonde.execution.servers.running_server import RunningServer, ServerStarter, ServerTools
-from iosonde.execution.servers.start import load_template, removed_on_failure, restored, started
 from iosonde.execution.setups import ReadyTarget
 from iosonde.execution.stop import Stop
 from iosonde.plan import Case, JsonObject, Plan, Run
+from iosonde.protocol.event import Event
+from iosonde.results.schema import RecordWarning
 from iosonde.servers import foreign
 from iosonde.servers.directories import Directories
 from iosonde.servers.foreign import ServerUrl, kinds, parse
 from iosonde.servers.instance import DATABASE, Instance
+from iosonde.servers.server import Connection, EventLog, ServerDescription
 from iosonde.storage import open_target
+from iosonde.storage.control_groups.process_group import ProcessGroup
 from iosonde.workload import described
 from iosonde.workload.sql_server import DECIDED_AT_CREATION
 
@@ -169,3 +175,198 @@ def _log_own(spec: JsonObject, case: Case) -> Path | None:
 def _oltp(done: EngineRun | None) -> dict[str, Any]:
     result: dict[str, Any] = ((done.result or {}).get("oltp") or {}) if done else {}
     return {name: result[name] for name in ("load", "consistency", "constants") if name in result}
+
+
+@contextmanager
+def removed_on_failure(server: ManagedServer) -> Iterator[None]:
+    """Remove a server with its data if the block fails."""
+    try:
+        yield
+    except BaseException:
+        server.remove()
+        raise
+
+
+def started(server: ManagedServer) -> dict[str, Any]:
+    """Start a server, and wait until it is ready; the time for the record."""
+    began = time.monotonic()
+    server.start()
+    return {"start_seconds": round(time.monotonic() - began, 3)}
+
+
+def restored(instance: Instance, load: Callable[[], None]) -> dict[str, Any]:
+    """Restore the database from its template, which is loaded first if there is none; facts for the record."""
+    is_missing = not instance.template.is_complete
+    if is_missing:
+        load()
+    copied = instance.restore()
+    return {"loaded_for_this_run": is_missing, "restored": copied, "template": instance.template.facts}
+
+
+def create_database(instance: Instance) -> None:
+    """Create the database of a started server."""
+    with closing(instance.connect()) as connection:
+        instance.database_server.create_database(connection, DATABASE)
+
+
+def load_template(
+    instance: Instance,
+    spec: JsonObject | None,
+    tools: ServerTools,
+    *,
+    what: str,
+    result: Callable[[EngineRun | None], dict[str, Any]] = lambda done: {},
+) -> None:
+    """Load a database with a server of its own and the engine, if there is a spec, and keep it as the template.
+
+    `what` is a clause for errors (`records were loaded`), and `result` what the template's facts have of the load.
+    """
+    began, done = time.monotonic(), None
+    try:
+        instance.provision()
+        instance.start()
+        create_database(instance)
+        if spec:
+            done = tools.drive(spec, environment=instance.environment)
+            _require_loaded(done, instance, what)
+        with closing(instance.connect(DATABASE)) as connection:
+            instance.database_server.finish_load(connection, tools.check)
+        instance.stop_after_load()
+        instance.keep_as_template({"seconds": round(time.monotonic() - began, 3), **result(done)})
+    finally:
+        instance.remove()
+
+
+def _require_loaded(done: EngineRun, instance: Instance, what: str) -> None:
+    """`ServerError` unless the engine loaded `what` (`records were loaded`), with the server's cause if it has one.
+
+    A stop may have ended the load early, without a failure.
+    """
+    instance.check()
+    if done.failure is None:
+        return
+    cause = instance.failure(f"failed while {what}")
+    if cause.code in ("no_space", "out_of_memory"):
+        raise cause
+    failure = done.failure
+    raise ServerError(failure.message, where=failure.context, hint=failure.hint, code=failure.code)
+
+
+class ObservedServer(Protocol):
+    """Readings of a server during a run."""
+
+    @property
+    def name(self) -> str:
+        """Name in records."""
+
+    @property
+    def title(self) -> str:
+        """Name in reports."""
+
+    def describe(self, connection: Connection) -> ServerDescription:
+        """Version and all effective settings."""
+
+    def statistics(self, connection: Connection) -> dict[str, int]:
+        """Counters and states by name, at this moment."""
+
+
+class ManagedServer(Protocol):
+    """A server that iosonde has started: one process or several, in directories and a control group of its own."""
+
+    directories: Directories
+
+    @property
+    def group(self) -> ProcessGroup:
+        """Control groups of what is measured."""
+
+    def device_paths(self) -> Sequence[Path]:
+        """Paths on the devices that take the server's I/O."""
+
+    def event_log(self) -> EventLog | None:
+        """A log with further statistics, where it has one."""
+
+    def describe(self) -> dict[str, Any]:
+        """For the record."""
+
+    def open_files(self) -> list[dict[str, Any]]:
+        """Files that it has open, with their flags."""
+
+    def start(self) -> None:
+        """Start it, and wait until it is ready; `ServerError` if that fails."""
+
+    def stop(self) -> bool:
+        """Shut it down; returns whether nothing had to be killed."""
+
+    def kill(self) -> None:
+        """Kill it; may be called again."""
+
+    def remove(self) -> None:
+        """Kill it and remove everything; may be called again."""
+
+    def failure(self, what: str) -> ServerError:
+        """An error with the cause that its messages and its control group show."""
+
+
+class Companion(Protocol):
+    """Actions on a server under load, and notes about them."""
+
+    def event(self, event: Event) -> None:
+        """Take an event of the engine."""
+
+    def finish(self, *, engine_failed: bool) -> tuple[dict[str, Any], list[RecordWarning]]:
+        """Facts about the server and warnings, before it is shut down."""
+
+    def close(self) -> None:
+        """Stop what it does; may be called again."""
+
+
+@dataclass(kw_only=True)
+class RunningServer:
+    """The server of one run."""
+
+    spec: JsonObject
+    """The engine's spec with the socket or address that is in use."""
+    server: ObservedServer
+    facts: dict[str, Any]
+    """For the record: where the database comes from."""
+    connect: Callable[[], Connection]
+    """Connects a client to the measured database."""
+    instance: ManagedServer | None = None
+    """None for a server that the user runs."""
+    companion: Companion | None = None
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Environment variables of its engines, such as a password; never recorded."""
+    measure: Callable[[JsonObject], EngineRun] = field(repr=False)
+    """Carries out a further spec on the server, such as one that looks up acknowledged commits."""
+
+    def close(self) -> None:
+        """Kill the server if it still runs, and remove its data."""
+        if self.instance:
+            self.instance.remove()
+
+
+class Drive(Protocol):
+    """Carries out a spec on a server; it leaves no record."""
+
+    def __call__(self, spec: JsonObject, *, environment: Mapping[str, str] = ...) -> EngineRun: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerTools:
+    """Parameters of a session to start a server."""
+
+    drive: Drive
+    check: Callable[[], None]
+    """Called while it waits; raises `ServerError` to stop waiting."""
+    note: Callable[[str], None]
+    """Shows a message to the user."""
+
+
+@dataclass(frozen=True)
+class ServerStarter:
+    """Starts a server for each run, in a directory of the target; of a feature in `STARTERS` of its `servers.py`."""
+
+    kind: str
+    """Its name in `Workload.server`."""
+    start: Callable[[Run, Case, ReadyTarget, ServerTools], RunningServer]
+    """The server, ready for the load; `ServerError` if that fails."""

@@ -6,6 +6,7 @@ executed, also by `resume`, the target of each spec is computed again from the p
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import stat
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from iosonde.errors import TargetError
-from iosonde.plan import Case, JsonObject, Plan
+from iosonde.plan import Case, JsonObject, Plan, commands
 from iosonde.protocol.option_text import unsafe_option
 from iosonde.storage.opening import open_target
 from iosonde.storage.safety.journal_entry import OWN_DIRECTORY
@@ -197,4 +198,24 @@ def _refused(reason: str) -> TargetError:
         "the plan of this result set names another target than its own; nothing was written",
         where=reason,
         hint="the result set was edited, perhaps with intent; to measure here, run the study again with `iosonde run`",
+    )
+
+
+SHOWN = 6
+"""Lines of commands that a refusal shows."""
+
+
+def require_commands_allowed(plan: Plan, given: str) -> None:
+    """Raise `TargetError` unless the user has named the hash of a plan with external commands."""
+    if not commands.has_commands(plan) or commands.is_allowed(plan, given):
+        return
+    shown = list(itertools.islice(commands.lines(plan), SHOWN + 1))
+    listed = [*shown[:SHOWN], *(["..."] if len(shown) > SHOWN else [])]
+    what = "is not that of this study with these settings, or a program has changed" if given else "is missing"
+    raise TargetError(
+        f"the study `{plan.study_name}` starts external commands, which can do anything that you can: the hash that "
+        f"allows them {what}",
+        where="\n  ".join(["it would start", *listed]),
+        hint=f"if you trust these commands, add `--allow-commands {commands.commands_hash(plan)}`; `iosonde plan` "
+        "prints all of them",
     )

@@ -1,0 +1,267 @@
+"""The programs of the engine that a session needs: found, or built where the sources are, and checked.
+
+`iosonde-engine-clients` has the clients of servers that take longer to compile than everything else, so a checkout
+builds it when a study first needs it. Wheels contain it.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from iosonde import protocol
+from iosonde.core.features import contributed
+from iosonde.errors import EngineError
+from iosonde.execution.engine import ENGINE, find_engine, variable_of
+from iosonde.metrics.wording import listing
+from iosonde.tools import ask
+from iosonde.workload import described, workloads
+from iosonde.workload.workload import Engine
+
+Spec = Mapping[str, Any]
+
+_BUILD = Path(__file__).resolve().parents[3] / "scripts" / "build-clients"
+"""Builds the program for clients; part of a checkout only."""
+
+
+def require(specs: Iterable[Spec], note: Callable[[str], None]) -> None:
+    """Find or build the programs that specs need; `EngineError` where one is missing or does not accept a spec."""
+    for program, own in _by_program(specs).items():
+        check(_provided(program, note), own)
+
+
+def clients_of(specs: Iterable[Spec]) -> dict[str, Path]:
+    """Return the programs that specs need besides `iosonde-engine`, which every session uses."""
+    return {program: find_engine(program) for program in _by_program(specs) if program != ENGINE}
+
+
+def is_built_on_demand() -> bool:
+    """Return True if the sources are there."""
+    return _BUILD.is_file()
+
+
+def stores_with_clients() -> str:
+    """Name the stores that need the program for clients: the stores `a` and `b`."""
+    return f"the stores {listing([f'`{name}`' for each in workloads().values() for name in each.with_clients])}"
+
+
+def _by_program(specs: Iterable[Spec]) -> dict[Engine, list[Spec]]:
+    programs: dict[Engine, list[Spec]] = {ENGINE: []}
+    for spec in specs:
+        workload = spec["workload"]
+        programs.setdefault(described(workload).engine(workload), []).append(spec)
+    return programs
+
+
+def _provided(program: Engine, note: Callable[[str], None]) -> Path:
+    try:
+        return find_engine(program)
+    except EngineError:
+        if program == ENGINE or variable_of(program) in os.environ or not is_built_on_demand():
+            raise
+    _build(program, note)
+    return find_engine(program)
+
+
+def _build(program: Engine, note: Callable[[str], None]) -> None:
+    """Build a program next to this Python. Cargo's progress goes to standard error."""
+    own = Path(sys.executable).parent
+    # Setup links a compiler there if the one on PATH is too old.
+    environment = {**os.environ, "PATH": f"{own}:{os.environ.get('PATH', os.defpath)}"}
+    by_hand = f"or set the environment variable `{variable_of(program)}` to the path of a build"
+    if not shutil.which("cargo", path=environment["PATH"]):
+        raise EngineError(
+            f"`{program}` cannot be built: `cargo` was not found on PATH",
+            where=f"needed for {stores_with_clients()}",
+            hint=f"install Rust with `make setup`, {by_hand}",
+        )
+    if not os.access(own, os.W_OK):
+        raise EngineError(
+            f"`{program}` cannot be built: no permission to write to `{own}`",
+            where=f"needed for {stores_with_clients()}",
+            hint=f"run `{_BUILD} {own}` as the owner of `{own}`, {by_hand}",
+        )
+    note(
+        f"building `{program}`, needed for {stores_with_clients()}, into `{own}`, once for this checkout; this takes "
+        "several minutes"
+    )
+    done = subprocess.run([_BUILD, own], stdin=subprocess.DEVNULL, stdout=2, env=environment, check=False)
+    if done.returncode:
+        raise EngineError(
+            f"`{program}` could not be built (exit status {done.returncode})",
+            where=f"by `{_BUILD} {own}`; cargo's messages are above",
+            hint="correct the cause that cargo names; the first build downloads crates, which requires a network; "
+            f"{by_hand}",
+        )
+
+
+def check(engine: Path, specs: Iterable[Mapping[str, Any]]) -> None:
+    """Raise `EngineError` if the engine's schema does not accept one of these specs."""
+    # The supervisor of external commands is part of iosonde.
+    specs = [spec for spec in specs if not described(spec["workload"]).is_external]
+    if not specs:
+        return
+    schema = _schema(engine)
+    if not schema:
+        return
+    if schema.get("protocol") != protocol.VERSION:
+        raise _differs(engine, f"it uses protocol {schema.get('protocol')}, iosonde uses {protocol.VERSION}")
+    definitions = schema["spec"].get("$defs", {})
+    for spec in specs:
+        problem = _mismatch(spec, schema["spec"], definitions, "")
+        if problem:
+            raise _differs(engine, problem)
+
+
+def _differs(engine: Path, how: str) -> EngineError:
+    return EngineError(
+        f"the engine `{engine}` is of another version than iosonde: {how}",
+        where="found before anything was written",
+        hint="build both from the same sources: `make setup` in a checkout, `pip install` elsewhere; if the variable "
+        "`IOSONDE_ENGINE` names another build, remove it or build that again (`cargo build --release`)",
+    )
+
+
+@functools.cache
+def _schema(engine: Path) -> dict[str, Any] | None:
+    """The engine's schema; None if it prints none."""
+    asked = ask(engine, "--schema")
+    if asked is None:
+        return None
+    try:
+        answer = json.loads(asked.stdout)
+    except ValueError:
+        return None
+    return answer if isinstance(answer, dict) and isinstance(answer.get("spec"), dict) else None
+
+
+def _mismatch(value: Any, schema: Mapping[str, Any], definitions: Mapping[str, Any], path: str) -> str:
+    """The first unknown or missing field of a value; empty if there is none.
+
+    Names and kinds are compared, not numbers: the engine checks those when it gets the spec.
+    """
+    schema = _resolved(schema, definitions)
+    variants = [_resolved(each, definitions) for each in schema.get("oneOf") or schema.get("anyOf") or ()]
+    if variants:
+        fitting = [each for each in variants if _fits(value, each)]
+        problems = [_mismatch(value, each, definitions, path) for each in fitting]
+        return min(problems) if problems else f"it does not support `{_named(path, value)}`"
+    if isinstance(value, Mapping):
+        return _mismatch_of_fields(value, schema, definitions, path)
+    if isinstance(value, list):
+        each = (_mismatch(item, schema.get("items", {}), definitions, f"{path}[{at}]") for at, item in enumerate(value))
+        return next(filter(None, each), "")
+    return "" if _fits(value, schema) else f"it does not support `{_named(path, value)}`"
+
+
+def _mismatch_of_fields(
+    value: Mapping[str, Any], schema: Mapping[str, Any], definitions: Mapping[str, Any], path: str
+) -> str:
+    known = schema.get("properties", {})
+    for name in schema.get("required", ()):
+        if name not in value:
+            return f"it needs `{_joined(path, name)}`, which is missing"
+    for name, part in value.items():
+        if name not in known and schema.get("additionalProperties") is False:
+            return f"it does not support `{_joined(path, name)}`"
+        problem = _mismatch(part, known.get(name, {}), definitions, _joined(path, name))
+        if problem:
+            return problem
+    return ""
+
+
+def _fits(value: Any, schema: Mapping[str, Any]) -> bool:
+    """Return True if a value matches an alternative: `null`, a word, or an object of its `kind`."""
+    if "const" in schema:
+        return bool(value == schema["const"])
+    if "enum" in schema:
+        return value in schema["enum"]
+    if value is None or schema.get("type") == "null":
+        return value is None and "null" in schema.get("type", "null")
+    if not isinstance(value, Mapping):
+        return True
+    words = {name: part["const"] for name, part in schema.get("properties", {}).items() if "const" in part}
+    return all(value.get(name) == word for name, word in words.items())
+
+
+def _resolved(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> Mapping[str, Any]:
+    return definitions[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
+
+
+def _joined(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _named(path: str, value: Any) -> str:
+    """A location in the spec with its value."""
+    return f"{path}: {value['kind'] if isinstance(value, Mapping) and 'kind' in value else value}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbedBackend:
+    """One backend, and whether it can be used on the target."""
+
+    name: str
+    """As messages name it: `uring with completion polling`."""
+    is_available: bool
+    features: tuple[str, ...] = ()
+    lacks: tuple[str, ...] = ()
+    """Features that it lacks, with the reason."""
+    reason: str = ""
+    """Reason for its unavailability; empty if it is available."""
+    hint: str = ""
+    note: str = ""
+    """For plans that use it where it is available: `takes ... from the kernel`."""
+
+
+Probe = Callable[[Path], ProbedBackend]
+"""Tries the backend of a feature on a target; listed in `PROBES` of its `probes.py`."""
+
+
+def probe_backends(engine: Path, path: Path) -> list[ProbedBackend]:
+    """Every backend, tried on a device, a file or a directory. Empty if the path cannot be read or the engine fails.
+
+    Nothing is written to a device or a file; in a directory the engine uses a file of its own and removes it.
+    """
+    asked = ask(engine, "--probe-backends", path)
+    if asked is None or asked.returncode:
+        return []
+    try:
+        found = json.loads(asked.stdout)
+    except ValueError:
+        return []
+    # An engine of another version may print something else.
+    probes: tuple[Probe, ...] = contributed("probes", "PROBES")
+    return [*map(_read, found), *(probe(path) for probe in probes)] if isinstance(found, list) else []
+
+
+def _read(found: Mapping[str, Any]) -> ProbedBackend:
+    return ProbedBackend(
+        name=found["name"],
+        is_available=found["available"],
+        features=tuple(found.get("features", ())),
+        lacks=tuple(f"{each['feature']}: {each['reason']}" for each in found.get("lacks", ())),
+        reason=found.get("reason", ""),
+        hint=found.get("hint", ""),
+    )
+
+
+def name_of(backend: Mapping[str, Any]) -> str:
+    """A backend of a spec as messages name it."""
+    polling = [f" with {kind} polling" for kind in ("submission", "completion") if backend.get(f"{kind}_polling")]
+    return str(backend["kind"]) + "".join(polling)
+
+
+def used(found: Iterable[ProbedBackend], specs: Iterable[Mapping[str, Any]]) -> list[ProbedBackend]:
+    """Return the backends that a plan's specs use."""
+    workloads = [spec["workload"] for spec in specs]
+    asked = {name_of(each["backend"]) for each in workloads if described(each).moves_blocks}
+    return [each for each in found if each.name in asked]
