@@ -18,8 +18,8 @@ from iosonde.execution import execute
 from iosonde.lab.device import throttled_devices
 from iosonde.lab.limits import Limits
 from iosonde.planning import Against, expand, parse
-from iosonde.report.content import comparison
-from iosonde.report.material.result_sets import gather
+from iosonde.report import comparison
+from iosonde.report.material import gather
 from iosonde.storage import open_target
 from iosonde.storage.safety.consent import Consent
 

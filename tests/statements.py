@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from iosonde.findings.device_state import FreshDevice
 from iosonde.findings.finding import Finding
 from iosonde.findings.observations.quality import ControlDrift, FewRepeats, MissingRuns
-from iosonde.report.content.report import Chapter
-from iosonde.report.content.table import DEVICE_STATE, Table
+from iosonde.report.content import Chapter
+from iosonde.report.table import DEVICE_STATE, Table
 
 STEADY_WORDS = re.compile(r": steady (at|state in)|steady-state rate|of steady state|: steady state between")
 """A sentence that states that a device was in steady state."""

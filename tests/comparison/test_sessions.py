@@ -13,8 +13,8 @@ from hand_made import results
 
 from iosonde.comparison.cases import Design, compare
 from iosonde.comparison.sessions import PRIOR_STANDARD_DEVIATION, pooled, power_of
-from iosonde.report.content.pooled_sessions import session_tables
-from iosonde.report.material.result_sets import gather
+from iosonde.report.details import session_tables
+from iosonde.report.material import gather
 
 CASES = 12
 

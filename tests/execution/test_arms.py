@@ -12,9 +12,8 @@ from iosonde.execution import Interrupted, execute, resume
 from iosonde.execution.run_loop import Observer
 from iosonde.plan import Plan, Run
 from iosonde.planning import Against, expand, parse
-from iosonde.report import as_text
-from iosonde.report.content import comparison
-from iosonde.report.material.result_sets import gather
+from iosonde.report import as_text, comparison
+from iosonde.report.material import gather
 from iosonde.results import ResultSet
 from iosonde.results.schema import Record
 from iosonde.storage import open_target

@@ -25,8 +25,8 @@ from iosonde.features.key_value_stores.facts import COLUMNS, STALLS
 from iosonde.metrics.metrics import run_metrics
 from iosonde.plan import Plan
 from iosonde.planning import expand, parse
-from iosonde.report.content.provenance import headline
-from iosonde.report.content.report import collect
+from iosonde.report.content import collect
+from iosonde.report.provenance import headline
 from iosonde.results import ResultSet
 from iosonde.results.run_facts.run import values
 from iosonde.results.schema import Record

@@ -25,7 +25,7 @@ from iosonde.plan import Run
 from iosonde.planning import expand, parse
 from iosonde.protocol.event import Event
 from iosonde.report import figures
-from iosonde.report.content.report import collect
+from iosonde.report.content import collect
 from iosonde.results import ResultSet
 from iosonde.results.run_facts.own_io import Foreign, foreign
 from iosonde.storage import open_target

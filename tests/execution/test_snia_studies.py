@@ -17,7 +17,7 @@ from iosonde.metrics.sustained import long_runs
 from iosonde.plan import PREPARATION
 from iosonde.planning import expand, load
 from iosonde.report import figures, write
-from iosonde.report.content.report import collect
+from iosonde.report.content import collect
 from iosonde.results import ResultSet
 from iosonde.storage import open_target
 from iosonde.study.model import Study

@@ -16,8 +16,9 @@ from iosonde.errors import StudyError
 from iosonde.findings.outcome import Result
 from iosonde.findings.requirements import overall, results_of
 from iosonde.planning import parse
-from iosonde.report.content.report import collect
-from iosonde.report.writers import html, markdown, terminal
+from iosonde.report import html, markdown
+from iosonde.report.console import show
+from iosonde.report.content import collect
 from iosonde.results import ResultSet
 from iosonde.results.schema import RecordVerdict, RecordWarning
 from iosonde.units import format_latency
@@ -272,7 +273,7 @@ def test_the_table_is_the_first_of_every_format(tmp_path: Path) -> None:
     )
     report = collect([results])
     console = Console(width=80, file=(tmp_path / "terminal.txt").open("w", encoding="utf-8"))
-    terminal.show(report, console)
+    show(report, console)
     console.file.close()
     shown = (tmp_path / "terminal.txt").read_text(encoding="utf-8")
     assert max(map(len, shown.splitlines())) <= 80 + len(str(tmp_path))

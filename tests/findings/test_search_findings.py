@@ -11,7 +11,7 @@ from iosonde.findings.finding import Finding
 from iosonde.findings.observations.open_loop import OfferedRates
 from iosonde.findings.observations.search import AlsoMet, Boundary, NoBoundary
 from iosonde.planning import expand, parse
-from iosonde.report.content.report import collect
+from iosonde.report.content import collect
 from iosonde.results import ResultSet
 from iosonde.storage import open_target
 

@@ -17,7 +17,7 @@ from iosonde.errors import LabError
 from iosonde.findings.finding import Finding
 from iosonde.lab.image import Image
 from iosonde.lab.machine import Machine, Settings
-from iosonde.report.content.report import collect
+from iosonde.report.content import collect
 from iosonde.results import ResultSet
 
 

@@ -12,7 +12,7 @@ from lab_guest import Report
 
 from iosonde.features.nvme_driver.handover import JOURNALED
 from iosonde.features.nvme_driver.questions import BackendStep, SoftwareShare
-from iosonde.report.content.report import collect
+from iosonde.report.content import collect
 
 Part = Callable[[str], dict[str, Any]]
 

@@ -31,8 +31,8 @@ from iosonde.metrics.statistics import CUT_OFF, T_LOG, T_PLAIN
 from iosonde.metrics.sustained import METRICS as LONG_RUN_METRICS
 from iosonde.metrics.tables import table
 from iosonde.regression.sessions import session_values
-from iosonde.report.content.report import collect
-from iosonde.report.material.quantities import metric_title
+from iosonde.report.content import collect
+from iosonde.report.quantities import metric_title
 from iosonde.results import ResultSet
 from iosonde.results.columns import RUNS
 from iosonde.results.schema import HISTOGRAMS, INTERVALS, USAGE

@@ -17,8 +17,8 @@ from iosonde.planning import expand, load, parse
 from iosonde.procedure import progress
 from iosonde.procedure.schedule import Remaining, Schedule
 from iosonde.procedure.until import UntilConclusion
-from iosonde.report.content.repeats import repeat_tables
-from iosonde.report.material.result_sets import gather
+from iosonde.report.details import repeat_tables
+from iosonde.report.material import gather
 from iosonde.results import ResultSet
 from iosonde.results.schema import Record
 from iosonde.storage import open_target

@@ -18,8 +18,8 @@ from iosonde.findings.outcome import Result
 from iosonde.findings.requirements import results_of
 from iosonde.findings.windows import OBSERVED
 from iosonde.qualify import load_application, qualification_of, watch_plan
-from iosonde.report.content.report import collect
-from iosonde.report.writers import html, markdown
+from iosonde.report import html, markdown
+from iosonde.report.content import collect
 from iosonde.results import ResultSet
 from iosonde.storage import open_target
 from iosonde.verdict.rules import rules

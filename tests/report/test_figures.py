@@ -12,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iosonde.report import figures, save_figures
-from iosonde.report.charts import svg
-from iosonde.report.charts.figure import Figure, Undrawn
-from iosonde.report.content.report import Chapter, collect
-from iosonde.report.writers.html import differences
+from iosonde.report.content import Chapter, collect
+from iosonde.report.figure import Figure, Undrawn, as_svg, panels, specification
+from iosonde.report.html import differences
 from iosonde.results import ResultSet
 
 pytestmark = pytest.mark.engine
@@ -141,7 +140,7 @@ def test_long_names_of_levels_are_broken_and_not_cut(tmp_path: Path) -> None:
     view = {"kind": "bars", "title": "Commits", "part": "settings", "x": "setting", "y": "iops"}
     facts = study(parts=[{"name": "settings", "factors": {"setting": levels}}], views=[view], analysis=[])
     (bars, *_) = figures([result_set(tmp_path / "set", facts, seconds=1, repeats=1)])
-    [(_, drawing)] = svg.panels(bars)
+    [(_, drawing)] = panels(bars)
     assert all(f">{piece}<" in drawing for piece in ("flush_log_", "commit=0", "commit=1", "commit=2"))
     assert "…" not in drawing
 
@@ -195,7 +194,7 @@ def test_bars_show_published_values_of_the_same_levels_and_small_ones_stay_visib
 
 
 def test_every_reference_in_a_drawing_names_an_id_of_its_own(whole: ResultSet) -> None:
-    drawn = [text for figure in figures([whole]) for _, text in svg.panels(figure)]
+    drawn = [text for figure in figures([whole]) for _, text in panels(figure)]
     ids = [name for text in drawn for name in re.findall(r' id="([^"]*)"', text)]
     assert len(ids) == len(set(ids)) > 0
     for text in drawn:
@@ -205,16 +204,16 @@ def test_every_reference_in_a_drawing_names_an_id_of_its_own(whole: ResultSet) -
 def test_a_drawing_is_kept_in_the_cache_and_independent_of_those_before(
     whole: ResultSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    specifications = [svg.specification(figure) for figure in figures([whole])[:2]]
+    specifications = [specification(figure) for figure in figures([whole])[:2]]
     drawn: list[list[str]] = []
     for place, order in enumerate((specifications, specifications[::-1])):
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / str(place)))
-        drawn.append([svg.as_svg(each) for each in order])
+        drawn.append([as_svg(each) for each in order])
     assert drawn[0] == drawn[1][::-1]
     kept = {path.read_text(): path for path in (tmp_path / "1/iosonde/report/drawings").iterdir()}
     assert set(kept) == set(drawn[0])
     kept[drawn[1][0]].write_text("<svg>kept</svg>")
-    assert "<svg>kept</svg>" in [svg.as_svg(each) for each in specifications]
+    assert "<svg>kept</svg>" in [as_svg(each) for each in specifications]
 
 
 @pytest.mark.parametrize(("format", "magic"), [("pdf", b"%PDF"), ("png", b"\x89PNG")])

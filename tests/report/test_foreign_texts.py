@@ -26,7 +26,7 @@ from iosonde.library import index
 from iosonde.library.page import render as library_page
 from iosonde.regression import Cell, Check, Settings, writers
 from iosonde.report import save_figures, write
-from iosonde.report.writers.document import embedded_json
+from iosonde.report.document import embedded_json
 from iosonde.results import ResultSet
 from iosonde.results.csv_files import as_csv
 
@@ -237,9 +237,7 @@ def test_the_outcome_of_a_check_has_no_markup_of_others() -> None:
     assert [each.tag for each in suite.iter()] == ["testsuite", "testcase", "failure"]
 
 
-@pytest.mark.parametrize(
-    "name", ["report/writers/page/report.js", "library/page_files/library.js", "live/page_files/live.js"]
-)
+@pytest.mark.parametrize("name", ["report/page/report.js", "library/page_files/library.js", "live/page_files/live.js"])
 def test_scripts_of_pages_set_text_and_never_markup(name: str) -> None:
     from importlib import resources
 

@@ -14,7 +14,7 @@ from recordings import recorded
 
 import iosonde.report as report
 from iosonde.errors import ResultsError
-from iosonde.report.content.report import collect
+from iosonde.report.content import collect
 from iosonde.results import ResultSet
 
 pytestmark = pytest.mark.engine

@@ -9,9 +9,8 @@ from iosonde.findings.observations.quality import Warned
 from iosonde.findings.questions.peak import Fastest, Peak
 from iosonde.findings.throughput import Throughput, UnloadedLatency
 from iosonde.metrics.statistics import Estimate
-from iosonde.report.content.report import Chapter, collect
-from iosonde.report.content.sections import _VIEWS_OF_TOPIC, MAX_FINDINGS
-from iosonde.report.content.table import DEVICE_STATE, Cell, Table, folded
+from iosonde.report.content import _VIEWS_OF_TOPIC, MAX_FINDINGS, Chapter, collect
+from iosonde.report.table import DEVICE_STATE, Cell, Table, folded
 from iosonde.results import ResultSet
 
 pytestmark = pytest.mark.engine

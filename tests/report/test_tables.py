@@ -13,10 +13,10 @@ from recordings import recorded
 
 from iosonde.execution import execute
 from iosonde.planning import expand, load
-from iosonde.report.content.report import Chapter, collect
-from iosonde.report.content.store_statistics import statistics_tables
-from iosonde.report.content.table import Table
-from iosonde.report.material.quantities import metric_scale, metric_text
+from iosonde.report.content import Chapter, collect
+from iosonde.report.details import statistics_tables
+from iosonde.report.quantities import metric_scale, metric_text
+from iosonde.report.table import Table
 from iosonde.results import ResultSet
 from iosonde.results.schema import Record
 from iosonde.storage import open_target

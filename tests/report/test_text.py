@@ -14,9 +14,9 @@ from recordings import recorded
 from rich.console import Console
 
 from iosonde.report import as_text, terminal, write
-from iosonde.report.content.figure_tables import figure_table
-from iosonde.report.content.report import collect
-from iosonde.report.writers.markdown import escape
+from iosonde.report.content import collect
+from iosonde.report.figure_values import figure_table
+from iosonde.report.markdown import escape
 from iosonde.results import ResultSet
 
 

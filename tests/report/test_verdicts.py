@@ -17,9 +17,9 @@ from report.conftest import compact
 
 from iosonde.plan import Run
 from iosonde.report import as_text, write
-from iosonde.report.charts.figure import Figure
-from iosonde.report.content.report import Chapter, collect
-from iosonde.report.content.table import VERDICT, Table
+from iosonde.report.content import Chapter, collect
+from iosonde.report.figure import Figure
+from iosonde.report.table import VERDICT, Table
 from iosonde.results import ResultSet
 from iosonde.results.schema import RecordVerdict
 

@@ -15,7 +15,7 @@ from iosonde.findings.questions.tails import TailGrowth
 from iosonde.planning import expand, load
 from iosonde.procedure.observations import conclusions
 from iosonde.procedure.search import SearchConclusion
-from iosonde.report.content.report import Chapter, collect
+from iosonde.report.content import Chapter, collect
 from iosonde.results import ResultSet
 from iosonde.storage import open_target
 

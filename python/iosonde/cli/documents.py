@@ -25,7 +25,7 @@ def of_result_sets(result_sets: Sequence[ResultSet], *, mix_simulated: bool = Fa
 
 
 def _documents(result_sets: Sequence[ResultSet], *, mix_simulated: bool) -> list[dict[str, Any]]:
-    from iosonde.report.content.report import collect
+    from iosonde.report.content import collect
 
     documents = []
     for chapter in collect(result_sets, mix_simulated=mix_simulated).chapters:

@@ -17,9 +17,9 @@ from iosonde.foreign_text import markdown as escaped
 from iosonde.foreign_text import printable
 from iosonde.metrics.wording import metric_words
 from iosonde.regression.sessions import CellKey
-from iosonde.report.content.table import folded
-from iosonde.report.writers.document import policy, stylesheet, template_of
-from iosonde.report.writers.markdown import table_lines
+from iosonde.report.document import policy, stylesheet, template_of
+from iosonde.report.markdown import table_lines
+from iosonde.report.table import folded
 from iosonde.results.files import write_output
 
 LABELS, PLOT, ROW, TOP, MARGIN = 460, 420, 30, 34, 20

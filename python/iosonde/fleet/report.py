@@ -28,7 +28,7 @@ from iosonde.metrics.wording import (
     value_text,
 )
 from iosonde.regression.sessions import CellKey
-from iosonde.report.content.table import Cell, Table
+from iosonde.report.table import Cell, Table
 from iosonde.units import format_latency
 
 NAMES = 3

@@ -14,7 +14,7 @@ from iosonde.history.changes import LEVEL, OUTLIER, PENALTY, SEGMENT
 from iosonde.library.page import moment, shown
 from iosonde.library.summary import Summary
 from iosonde.metrics import wording
-from iosonde.report.writers.document import policy, stylesheet, template_of
+from iosonde.report.document import policy, stylesheet, template_of
 
 
 def render(history: History) -> str:

@@ -12,7 +12,7 @@ from urllib.parse import quote_from_bytes
 
 from iosonde.library.indexing import Index
 from iosonde.library.summary import Headline, Summary
-from iosonde.report.writers.document import policy, stylesheet, template_of
+from iosonde.report.document import policy, stylesheet, template_of
 
 HEADS = ("Result set", "Date", "Study", "Device", "Target", "Kernel", "Headline metrics", "Trust")
 

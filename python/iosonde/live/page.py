@@ -24,7 +24,7 @@ from iosonde.execution.run_loop import Observer
 from iosonde.metrics import wording
 from iosonde.metrics.histogram import percentiles
 from iosonde.python_process import module_command
-from iosonde.report.writers.document import policy, stylesheet, template_of
+from iosonde.report.document import policy, stylesheet, template_of
 from iosonde.units import format_bandwidth, format_count, format_duration, format_latency
 from iosonde.workload import described
 

@@ -6,7 +6,8 @@
     terminal(result_set, console)                       answer, summary and warnings
     write_and_show(result_set, path, console)           the page, and that, at the end of a run
 
-`material` holds the result sets, `charts` draws figures, `content` decides what a report contains, `writers` write it.
+`material` holds the result sets, `views` and `tables` draw what a study asks for, `content` decides what a report
+contains, and `html`, `markdown` and `console` write it.
 The heavy libraries are imported by what needs them, when it is called.
 """
 
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from iosonde.findings.finding import Finding
-    from iosonde.report.charts.figure import Figure, Format
-    from iosonde.report.content.report import Report
+    from iosonde.report.content import Report
+    from iosonde.report.figure import Figure, Format
     from iosonde.results import ResultSet
 
 __all__ = ["figures", "figures_of", "findings", "save_figures", "terminal", "write", "write_and_show"]
@@ -61,12 +62,12 @@ def write(
 
     Simulated and measured result sets together are refused (`ResultsError`) unless `mix_simulated` is set.
     """
-    from iosonde.report.content.report import collect
+    from iosonde.report.content import collect
 
     path, roots = Path(path), [each.directory for each in result_sets]
     report = collect(result_sets, mix_simulated=mix_simulated)
     if format == "md":
-        from iosonde.report.writers import markdown
+        from iosonde.report import markdown
 
         with _writing("report", path):
             return markdown.write(report, path, result_sets=roots)
@@ -79,8 +80,8 @@ def write_and_show(result_set: ResultSet, path: Path, console: Console, *, brief
 
     With `brief` only the requirements and how far to trust them are printed.
     """
-    from iosonde.report.content.report import collect
-    from iosonde.report.writers import terminal as on_terminal
+    from iosonde.report import console as on_terminal
+    from iosonde.report.content import collect
 
     report = collect([result_set])
     on_terminal.show(report, console, report_path=_write_page(report, path, [result_set.directory]), brief=brief)
@@ -89,7 +90,7 @@ def write_and_show(result_set: ResultSet, path: Path, console: Console, *, brief
 @_interpreted
 def figures(result_sets: Sequence[ResultSet], *, mix_simulated: bool = False) -> list[Figure]:
     """Return every figure of the report on these result sets."""
-    from iosonde.report.content.report import collect
+    from iosonde.report.content import collect
 
     return collect(result_sets, mix_simulated=mix_simulated).figures
 
@@ -102,7 +103,7 @@ def figures_of(result_set: ResultSet) -> list[Figure]:
 @_interpreted
 def findings(result_set: ResultSet) -> list[Finding]:
     """Return every finding of the report on one result set."""
-    from iosonde.report.content.report import collect
+    from iosonde.report.content import collect
 
     report = collect([result_set])
     return [finding for chapter in report.chapters for _, found in chapter.findings for finding in found]
@@ -114,8 +115,8 @@ def save_figures(
 ) -> list[Path]:
     """Draw every figure into a file of its own, as papers need them."""
     from iosonde.errors import ResultsError
-    from iosonde.report.charts.files import save
-    from iosonde.report.content.report import collect
+    from iosonde.report.content import collect
+    from iosonde.report.figure import save
 
     directory = Path(directory)
     report = collect(result_sets, mix_simulated=mix_simulated)
@@ -136,8 +137,8 @@ def terminal(result_set: ResultSet, console: Console, *, report_path: Path | Non
 
     With `brief` only the requirements and how far to trust them are printed.
     """
-    from iosonde.report.content.report import collect
-    from iosonde.report.writers import terminal as on_terminal
+    from iosonde.report import console as on_terminal
+    from iosonde.report.content import collect
 
     on_terminal.show(collect([result_set]), console, report_path=report_path, brief=brief)
 
@@ -157,14 +158,14 @@ def as_text(result_set: ResultSet) -> str:
 @_interpreted
 def notebook(result_set: ResultSet) -> str:
     """Return answer, summary and figures as HTML, for notebooks."""
-    from iosonde.report.content.report import collect
-    from iosonde.report.writers import notebook
+    from iosonde.report import html
+    from iosonde.report.content import collect
 
-    return notebook.render(collect([result_set]))
+    return html.fragment(collect([result_set]))
 
 
 def _write_page(report: Report, path: Path, roots: Sequence[Path]) -> Path:
-    from iosonde.report.writers import html
+    from iosonde.report import html
     from iosonde.results.files import write_output
 
     page = html.render(report)

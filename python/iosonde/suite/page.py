@@ -10,7 +10,7 @@ from pathlib import Path
 
 from markupsafe import Markup, escape
 
-from iosonde.report.writers.document import policy, stylesheet, template_of
+from iosonde.report.document import policy, stylesheet, template_of
 from iosonde.results.files import write_output
 from iosonde.suite.summary import Line, Summary
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from iosonde.comparison.cases import Verdict
     from iosonde.plan import Case
     from iosonde.procedure.search import SearchConclusion
-    from iosonde.report.material.result_sets import Material, Source
+    from iosonde.report.material import Material, Source
 
 
 LIMIT = "limit"
@@ -233,8 +233,8 @@ def _skipped(entry: Entry, reason: str, paths: Sequence[Path] = ()) -> StudySumm
 
 
 def _study(entry: Entry, result_sets: Sequence[ResultSet], directory: SuiteDirectory) -> StudySummary:
-    from iosonde.report.content.report import collect
-    from iosonde.report.material.result_sets import gather
+    from iosonde.report.content import collect
+    from iosonde.report.material import gather
 
     paths = [each.directory for each in result_sets]
     if not all(any(record.outcome == "complete" for record in each.records()) for each in result_sets):
@@ -259,7 +259,7 @@ def _study(entry: Entry, result_sets: Sequence[ResultSet], directory: SuiteDirec
 
 
 def _compared(entry: Entry, material: Material) -> Iterator[Line]:
-    from iosonde.report.content import comparison
+    from iosonde.report import comparison
 
     baseline, _ = comparison.systems(material)
     cases = {case.case_id: case for case in baseline.cases}
@@ -370,7 +370,7 @@ def _decided(source: Source, rows: Sequence[Mapping[str, Any]], judged: Verdict)
 
 def _compared_limit(entry: Entry, value: Value, material: Material) -> Line:
     """The limit of a search on both targets; its interval is what the precision of both searches leaves."""
-    from iosonde.report.content import comparison
+    from iosonde.report import comparison
 
     first, second = (limit_of(system.sources[0], value.part) for system in comparison.systems(material))
     if first is None or second is None:

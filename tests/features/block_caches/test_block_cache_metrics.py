@@ -16,7 +16,7 @@ from iosonde.features.block_caches.setup import BlockCacheSetup
 from iosonde.findings.findings import findings
 from iosonde.metrics.metrics import interval_metrics, run_metrics
 from iosonde.plan import Setup
-from iosonde.report.content.report import collect
+from iosonde.report.content import collect
 from iosonde.results import ResultSet
 
 MIB = 1 << 20

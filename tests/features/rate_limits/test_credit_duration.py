@@ -10,8 +10,8 @@ import pytest
 from test_limit_warnings import STUDY
 
 from iosonde.features.simulated_drives.model import models
-from iosonde.report.content.answers import answer
-from iosonde.report.material.result_sets import gather
+from iosonde.report.content import answer
+from iosonde.report.material import gather
 from iosonde.results import ResultSet
 
 REQUIREMENT = """

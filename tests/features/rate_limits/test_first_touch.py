@@ -21,8 +21,8 @@ from iosonde.features.rate_limits.rules import FirstTouch
 from iosonde.features.rate_limits.series import Load, Region, Series
 from iosonde.planning import expand, load
 from iosonde.procedure.observations import conclusions
-from iosonde.report.content.answers import answer
-from iosonde.report.material.result_sets import gather
+from iosonde.report.content import answer
+from iosonde.report.material import gather
 from iosonde.results import ResultSet
 from iosonde.storage import open_target
 from iosonde.storage.safety.consent import Consent

@@ -16,8 +16,8 @@ from iosonde.features.rate_limits.tables import tables
 from iosonde.plan import Plan, Run
 from iosonde.planning import expand, load
 from iosonde.procedure.observations import conclusions
-from iosonde.report.content.answers import answer
-from iosonde.report.material.result_sets import gather
+from iosonde.report.content import answer
+from iosonde.report.material import gather
 from iosonde.results import ResultSet
 from iosonde.results.schema import Record
 from iosonde.storage import open_target

@@ -20,8 +20,8 @@ from iosonde.features.rate_limits.sharing_procedure import SharingConclusion
 from iosonde.features.rate_limits.tables import tables
 from iosonde.planning import expand, load
 from iosonde.procedure.observations import conclusions
-from iosonde.report.content.answers import answer
-from iosonde.report.material.result_sets import gather
+from iosonde.report.content import answer
+from iosonde.report.material import gather
 from iosonde.storage import open_target
 
 BOUNDS = Bounds(probe_s=5, drain_s=60, total_s=600)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from iosonde.report.content.table import Cell, Table
-from iosonde.report.material.result_sets import Material
+from iosonde.report.material import Material
+from iosonde.report.table import Cell, Table
 from toy.record import ToyReading
 
 

@@ -18,8 +18,8 @@ from iosonde.errors import ResultsError
 if TYPE_CHECKING:
     import polars as pl
 
-    from iosonde.report.content.table import Table
-    from iosonde.report.material.result_sets import Material
+    from iosonde.report.material import Material
+    from iosonde.report.table import Table
     from iosonde.results import ResultSet
 
 STYLES = {"better": "green", "worse": "red", "unclear": "dim"}
@@ -52,8 +52,7 @@ def command(
     ratio contender / baseline with its 95 % interval and a verdict: better, worse, same (within 5 %) or unclear.
     Recommendations per workload follow.
     """
-    from iosonde.report import write
-    from iosonde.report.content import comparison
+    from iosonde.report import comparison, write
     from iosonde.results import ResultSet
     from iosonde.results.interpreting import interpreting
 
@@ -80,7 +79,7 @@ def command(
 
 def _material(ours: list[ResultSet], theirs: list[ResultSet], *, mix_simulated: bool) -> Material:
     """The two systems: arms of one result set, or sessions of both."""
-    from iosonde.report.material.result_sets import gather
+    from iosonde.report.material import gather
 
     paired = [each for each in (*ours, *theirs) if each.plan.arms]
     if paired and len(ours) + len(theirs) > 1:

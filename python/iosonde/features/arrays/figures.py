@@ -16,20 +16,12 @@ from iosonde.features.arrays.rates import (
     set_name,
 )
 from iosonde.metrics.statistics import WELCH
-from iosonde.report.charts import vega
-from iosonde.report.charts.figure import Figure
-from iosonde.report.charts.layout import UNKNOWN, Row, factor_axis, scaled, unique, x_value
-from iosonde.report.charts.sketch import Sketch, finish
-from iosonde.report.charts.vega import Axis, Frame
-from iosonde.report.material.quantities import (
-    Scale,
-    factor_title,
-    interval_text,
-    level_phrase,
-    metric_scale,
-    metric_title,
-)
-from iosonde.report.material.result_sets import Material
+from iosonde.report import vega
+from iosonde.report.figure import Figure
+from iosonde.report.material import Material
+from iosonde.report.quantities import Scale, factor_title, interval_text, level_phrase, metric_scale, metric_title
+from iosonde.report.sketch import UNKNOWN, Row, Sketch, factor_axis, finish, scaled, unique, x_value
+from iosonde.report.vega import Axis, Frame
 from iosonde.study.model import View
 
 MEASURED, EXPECTED = "measured", "expected"

@@ -12,8 +12,8 @@ import polars as pl
 from iosonde.features.arrays.expected import level_name
 from iosonde.features.arrays.loads import Loads
 from iosonde.findings.question import Question
-from iosonde.report.material.quantities import level_phrase
-from iosonde.report.material.result_sets import Material, Source
+from iosonde.report.material import Material, Source
+from iosonde.report.quantities import level_phrase
 from iosonde.study.model import Analysis
 
 

@@ -8,9 +8,9 @@ from functools import partial
 from iosonde.features.arrays.loads import Row
 from iosonde.features.arrays.performance import BOUND_WORDS
 from iosonde.features.arrays.rates import ArrayRates, array_name, array_order, array_rates
-from iosonde.report.content.table import Cell, Table
-from iosonde.report.material.quantities import factor_title, level_text, metric_text, metric_title
-from iosonde.report.material.result_sets import Material
+from iosonde.report.material import Material
+from iosonde.report.quantities import factor_title, level_text, metric_text, metric_title
+from iosonde.report.table import Cell, Table
 from iosonde.units import format_bytes
 
 

@@ -9,12 +9,10 @@ import polars as pl
 
 from iosonde.features.block_caches.record import STATISTICS, BlockCacheReading
 from iosonde.features.block_caches.setup import BlockCacheSetup
-from iosonde.report.content.store_statistics import spread
-from iosonde.report.content.table import Cell, Table
-from iosonde.report.material.intervals import medians_of
-from iosonde.report.material.quantities import ends_text, factor_title, level_text, metric_text, metric_title
-from iosonde.report.material.result_sets import Material, Source
-from iosonde.report.material.subjects import Subject, Values
+from iosonde.report.details import spread
+from iosonde.report.material import Material, Source, Subject, Values, medians_of
+from iosonde.report.quantities import ends_text, factor_title, level_text, metric_text, metric_title
+from iosonde.report.table import Cell, Table
 from iosonde.results.schema import Record
 from iosonde.units import format_bytes, format_duration
 

@@ -7,8 +7,8 @@ from statistics import median
 
 from iosonde.features.many_hosts.fairness import jain_index
 from iosonde.features.many_hosts.record import Hosts, HostShare
-from iosonde.report.content.table import LIMITED_BY, VERDICT, Cell, Table
-from iosonde.report.material.result_sets import Material, Source
+from iosonde.report.material import Material, Source
+from iosonde.report.table import LIMITED_BY, VERDICT, Cell, Table
 from iosonde.units import format_bandwidth, format_count, format_latency
 from iosonde.verdict.verdict import of_repeats
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from iosonde.report.charts import vega
-from iosonde.report.charts.figure import Chart
-from iosonde.report.charts.layout import UNKNOWN, Row, scaled
-from iosonde.report.charts.vega import Frame
-from iosonde.report.material.quantities import Scale, metric_text
+from iosonde.report import vega
+from iosonde.report.figure import Chart
+from iosonde.report.quantities import Scale, metric_text
+from iosonde.report.sketch import UNKNOWN, Row, scaled
+from iosonde.report.vega import Frame
 
 RULE = "identified rule"
 POINTS = 400

@@ -9,12 +9,11 @@ from iosonde.features.rate_limits.drawing import POINTS, RULE, row, with_rule_be
 from iosonde.features.rate_limits.procedures import LimitsConclusion
 from iosonde.features.rate_limits.rules import Rule
 from iosonde.features.rate_limits.series import Load, Series
-from iosonde.report.charts.figure import Figure
-from iosonde.report.charts.layout import Row
-from iosonde.report.charts.sketch import Sketch, finish
-from iosonde.report.charts.vega import Axis, Frame
-from iosonde.report.material.quantities import Scale, metric_scale
-from iosonde.report.material.result_sets import Material, Source
+from iosonde.report.figure import Figure
+from iosonde.report.material import Material, Source
+from iosonde.report.quantities import Scale, metric_scale
+from iosonde.report.sketch import Row, Sketch, finish
+from iosonde.report.vega import Axis, Frame
 from iosonde.study.model import View
 from iosonde.units import format_bytes
 

@@ -12,12 +12,11 @@ from iosonde.features.rate_limits.series import Series
 from iosonde.features.rate_limits.sharing import Sharing
 from iosonde.features.rate_limits.sharing_procedure import SharingConclusion
 from iosonde.features.rate_limits.walk import load_text
-from iosonde.report.charts.figure import Figure
-from iosonde.report.charts.layout import Row
-from iosonde.report.charts.sketch import Sketch, finish
-from iosonde.report.charts.vega import Axis, Frame
-from iosonde.report.material.quantities import Scale, metric_scale
-from iosonde.report.material.result_sets import Material, Source
+from iosonde.report.figure import Figure
+from iosonde.report.material import Material, Source
+from iosonde.report.quantities import Scale, metric_scale
+from iosonde.report.sketch import Row, Sketch, finish
+from iosonde.report.vega import Axis, Frame
 from iosonde.study.model import View
 
 SUM = "sum"

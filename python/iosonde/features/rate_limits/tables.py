@@ -11,8 +11,8 @@ from iosonde.features.rate_limits.questions import amount_text, counted_text, ra
 from iosonde.features.rate_limits.rules import Identification, Parameter, Rule
 from iosonde.features.rate_limits.sharing_procedure import SharingConclusion
 from iosonde.procedure.conclusion import Conclusion
-from iosonde.report.content.table import Cell, Table
-from iosonde.report.material.result_sets import Material, Source
+from iosonde.report.material import Material, Source
+from iosonde.report.table import Cell, Table
 from iosonde.units import format_bytes, format_latency
 
 _CAPTION = (

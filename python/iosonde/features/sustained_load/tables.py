@@ -13,9 +13,9 @@ from iosonde.findings.device_state import DeviceStates
 from iosonde.metrics.statistics import AUTOREGRESSIVE
 from iosonde.metrics.sustained import LongRun
 from iosonde.plan import DeviceState
-from iosonde.report.content.table import Cell, Table
-from iosonde.report.material.quantities import factor_title, is_number, level_text, metric_text, metric_title
-from iosonde.report.material.result_sets import Material, Source
+from iosonde.report.material import Material, Source
+from iosonde.report.quantities import factor_title, is_number, level_text, metric_text, metric_title
+from iosonde.report.table import Cell, Table
 from iosonde.study.model import Part
 from iosonde.units import format_bytes, format_duration
 

@@ -15,12 +15,11 @@ from rich.text import Text
 from iosonde.findings.answer import Answer
 from iosonde.metrics.registry import known_names, metric, named_among
 from iosonde.metrics.wording import counted, unbroken
-from iosonde.report.content.provenance import completion, headline, target_line
-from iosonde.report.content.report import Chapter, Report, incomplete
-from iosonde.report.content.requirements import MEANING, NAME, OBSERVED, REASON, SHOWN, SHOWN_OF_WINDOWS, START
-from iosonde.report.content.sections import Labelled
-from iosonde.report.content.table import RESULT, SCOPE, VERDICT, Cell, Table, folded
-from iosonde.report.material.result_sets import WARNING, Source
+from iosonde.report.content import Chapter, Labelled, Report, incomplete
+from iosonde.report.details import MEANING, NAME, OBSERVED, REASON, SHOWN, SHOWN_OF_WINDOWS, START
+from iosonde.report.material import WARNING, Source
+from iosonde.report.provenance import completion, headline, target_line
+from iosonde.report.table import RESULT, SCOPE, VERDICT, Cell, Table, folded
 
 FINDINGS = 8
 """Findings besides the answer; the page has the others."""

@@ -3,8 +3,7 @@
 Text, tables and figures are plain HTML and SVG: readable without scripts, in mail and in print. Scripts add sorting,
 saving, values under the pointer and the view of single runs; the chart library and the rows are compressed, and are
 unpacked when a reader requires them. The page's policy names scripts by their hashes and allows nothing else, so that
-even markup that slipped through the escaping could not act. Jinja escapes all text.
-"""
+even markup that slipped through the escaping could not act. Jinja escapes all text."""
 
 from __future__ import annotations
 
@@ -16,6 +15,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import cache
+from html import escape
 from importlib import resources
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -24,18 +24,20 @@ import polars as pl
 
 from iosonde.cache import cache_directory, remember
 from iosonde.foreign_text import printable
-from iosonde.report.charts import svg, theme
-from iosonde.report.content.omitted import computed
-from iosonde.report.content.provenance import completion, headline, programs, provenance, rerun, target_line
-from iosonde.report.content.report import Report, incomplete
-from iosonde.report.content.table import folded
-from iosonde.report.material.quantities import case_name
-from iosonde.report.material.result_sets import WARNING, loop_text
-from iosonde.report.writers.document import embedded_json, policy, stylesheet, template_of
+from iosonde.report import theme
+from iosonde.report.content import Report, computed, incomplete
+from iosonde.report.document import embedded_json, policy, stylesheet, template_of
+from iosonde.report.figure import Figure, draw, legends, panels, specification, without_legends
+from iosonde.report.material import WARNING, loop_text
+from iosonde.report.provenance import completion, headline, programs, provenance, rerun, target_line
+from iosonde.report.quantities import case_name
+from iosonde.report.table import folded
 
 if TYPE_CHECKING:
-    from iosonde.report.charts.figure import Figure
-    from iosonde.report.material.result_sets import Source
+    from iosonde.report.content import Chapter
+    from iosonde.report.material import Source
+    from iosonde.report.table import Table
+
 
 RUNS_AT_ONCE = 1000
 """Runs whose intervals are held in memory together."""
@@ -51,7 +53,7 @@ RUN_COLUMNS = (
 def render(report: Report) -> str:
     """Return the page."""
     report.compute()
-    page = resources.files("iosonde.report.writers") / "page"
+    page = resources.files("iosonde.report") / "page"
     script = (page / "report.js").read_text(encoding="utf-8")
     template = template_of((page / "report.html").read_text(encoding="utf-8"), folded=folded)
     library = chart_library()
@@ -65,8 +67,8 @@ def render(report: Report) -> str:
         data=embedded_json(_data(report)),
         runs=embedded_json(dict(_runs(report))),
         simulated_meaning=WARNING,
-        panels=svg.panels,
-        legends=svg.legends,
+        panels=panels,
+        legends=legends,
         headline=headline,
         incomplete=incomplete,
         provenance=provenance,
@@ -116,10 +118,10 @@ def _data(report: Report) -> dict[str, Any]:
 def _figure(figure: Figure) -> dict[str, Any]:
     """Return what the page needs to redraw a figure and to save its rows."""
     return {
-        "title": svg.specification(figure)["title"],
+        "title": specification(figure)["title"],
         "description": figure.description,
         "specification": figure.specification,
-        "panels": [svg.without_legends(panel.chart) for panel in figure.panels],
+        "panels": [without_legends(panel.chart) for panel in figure.panels],
         "keys": [panel.key for panel in figure.panels],
         "heads": dict(figure.heads),
         "rows": figure.rows.height,
@@ -237,3 +239,31 @@ def differences(base: Any, other: Any, path: tuple[str | int, ...] = ()) -> list
     else:
         return [] if base == other and type(base) is type(other) else [[list(path), other]]
     return [change for key, a, b in pairs for change in differences(a, b, (*path, key))]
+
+
+def fragment(report: Report) -> str:
+    """The report as a fragment of HTML."""
+    simulated = (
+        f"<p><strong>{escape(report.simulated.capitalize())}: {WARNING}.</strong></p>" if report.simulated else ""
+    )
+    return printable(simulated + "".join(part for chapter in report.chapters for part in _fragment_parts(chapter)))
+
+
+def _fragment_parts(chapter: Chapter) -> Iterator[str]:
+    yield f"<h3>{escape(chapter.study.title)}</h3>"
+    for _, answer in chapter.answers:
+        claims = "<ul>" + "".join(f"<li>{escape(finding.sentence)}.</li>" for finding in answer.summary) + "</ul>"
+        trust = f"<p>Trust: {escape(answer.trust.line)}.</p>"
+        yield trust + claims if answer.is_trust_first else claims + trust
+    if chapter.summary:
+        yield _fragment_table(chapter.summary)
+    for figure in chapter.all_figures:
+        yield f"<figure>{draw(figure, 'svg').decode()}</figure>"
+    for part in chapter.omitted:
+        yield f"<p>{escape(part.title)} is missing: {escape(part.why)}. Hint: {escape(part.hint)}</p>"
+
+
+def _fragment_table(table: Table) -> str:
+    head = "".join(f"<th>{escape(name)}</th>" for name in table.heads)
+    rows = "".join("<tr>" + "".join(f"<td>{escape(cell.text)}</td>" for cell in row) + "</tr>" for row in table.rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"

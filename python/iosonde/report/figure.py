@@ -1,8 +1,4 @@
-"""Figures as static SVG: whole ones for files, single panels for a page, which lays them out and draws the legends.
-
-A panel in a page has no legend and no background, its text takes the font of the page, and its coordinates have two
-decimals: a tenth of a pixel is less than a reader can see, and fifteen digits are half of the size.
-"""
+"""A figure: title, caption, panels as Vega-Lite and the rows that they show, drawn as SVG, PDF or PNG."""
 
 from __future__ import annotations
 
@@ -12,17 +8,129 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from html import escape
 from importlib import metadata
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import polars as pl
 
 from iosonde.cache import cache_directory, remember
 from iosonde.foreign_text import printable_within
-from iosonde.report.charts import theme
-from iosonde.report.charts.figure import PAGE_WIDTHS, Figure, Panel
+from iosonde.report import theme
+from iosonde.results.csv_files import as_csv
+from iosonde.results.files import write_output
+
+PAPER_WIDTH = 640
+"""Points across the plots of one row of panels."""
+SPACING = 46
+PAGE_WIDTHS = {1: 540, 2: 330, 3: 240}
+"""Pixels across the plot of a panel on the page, by the number of panels side by side."""
+
+Chart = dict[str, Any]
+"""Vega-Lite of one panel, without rows, width and colours."""
+
+Format = Literal["svg", "pdf", "png"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """One figure of a report."""
+
+    name: str
+    """Stable in a report, fit for a file name."""
+    title: str
+    caption: str = ""
+    description: str = ""
+    """Description for readers who cannot see it."""
+    part: str = ""
+    """Part of the study that it shows."""
+    metric: str = ""
+    """Metric on its y axis, or of its colours."""
+    kind: str = "lines"
+    """Kind of the view."""
+    x_title: str = ""
+    series_title: str = ""
+    step_title: str = ""
+    """Factor whose levels label the points of a trade-off."""
+    intervals: str = ""
+    """Method and number of repeats of its confidence intervals; empty without any."""
+    simulated: str = ""
+    """`simulated`, `partly simulated` or nothing."""
+    panels: Sequence[Panel]
+    rows: pl.DataFrame
+    heads: Mapping[str, str] = field(default_factory=dict)
+    """Columns of the rows that make the CSV, and what they are called there."""
+    one_legend: bool = True
+    """True if panels share their colours; surfaces of different devices do not."""
+
+    @property
+    def columns(self) -> int:
+        """Panels side by side, where there is room."""
+        return columns(len(self.panels))
+
+    @property
+    def specification(self) -> dict[str, Any]:
+        """Vega-Lite of the whole figure, without rows, colours and title."""
+        sharing = "shared" if self.one_legend else "independent"
+        return {
+            "columns": self.columns,
+            "spacing": SPACING,
+            "concat": [_panel(panel, panel_width(self.columns)) for panel in self.panels],
+            "resolve": {"scale": dict.fromkeys(("color", "strokeDash", "shape"), sharing)},
+        }
+
+    def csv(self) -> str:
+        """Return the rows as CSV."""
+        return as_csv(self.rows.select(pl.col(column).alias(head) for column, head in self.heads.items()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Undrawn:
+    """A figure that would be nothing but axes, or a table without a value, and so is left out."""
+
+    title: str
+    what: str = "figure"
+    why: str
+    """A clause."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Panel:
+    """One plot of a figure."""
+
+    title: str
+    """Empty in a figure of one panel."""
+    key: str
+    """Rows of the panel have this in column `panel`."""
+    chart: Chart
+
+
+def columns(panels: int) -> int:
+    """Return how many of so many panels are side by side, where there is room."""
+    return 1 if panels == 1 else 2 if panels <= 4 or panels % 3 else 3
+
+
+def panel_width(columns: int) -> int:
+    """Return the width of a plot for a paper."""
+    return (PAPER_WIDTH - SPACING * (columns - 1)) // columns
+
+
+def least_width(columns: int) -> int:
+    """Return the width of a plot where it is narrower, for a paper or on the page."""
+    return min(panel_width(columns), PAGE_WIDTHS[columns])
+
+
+def _panel(panel: Panel, width: int) -> dict[str, Any]:
+    return {
+        **({"title": panel.title} if panel.title else {}),
+        "data": {"name": "figure"},
+        "transform": [{"filter": {"field": "panel", "equal": panel.key}}],
+        "width": width,
+        **panel.chart,
+    }
+
 
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 LEGENDS = ("color", "strokeDash", "shape")
@@ -196,3 +304,28 @@ def _mark(text: str, figure: Figure, panel: Panel) -> str:
     muted = theme.PALETTES["light"].muted
     at = f'x="{width[1] if width else 0}" y="11" text-anchor="end" font-size="10px" fill="{muted}"'
     return text.replace("</svg>", f"<text {at}>{escape(figure.simulated)}</text></svg>")
+
+
+def draw(figure: Figure, format: Format) -> bytes:
+    """Draw a whole figure."""
+    if format == "svg":
+        return as_svg(specification(figure)).encode()
+    import vl_convert
+
+    drawn = printable_within(specification(figure))
+    if format == "pdf":
+        return bytes(vl_convert.vegalite_to_pdf(drawn, allowed_base_urls=[]))
+    return bytes(vl_convert.vegalite_to_png(drawn, scale=2, allowed_base_urls=[]))
+
+
+def file_name(figure: Figure) -> str:
+    """Return the name of a figure's file without its ending: it contains names that a study file chooses."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", figure.name)
+
+
+def save(figures: Sequence[Figure], directory: Path, format: Format, *, result_sets: Sequence[Path] = ()) -> list[Path]:
+    """Draw figures into files named after them; inside one of these result sets no link is followed."""
+    paths = [directory / f"{file_name(figure)}.{format}" for figure in figures]
+    for figure, path in zip(figures, paths, strict=True):
+        write_output(path, draw(figure, format), within=result_sets)
+    return paths

@@ -44,7 +44,7 @@ def _coded(text: str) -> Markup:
 
 def stylesheet() -> str:
     """Return the style sheet of reports, which other pages extend."""
-    return (resources.files("iosonde.report.writers") / "page" / "report.css").read_text(encoding="utf-8")
+    return (resources.files("iosonde.report") / "page" / "report.css").read_text(encoding="utf-8")
 
 
 def policy(*scripts: str, connect: bool = False) -> str:

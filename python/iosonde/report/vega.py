@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from iosonde.report.charts import theme
-from iosonde.report.charts.figure import PAPER_WIDTH, Chart
-from iosonde.report.material.quantities import NINES_LABEL
+from iosonde.report import theme
+from iosonde.report.figure import PAPER_WIDTH, Chart
+from iosonde.report.quantities import NINES_LABEL
 
 if TYPE_CHECKING:
     from iosonde.verdict.verdict import Kind

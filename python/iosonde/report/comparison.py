@@ -17,10 +17,9 @@ from iosonde.metrics.registry import named_among
 from iosonde.metrics.scopes import each_load, of_operation
 from iosonde.metrics.wording import counted, metric_words
 from iosonde.plan import Case
-from iosonde.report.content.table import Cell, Table
-from iosonde.report.material.durability import durability
-from iosonde.report.material.quantities import case_name, level_text, metric_text, metric_title
-from iosonde.report.material.result_sets import Material, Source
+from iosonde.report.material import Material, Source, durability
+from iosonde.report.quantities import case_name, level_text, metric_text, metric_title
+from iosonde.report.table import Cell, Table
 from iosonde.results.schema import Record
 from iosonde.verdict.verdict import is_disturbed
 

@@ -1,8 +1,7 @@
 """Content of a report in its order, whatever it is written in: HTML, Markdown or terminal text.
 
 Answer and trust, summary, one section for each question, method and machine, warnings, every run. Nothing is computed
-here that the analysis could compute; this module chooses, names and orders.
-"""
+here that the analysis could compute; this module chooses, names and orders."""
 
 from __future__ import annotations
 
@@ -12,32 +11,196 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
+import polars as pl
+
 from iosonde.core.features import contributed
 from iosonde.errors import ResultsError
-from iosonde.report.charts.figure import Undrawn
-from iosonde.report.content import simulated
-from iosonde.report.content.accounts import accounts_table
-from iosonde.report.content.answers import answer, unanswered
-from iosonde.report.content.figure_tables import figure_table
-from iosonde.report.content.omitted import Omitted, computed
-from iosonde.report.content.pooled_sessions import session_tables
-from iosonde.report.content.published import improvements_table, limits_table
-from iosonde.report.content.repeats import repeat_tables
-from iosonde.report.content.requirements import requirements_tables, windows_table
-from iosonde.report.content.sections import Labelled, Section, assigned
-from iosonde.report.content.store_statistics import statistics_tables
-from iosonde.report.content.summary import summary
-from iosonde.report.content.table import Table
-from iosonde.report.content.tables import case_tables, cross_table, search_tables
-from iosonde.report.material.result_sets import Material, Source, gather, require_distinct
-from iosonde.report.material.subjects import subjects
+from iosonde.report.details import repeat_tables, requirements_tables, session_tables, statistics_tables, windows_table
+from iosonde.report.figure import Figure, Undrawn
+from iosonde.report.figure_values import figure_table, summary
+from iosonde.report.material import SIMULATED, WARNING, Material, Source, gather, require_distinct, subjects
+from iosonde.report.table import Table
+from iosonde.report.tables import (
+    accounts_table,
+    case_tables,
+    cross_table,
+    improvements_table,
+    limits_table,
+    search_tables,
+)
+from iosonde.results.interpreting import LIBRARY_HINT, is_panic, panic_words
 from iosonde.study.model import Study, View
 
 if TYPE_CHECKING:
     from iosonde.findings.answer import Answer
     from iosonde.findings.finding import Finding
-    from iosonde.report.charts.figure import Figure
     from iosonde.results import ResultSet
+
+
+MAX_FINDINGS = 3
+"""Findings next to one figure; others of its kind follow the sections."""
+
+SAME_METRIC = 10
+"""Added to the fit of a figure of the finding's metric: where there is such a figure, no other shows the finding."""
+
+Labelled = tuple[str, "Finding"]
+"""A finding under the label of its result set."""
+
+_VIEWS_OF_TOPIC: Mapping[str, Sequence[str]] = {
+    "state": ("window", "timeseries", "lines"),
+    "path": ("stack", "bars"),
+    "performance": ("bars", "lines", "tradeoff", "heatmap", "timeseries"),
+    "limits": ("lines", "tradeoff"),
+    "scaling": ("lines", "tradeoff", "heatmap", "bars"),
+    "comparison": ("bars", "lines", "heatmap"),
+    "interference": ("timeseries", "lines", "percentiles"),
+    "arrays": ("heatmap", "lines"),
+    "caches": ("bars", "lines", "timeseries"),
+    "stores": ("timeseries", "bars", "lines"),
+    "transactions": ("lines", "bars", "timeseries"),
+    "reference": ("lines", "bars", "heatmap"),
+}
+"""Kinds of figures that show the findings of a topic, the best first; of `integrity` and `quality` none does."""
+_VIEWS_OF_KIND: Mapping[str, Sequence[str]] = {
+    "tail growth": ("percentiles", "tradeoff", "lines"),
+    "unloaded latency": ("percentiles", "tradeoff"),
+    "durable writes": ("percentiles", "tradeoff"),
+    "device write amplification": (),
+    "unknown device write amplification": (),
+}
+"""The same for kinds of findings that differ from their topic."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """A question with its answer: a figure, the findings that it shows, and its values."""
+
+    title: str
+    figure: Figure | None = None
+    undrawn: Undrawn | None = None
+    findings: Sequence[Labelled] = ()
+    tables: Sequence[Table] = field(default_factory=tuple)
+    """Folded below the figure; the content of a section without one."""
+
+
+def assigned(sections: Sequence[Section], findings: Sequence[Labelled]) -> tuple[list[list[Labelled]], list[Labelled]]:
+    """Return the findings of each section, and those that no section shows."""
+    of_sections: list[list[Labelled]] = [[] for _ in sections]
+    left: list[Labelled] = []
+    for labelled in findings:
+        fits = {place: _fit(section, labelled[1]) for place, section in enumerate(sections)}
+        least = SAME_METRIC if max(fits.values(), default=0) > SAME_METRIC else 0
+        ranked = sorted((place for place, fit in fits.items() if fit > least), key=lambda place: -fits[place])
+        place = next((place for place in ranked if len(of_sections[place]) < MAX_FINDINGS), None)
+        (left if place is None else of_sections[place]).append(labelled)
+    return of_sections, left
+
+
+def _fit(section: Section, finding: Finding) -> int:
+    """Return how well a figure shows a finding; 0 where it does not."""
+    figure = section.figure
+    if figure is None or figure.part not in _parts(finding):
+        return 0
+    views = _VIEWS_OF_KIND.get(finding.kind, _VIEWS_OF_TOPIC.get(finding.topic, ()))
+    if figure.kind not in views:
+        return 0
+    metric = SAME_METRIC if getattr(finding, "metric", "") == figure.metric else 0
+    return metric + len(views) - views.index(figure.kind)
+
+
+def _parts(finding: Finding) -> set[str]:
+    """Return the parts of the study that a finding is about: its own, or those of its cases."""
+    return {finding.part} if finding.part else {case_id.partition("/")[0] for case_id in finding.case_ids}
+
+
+def unanswered(study: Study, source: Source) -> Answer:
+    """Return the answer of a result set whose findings could not be computed: verdicts and outcomes only."""
+    from iosonde.findings.answer import Answer, trust_from
+
+    ended = [record.ended for record in source.records]
+    trust = trust_from(ended, single=False, drift=None, simulated=source.simulated)
+    return Answer(question=study.question, summary=(), trust=trust, rest=())
+
+
+def answer(material: Material, source: Source) -> Answer:
+    """Return the answer of one result set, with every other finding."""
+    from iosonde.findings.findings import answer
+    from iosonde.findings.observations.disturbance import disturbances
+    from iosonde.findings.question import OfResults, Results
+
+    results = source.results
+    run_metrics = material.run_metrics.filter(pl.col("result_set") == source.label)
+    measured = Results(
+        study=material.study,
+        result_set=results,
+        facts=source.facts,
+        metrics=run_metrics,
+        long_runs=source.long_runs,
+        states=material.device_states[source.label],
+    )
+    of_features: tuple[OfResults, ...] = contributed("questions", "OF_RESULTS")
+    return answer(
+        material.study,
+        results.cases,
+        run_metrics,
+        runs=results.runs,
+        warnings=results.warnings,
+        procedures=source.procedures,
+        long_runs=source.long_runs,
+        disturbed=disturbances(results),
+        of_results=[each for find in of_features for each in find(measured)],
+        states=measured.states,
+        hosts=len(results.plan.hosts),
+        simulated=source.simulated,
+    )
+
+
+def mark(sources: Sequence[Source]) -> str:
+    """Return `simulated`, `partly simulated`, or nothing where all was measured."""
+    count = sum(source.simulated for source in sources)
+    if not count:
+        return ""
+    return SIMULATED if count == len(sources) else f"partly {SIMULATED}"
+
+
+def marked_figure(plain: Figure, sources: Sequence[Source]) -> Figure:
+    """Return the figure with a mark, wherever it is drawn, and with a column that states which rows are simulated."""
+    if not mark(sources):
+        return plain
+    names = [source.label for source in sources if source.simulated]
+    of_model = pl.lit(True) if len(names) == len(sources) else pl.col("source").is_in(names)
+    of_model = of_model & ~pl.col("published").fill_null(False)
+    return replace(
+        plain,
+        simulated=mark(sources),
+        description=f"{plain.description} Simulated: {WARNING}.",
+        rows=plain.rows.with_columns(of_model.alias(SIMULATED)),
+        heads={**plain.heads, SIMULATED: SIMULATED},
+    )
+
+
+Computed = TypeVar("Computed")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Omitted:
+    """A part of a report that is missing."""
+
+    title: str
+    why: str
+    hint: str = LIBRARY_HINT
+
+
+def computed(omitted: list[Omitted], title: str, compute: Callable[[], Computed], *, instead: Computed) -> Computed:
+    """Compute a part of a report; where a library panics, note that in `omitted` and return `instead`."""
+    try:
+        return compute()
+    except BaseException as error:
+        if not is_panic(error):
+            raise
+        missing = Omitted(title=title, why=panic_words(error))
+        omitted += [missing] if missing not in omitted else []
+        return instead
 
 
 TABLES: Mapping[str, Callable[[View, Material], Table]] = {
@@ -49,7 +212,6 @@ TABLES: Mapping[str, Callable[[View, Material], Table]] = {
 """Views that are tables, and what makes them."""
 _FEATURE_TABLES: tuple[Callable[[Material], list[Table]], ...] = contributed("tables", "TABLES")
 """Tables that features add to the details."""
-Part = TypeVar("Part")
 
 OPEN = 12
 """Findings of a report that are not folded."""
@@ -88,7 +250,7 @@ class Report:
     @property
     def simulated(self) -> str:
         """`simulated`, `partly simulated` or nothing."""
-        return simulated.mark(self.sources)
+        return mark(self.sources)
 
     @property
     def sources(self) -> list[Source]:
@@ -112,7 +274,7 @@ class Chapter:
         for part in PARTS:
             getattr(self, part)
 
-    def _computed(self, title: str, compute: Callable[[], Part], *, instead: Part) -> Part:
+    def _computed(self, title: str, compute: Callable[[], Computed], *, instead: Computed) -> Computed:
         return computed(self.omitted, title, compute, instead=instead)
 
     @property
@@ -219,7 +381,7 @@ class Chapter:
     @cached_property
     def _questions(self) -> list[Section]:
         """Sections without their findings: views in the order of the study, then figures of rounds and of features."""
-        from iosonde.report.charts import measurement_window
+        from iosonde.report import views
 
         tables = iter(self._asked_tables)
         sections = []
@@ -231,7 +393,7 @@ class Chapter:
                 undrawn = Undrawn(title=view.title, why="see the missing parts of this report")
                 instead = [Section(title=view.title, undrawn=undrawn)]
                 sections += self._computed(f"Figure: {view.title}", drawn, instead=instead)
-        sections += self._figures("Figures of rounds", lambda: measurement_window.figures(self.material))
+        sections += self._figures("Figures of rounds", lambda: views.measurement_windows(self.material))
         first = len(self.study.views) + 1
         makers: tuple[Callable[[Material, int], list[Figure]], ...] = contributed("figures", "FIGURES")
         for figures in makers:
@@ -244,7 +406,7 @@ class Chapter:
         return self._computed(title, lambda: [*map(self._section, draw())], instead=[])
 
     def _drawn(self, view: View, number: int) -> list[Section]:
-        from iosonde.report.charts.views import figure
+        from iosonde.report.views import figure
 
         shown = figure(view, number, self.material)
         if isinstance(shown, Undrawn):
@@ -260,7 +422,7 @@ class Chapter:
         return [Section(title=view.title, undrawn=Undrawn(title=view.title, what="table", why=why))]
 
     def _section(self, plain: Figure) -> Section:
-        drawn = simulated.figure(plain, self.sources)
+        drawn = marked_figure(plain, self.sources)
         table = figure_table(drawn)
         return Section(title=drawn.title, figure=drawn, tables=[table] if table else [])
 
@@ -276,10 +438,10 @@ class Chapter:
     @cached_property
     def drift(self) -> Figure | None:
         """The control case through the study."""
-        from iosonde.report.charts.drift import drift
+        from iosonde.report.views import drift
 
         drawn = self._computed("Drift", lambda: drift(self.material), instead=None)
-        return drawn and simulated.figure(drawn, self.sources)
+        return drawn and marked_figure(drawn, self.sources)
 
     @property
     def all_figures(self) -> list[Figure]:
@@ -343,7 +505,7 @@ class Chapter:
     @cached_property
     def verdicts(self) -> list[Table]:
         """The number of runs by verdict, and the evidence of every case; nothing without verdicts."""
-        from iosonde.report.content.verdicts import verdict_tables
+        from iosonde.report.details import verdict_tables
 
         return self._computed("Verdicts", lambda: list(verdict_tables(self.material)), instead=[])
 
@@ -403,7 +565,7 @@ def incomplete(source: Source) -> str:
 def _comparison(material: Material) -> tuple[list[str], list[Table]]:
     if len(material.systems) != 2:
         return [], []
-    from iosonde.report.content import comparison
+    from iosonde.report import comparison
 
     try:
         pairs = comparison.pairs(material)

@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING
 
 from iosonde.foreign_text import html, markdown_block, markdown_code, markdown_paragraph
 from iosonde.foreign_text import markdown as escape
-from iosonde.report.charts.figure import Figure
-from iosonde.report.charts.files import file_name, save
-from iosonde.report.content.provenance import completion, headline, provenance, rerun
-from iosonde.report.content.report import Chapter, Report, incomplete
-from iosonde.report.content.sections import Labelled, Section
-from iosonde.report.content.table import Cell, Table, folded
-from iosonde.report.material.result_sets import WARNING, Source
+from iosonde.report.content import Chapter, Labelled, Report, Section, incomplete
+from iosonde.report.figure import Figure, file_name, save
+from iosonde.report.material import WARNING, Source
+from iosonde.report.provenance import completion, headline, provenance, rerun
+from iosonde.report.table import Cell, Table, folded
 from iosonde.results.files import write_output
 
 if TYPE_CHECKING:

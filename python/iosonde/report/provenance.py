@@ -14,9 +14,8 @@ from iosonde.core.features import contributed
 from iosonde.metrics.wording import counted
 from iosonde.plan import PREPARATION, Plan, commands
 from iosonde.procedure.until import UntilConclusion
-from iosonde.report.content.omitted import Omitted, computed
-from iosonde.report.material.intervals import coverage_of, intervals_of
-from iosonde.report.material.result_sets import WARNING, Material, Source, loop_text
+from iosonde.report.content import Omitted, computed
+from iosonde.report.material import WARNING, Material, Source, coverage_of, intervals_of, loop_text
 from iosonde.results.schema import RecordPart
 from iosonde.units import format_bytes
 from iosonde.workload.workload import Engine

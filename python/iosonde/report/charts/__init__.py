@@ -1,1 +1,0 @@
-"""Figures: from views of a study to Vega-Lite and to files."""

@@ -1,1 +1,0 @@
-"""Content of a report, in order."""

@@ -1,0 +1,523 @@
+"""From a view to a figure: roles of factors, published values next to measured ones, panels with their notes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from iosonde.metrics.statistics import WIDE_TEXT, is_wide
+from iosonde.metrics.wording import counted
+from iosonde.report import vega
+from iosonde.report.figure import Chart, Figure, Panel, columns, least_width
+from iosonde.report.material import Material, Subject, device_state_note, durability_note, intervals_of, same_level
+from iosonde.report.quantities import (
+    BYTES_LABEL,
+    Scale,
+    axis_title,
+    factor_title,
+    interval_text,
+    is_number,
+    is_percentile,
+    level_phrase,
+    level_text,
+    metric_text,
+    metric_title,
+    metric_unit,
+    unit_of_factor,
+)
+from iosonde.report.vega import MARKS, Axis, Frame
+from iosonde.study.model import Level, Reference, View
+
+if TYPE_CHECKING:
+    from iosonde.verdict.verdict import Kind
+
+
+SERIES_TO_OVERLAY = 3
+"""With more lines than this, result sets are compared in a panel for each series."""
+Row = dict[str, Any]
+UNKNOWN: Row = {"published": False, "low": None, "high": None, "repeats": None, "no_value": "", "verdict": ""}
+"""Fields of a row that have no value unless it gives one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChartLayout:
+    """Assignment of factors to lines and panels."""
+
+    series_factor: str
+    series_title: str
+    series: Sequence[str]
+    graded: bool
+    panel_factors: Sequence[str]
+    sources: Sequence[str]
+    dash_sources: bool
+    """True if dashes distinguish result sets; otherwise colours or panels do, or there is only one."""
+    series_is_source: bool
+    panel_is_source: bool
+
+    @classmethod
+    def for_view(
+        cls, view: View, found: list[Subject], material: Material, *, surface: bool = False, taken: Iterable[str] = ()
+    ) -> ChartLayout:
+        """Give every factor that varies a role; what the view leaves open becomes panels."""
+        sources = [source.label for source in material.sources]
+        several = len(sources) > 1
+        series = in_order([s.level(view.series) for s in found]) if view.series else []
+        crowded = several and not surface and len(series) > SERIES_TO_OVERLAY
+        series_is_source = several and not surface and (not series or crowded)
+        names = [name for s in found for name in s.case.levels]
+        axes = {view.series if not crowded else None, view.x, *taken}
+        left = [
+            f for f in unique([view.facet, *names]) if f and f not in axes and len({str(s.level(f)) for s in found}) > 1
+        ]
+        labels = [level_text(view.series or "", level) for level in series]
+        return cls(
+            series_factor="result_set" if series_is_source else view.series or "series",
+            series_title="Result set" if series_is_source else axis_title(view.series or ""),
+            series=sources if series_is_source else labels,
+            graded=not series_is_source and len(series) > 2 and all(is_number(level) for level in series),
+            panel_factors=left,
+            sources=sources,
+            dash_sources=several and not series_is_source and not surface,
+            series_is_source=series_is_source,
+            panel_is_source=several and surface,
+        )
+
+    def panel(self, levels: Callable[[str], Any], source: str) -> str:
+        """Name the panel that a row belongs to."""
+        parts = [level_phrase(name, levels(name)) for name in self.panel_factors if levels(name) is not None]
+        return " · ".join([*([source] if self.panel_is_source else []), *parts])
+
+    def series_label(self, view_series: str | None, level: Any, source: str) -> str:
+        """Name the line that a row belongs to."""
+        if self.series_is_source:
+            return source
+        return level_text(view_series or "", level) if level is not None else ""
+
+
+def row_of(
+    subject: Subject,
+    layout: ChartLayout,
+    value: tuple[float | None, float | None, float | None, int],
+    metric: str,
+    scale: Scale,
+    *,
+    x: Any,
+    x_factor: str | None = None,
+) -> Row:
+    """Return the row of a figure for a subject and its value."""
+    median, low, high, repeats = value
+    factor = None if layout.series_is_source else layout.series_factor
+    return {
+        "panel": layout.panel(subject.level, subject.source.label),
+        "x": x,
+        "x_level": x,
+        "_x": subject.level(x_factor),
+        "_series": None if factor is None else subject.level(factor),
+        "series": layout.series_label(factor, subject.level(factor), subject.source.label),
+        "source": subject.source.label,
+        "published": False,
+        "y": scaled(median, scale),
+        "low": scaled(low, scale),
+        "high": scaled(high, scale),
+        "repeats": repeats or None,
+        "x_text": level_text(x_factor, subject.level(x_factor)) if x_factor else str(x),
+        "text": interval_text(metric, median, low, high),
+        "no_value": subject.source.no_value(subject.case.case_id) if median is None else "",
+        "verdict": subject.source.verdict(subject.case.case_id) or "",
+    }
+
+
+def factor_axis(name: str | None, levels: Iterable[Any], *, categories: bool) -> Axis:
+    """Return the axis for the levels of a factor: doubling ones on a logarithmic scale of base 2."""
+    factor = name or ""
+    ordered = in_order(levels)
+    title = axis_title(factor)
+    numeric = bool(ordered) and all(is_number(level) for level in ordered)
+    if categories or not numeric or len(ordered) < 2:
+        return Axis(title=title, kind="category", order=[level_text(factor, level) for level in ordered])
+    label = BYTES_LABEL if unit_of_factor(factor) == "B" else None
+    geometric = ordered[0] > 0 and ordered[-1] / ordered[0] >= 8
+    domain = (ordered[0], ordered[-1])
+    return Axis(
+        title=title,
+        kind="log2" if geometric else "linear",
+        values=ordered,
+        domain=domain,
+        label=label,
+        format="~s" if label is None and ordered[-1] >= 1e4 else ".4~r",
+    )
+
+
+def x_value(name: str | None, level: Any, axis: Axis) -> Any:
+    """Return where a level is on its axis."""
+    return level_text(name or "", level) if axis.kind == "category" else level
+
+
+def widened(axis: Axis, cited: list[Row]) -> Axis:
+    """Make room on the x axis for published values outside one's own range, in order of value."""
+    if axis.kind == "category":
+        return replace(axis, order=by_value([*axis.order, *(str(row["x"]) for row in cited)], cited, "x"))
+    levels = sorted({*(axis.values or ()), *(row["x"] for row in cited)})
+    return replace(axis, values=levels, domain=(levels[0], levels[-1]))
+
+
+def by_value(labels: Iterable[str], rows: Iterable[Row], name: str) -> list[str]:
+    """Return labels, each once, in the order of the numbers that they represent; names keep their order."""
+    labels = unique(labels)
+    values = {str(row[name]): row[f"_{name}"] for row in rows}
+    if all(is_number(values.get(label)) for label in labels):
+        return sorted(labels, key=lambda label: float(values[label]))
+    return labels
+
+
+def drawn_sources(layout: ChartLayout, cited: list[Row]) -> list[str]:
+    """Return the sources that differ by their dashes: publications, and result sets that share a colour."""
+    if not cited and not layout.dash_sources:
+        return []
+    return [*layout.sources, *unique(row["source"] for row in cited)]
+
+
+def tooltip(view: View, layout: ChartLayout, metric: str) -> list[tuple[str, str]]:
+    """Return the tooltip of a point: columns and their names."""
+    x = [("x_text", factor_title(view.x))] if view.x else []
+    return [*series_tooltip(layout), *x, ("text", metric_title(metric)), ("repeats", "Repeats")]
+
+
+def series_tooltip(layout: ChartLayout) -> list[tuple[str, str]]:
+    """Return what identifies the line of a point."""
+    series = [("series", layout.series_title)] if layout.series else []
+    return [*series, *([("source", "Source")] if layout.dash_sources else [])]
+
+
+def in_order(levels: Iterable[Any]) -> list[Any]:
+    """Sort numbers; leave other levels in the order of the study."""
+    known = unique(level for level in levels if level is not None)
+    return sorted(known) if all(is_number(level) for level in known) else known
+
+
+def scaled(value: float | None, scale: Scale) -> float | None:
+    """Return a value in the unit of its axis, with six digits."""
+    return None if value is None else float(f"{value / scale.divisor:.6g}")
+
+
+def unique(items: Iterable[Any]) -> list[Any]:
+    """Return each item once, in the order of their first coming."""
+    return list(dict.fromkeys(items))
+
+
+_PUBLISHED = ", published"
+PUBLISHED_TO_OVERLAY = 6
+"""With more published lines than this, they are drawn next to one's own instead of over them."""
+
+
+def published_rows(view: View, material: Material, layout: ChartLayout, scale: Scale, x: Axis) -> list[Row]:
+    """Return rows of the published values that a view names, in the panels of one's own.
+
+    Of a factor whose levels are names, only those that the view's part has: one publication may cover several parts.
+    All of them next to a single level, as a profile has that measures a target as it is.
+    """
+    from iosonde.findings.observations.reference import published
+
+    reference = reference_of(view, material)
+    if reference is None or view.x is None:
+        return []
+    part = next(part for part in material.study.parts if part.name == view.part)
+    named = [level.label for level in part.factors.get(view.x, ()) if isinstance(level, Level)]
+    table = [r for r in published(reference).to_dicts() if r["metric"] == view.y and r.get(view.x) is not None]
+    table = [r for r in table if all(name not in r or same_level(name, r[name], w) for name, w in view.where.items())]
+    table = [r for r in table if len(named) < 2 or str(r[view.x]) in named]
+    several = len({r["label"] for r in table}) > 1
+    rows = []
+    for r in table:
+        source = _source(r, several=several)
+        panel = " · ".join(level_phrase(name, r[name]) for name in layout.panel_factors if r.get(name) is not None)
+        known = view.series in r and not layout.series_is_source
+        rows.append(
+            {
+                **UNKNOWN,
+                "panel": panel,
+                "x": x_value(view.x, r[view.x], x),
+                "x_level": x_value(view.x, r[view.x], x),
+                "_x": r[view.x],
+                "_series": r[view.series] if known and view.series else None,
+                "series": level_text(view.series or "", r[view.series]) if known and view.series else source,
+                "source": source,
+                "published": True,
+                "y": scaled(r["value"], scale),
+                "x_text": level_text(view.x, r[view.x]),
+                "text": f"{metric_text(view.y, r['value'])} (published)",
+            }
+        )
+    return rows
+
+
+def _source(row: Mapping[str, Any], *, several: bool) -> str:
+    """Name where a value comes from: the publication each time would be too long for a legend of several devices."""
+    if not row["label"]:
+        return str(row["source"])
+    return f"{row['label']}{_PUBLISHED}" if several else f"{row['label']} ({row['source']})"
+
+
+def published_panels(cited: list[Row]) -> list[Row]:
+    """Give published values panels of their own."""
+    return [{**row, "panel": " · ".join(filter(None, [row["source"], row["panel"]]))} for row in cited]
+
+
+def measured_panels(rows: list[Row], cited: list[Row]) -> list[Row]:
+    """Name one's own panels where published ones are next to them."""
+    if not cited:
+        return rows
+    return [{**row, "panel": " · ".join(filter(None, ["Measured", row["panel"]]))} for row in rows]
+
+
+def reference_of(view: View, material: Material) -> Reference | None:
+    """Return the publication that a view names."""
+    return next((each for each in material.study.references if each.name == view.reference), None)
+
+
+def cited_note(rows: list[Row], reference: Reference) -> str:
+    """Name the source of figures that are drawn besides one's own, and on which scale."""
+    names = unique(row["source"].removesuffix(_PUBLISHED) for row in rows if row["published"])
+    sources = names[0] if len(names) == 1 else f"{', '.join(names)} ({reference.source})"
+    mixed = {row["panel"] for row in rows if row["published"]} & {row["panel"] for row in rows if not row["published"]}
+    return f"Published: {sources}." if mixed else f"Published, each on its own scale: {sources}."
+
+
+PANELS_AT_MOST = 24
+ROOM = 1.5
+"""Extent of an axis beyond the values, as a ratio, which leaves space for their intervals."""
+Draw = Callable[[Frame], Chart]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sketch:
+    """Rows and frame of a figure, before they are divided into panels."""
+
+    draw: Draw
+    rows: list[Row]
+    frame: Frame
+    heads: dict[str, str]
+    notes: Sequence[str] = ()
+    part: str = ""
+    """Part of the study, where no view of the study requires the figure."""
+    metric: str = "efficiency"
+    """Metric, where no view of the study requires the figure."""
+    zero: bool = True
+    """True if the y axis starts at 0."""
+    step_title: str = ""
+    """Factor whose levels label the points of a trade-off."""
+
+
+def drawn_metric(view: View) -> str:
+    """Return the metric whose values a view shows: some kinds show a latency, whatever metric the view names."""
+    match view.kind:
+        case "percentiles":
+            return "response_latency_ns" if view.y.startswith("response") else "completion_latency_ns"
+        case "tradeoff" if metric_unit(view.y) != "ns":
+            return "completion_latency_ns_p99"
+        case _:
+            return view.y
+
+
+def has_mark(row: Row) -> bool:
+    """Return True if a row shows in a figure: by its value, or by a cross where there is no result."""
+    return row["y"] is not None or bool(row["no_value"])
+
+
+def finish(sketch: Sketch, view: View, number: int, material: Material) -> Figure:
+    """Divide a sketch into panels, with a caption below it."""
+    metric = drawn_metric(view)
+    marked = unique(row["panel"] for row in sketch.rows if has_mark(row))
+    panels, cut = marked[:PANELS_AT_MOST], marked[PANELS_AT_MOST:]
+    notes = list(sketch.notes)
+    if cut:
+        notes.append(f"Only the first {len(panels)} of {len(marked)} panels are drawn; the table of cases is complete.")
+    kept = [row for row in sketch.rows if row["panel"] not in set(cut)]
+    if view.kind != "heatmap" and any(row["low"] is not None for row in kept):
+        mark = "Bands" if view.kind == "lines" else "Error bars"
+        if sketch.draw is not vega.expectation:
+            notes.append(f"{mark}: {intervals_of(material, [metric])}; cut at the edge of the plot.")
+        if any(map(_is_wide, kept)):
+            notes.append(f"Not drawn: intervals {WIDE_TEXT}.")
+    kept = [_without_wide_interval(row) for row in kept]
+    verdicts = [kind for kind in MARKS if any(row["verdict"] == kind and row["y"] is not None for row in kept)]
+    if verdicts:
+        notes += [_verdict_note(verdicts)] if view.kind != "timeseries" else []  # Lines over time have no marks.
+        kept = [{**row, "mark": "" if row["y"] is None else MARKS.get(row["verdict"], "")} for row in kept]
+    if any(row["no_value"] for row in kept):
+        notes.append("✕: no result.")
+    unsupported = sum(row["y"] is None and not row["no_value"] for row in kept)
+    if unsupported:
+        lacking = "with too few samples for this percentile" if is_percentile(metric) else "without this metric"
+        notes.append(f"Not drawn: {counted(unsupported, 'case')} {lacking}.")
+    reference = reference_of(view, material)
+    if reference is not None and any(row["published"] for row in kept):
+        notes.append(cited_note(kept, reference))
+    notes += filter(None, [durability_note(material, view.part)])
+    with_values = {row[name] for row in kept if has_mark(row) for name in ("series", "source")}
+    absent = frozenset({*sketch.frame.series, *sketch.frame.sources} - with_values)
+    own = _domain([row for row in kept if row["y"] is not None and not row["published"]] or kept, sketch)
+    shared = own if view.shared_y else None
+    drawn = [
+        Panel(
+            title=panel if len(panels) > 1 else "",
+            key=panel,
+            chart=sketch.draw(
+                replace(
+                    sketch.frame,
+                    panel=index,
+                    width=least_width(columns(len(panels))),
+                    y=replace(sketch.frame.y, domain=_panel_domain(kept, panel, shared, sketch)),
+                    verdicts=verdicts,
+                    absent=absent,
+                )
+            ),
+        )
+        for index, panel in enumerate(panels)
+    ]
+    notes += filter(None, [device_state_note(view, material)])
+    return Figure(
+        name=f"{number:02}-{_slug(material.study.name)}-{_slug(view.title) or view.kind}",
+        title=view.title,
+        caption=" ".join(filter(None, [view.caption, *notes])),
+        description=_description(view, sketch, kept, panels),
+        part=view.part,
+        metric=metric,
+        kind=view.kind,
+        intervals=intervals_of(material, [metric]),
+        x_title=sketch.frame.x.title,
+        series_title=sketch.frame.series_title,
+        step_title=sketch.step_title,
+        panels=drawn,
+        rows=as_frame(kept),
+        heads=_distinct(_of_csv(sketch.heads) | ({"verdict": "verdict"} if verdicts else {})),
+        one_legend=view.kind != "heatmap",
+    )
+
+
+def _of_csv(heads: dict[str, str]) -> dict[str, str]:
+    """Take the ends of intervals from the columns that have all of them."""
+    return {f"csv_{column}" if column in ("low", "high") else column: head for column, head in heads.items()}
+
+
+def _distinct(heads: dict[str, str]) -> dict[str, str]:
+    """Each name once: lines that are result sets have no column next to that of the result set."""
+    return {column: head for head, column in {head: column for column, head in heads.items()}.items()}
+
+
+def _verdict_note(verdicts: Sequence[Kind]) -> str:
+    """Explain hollow marks."""
+    listed = ", ".join(f"{MARKS[kind]} {kind}" for kind in verdicts)
+    return f"Hollow marks: not device-limited ({listed})."
+
+
+def _panel_domain(rows: list[Row], panel: str, own: tuple[float, float] | None, sketch: Sketch) -> tuple[float, float]:
+    """Return the domain of a panel's y axis: `own`, which one's own panels share, or else one that fits the panel.
+
+    A panel of published values has its own, since devices differ by magnitudes.
+    """
+    inside = [row for row in rows if row["panel"] == panel]
+    if own is None or all(row["published"] for row in inside):
+        return _domain([row for row in inside if row["y"] is not None] or inside, sketch)
+    cited = [row for row in inside if row["published"]]
+    if not cited:
+        return own
+    low, high = _domain(cited, sketch)
+    return min(low, own[0]), max(high, own[1])
+
+
+def _is_wide(row: Row) -> bool:
+    return row["y"] is not None and is_wide(row["low"], row["high"])
+
+
+def _without_wide_interval(row: Row) -> Row:
+    """Return a row to draw; the CSV keeps the ends of its interval."""
+    ends = {"csv_low": row["low"], "csv_high": row["high"]}
+    return {**row, **ends, **({"low": None, "high": None} if _is_wide(row) else {})}
+
+
+def drawn_ends(row: Row) -> list[str]:
+    """Columns of a row that an axis must reach: the value, and its interval unless that has no meaning."""
+    names = ("y",) if _is_wide(row) else ("y", "low", "high")
+    return [name for name in names if row[name] is not None]
+
+
+def _with_intervals(rows: list[Row], lowest: float, highest: float) -> tuple[float, float]:
+    """Widen the range of values by their intervals, up to `ROOM` times: what reaches further is cut off."""
+    ends = [row[name] for row in rows for name in drawn_ends(row)]
+    low, high = min(ends), max(ends)
+    return (max(low, lowest / ROOM) if lowest > 0 else low), (min(high, highest * ROOM) if highest > 0 else high)
+
+
+def _domain(rows: list[Row], sketch: Sketch) -> tuple[float, float]:
+    values = [row["y"] for row in rows if row["y"] is not None]
+    if not values:
+        return (1, 10) if sketch.frame.y.kind == "log" else (0, 1)
+    low, high = _with_intervals(rows, min(values), max(values))
+    if sketch.frame.y.kind == "log":
+        return max(low, 1e-9) / 1.25, max(high, 1e-9) * 1.25
+    return (0 if sketch.zero else low), (1.05 * high if sketch.zero else max(high, low * 1.001)) or 1
+
+
+def _description(view: View, sketch: Sketch, rows: list[Row], panels: Sequence[str]) -> str:
+    """Describe the figure, for readers who cannot see it."""
+    own = [row for row in rows if row["y"] is not None and not row["published"]]
+    kinds = {
+        "lines": "Line chart",
+        "heatmap": "Heat map",
+        "bars": "Bar chart",
+        "tradeoff": "Curve",
+        "percentiles": "Percentile curves",
+        "timeseries": "Time series",
+        "stack": "Stacked bar chart",
+    }
+    what = f"{kinds[view.kind]}: {sketch.frame.y.title} over {sketch.frame.x.title}"
+    if len(sketch.frame.series) > 1:
+        what += f", for {len(sketch.frame.series)} values of {sketch.frame.series_title}"
+    if len(panels) > 1:
+        what += f", in {len(panels)} panels"
+    if not own:
+        return what + ". No case has a value."
+    lowest, highest = min(own, key=lambda row: row["y"]), max(own, key=lambda row: row["y"])
+    return f"{what}. From {lowest['text']} ({_where(lowest)}) to {highest['text']} ({_where(highest)})."
+
+
+def _where(row: Row) -> str:
+    return ", ".join(str(part) for part in (row["panel"], row["series"]) if part) or row["source"]
+
+
+COLUMNS = {
+    "panel": pl.String,
+    "x": None,
+    "x_level": None,
+    "series": pl.String,
+    "source": pl.String,
+    "published": pl.Boolean,
+    "y": pl.Float64,
+    "low": pl.Float64,
+    "high": pl.Float64,
+    "csv_low": pl.Float64,
+    "csv_high": pl.Float64,
+    "repeats": pl.UInt32,
+    "text": pl.String,
+    "no_value": pl.String,
+    "verdict": pl.String,
+    "mark": pl.String,
+}
+
+
+def as_frame(rows: list[Row]) -> pl.DataFrame:
+    """Return rows as a frame, whatever columns happen to be empty."""
+    shown = [{name: value for name, value in row.items() if not name.startswith("_")} for row in rows]
+    frame = pl.DataFrame(
+        [{"mark": "", "csv_low": row["low"], "csv_high": row["high"], **row} for row in shown], infer_schema_length=None
+    )
+    return frame.with_columns(pl.col(name).cast(kind) for name, kind in COLUMNS.items() if kind is not None)
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:48].strip("-")
