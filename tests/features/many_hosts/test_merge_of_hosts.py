@@ -16,15 +16,14 @@ from plans import a_failure, a_record, hand_plan, tables
 from iosonde.errors import TargetError
 from iosonde.execution.attempt import Attempt
 from iosonde.execution.progress import Rates
-from iosonde.features.many_hosts import server_host
+from iosonde.features.many_hosts import server_hosts
 from iosonde.features.many_hosts.fairness import jain_index
-from iosonde.features.many_hosts.merge import HostRun, total
+from iosonde.features.many_hosts.merge import HostRun, merge, total
 from iosonde.features.many_hosts.progress import Progress
 from iosonde.features.many_hosts.progress import total as total_rate
 from iosonde.features.many_hosts.questions import Straggler, stragglers
 from iosonde.features.many_hosts.record import Hosts, HostShare
-from iosonde.features.many_hosts.servers import Servers, within
-from iosonde.features.many_hosts.tables_of_hosts import HostTables, merge
+from iosonde.features.many_hosts.server_hosts import Servers, within
 from iosonde.results.schema import INTERVALS, USAGE, Failure, RecordVerdict, RecordWarning
 
 pytestmark = pytest.mark.unit
@@ -36,7 +35,26 @@ RUN = PLAN.runs[0]
 BACKEND = {"kind": "sync", "features": [], "fallbacks": []}
 
 
-def rates(*counts: int, host: str = "a", begin_ms: float = 0, machine: str = "one", last_ms: float = 100) -> HostTables:
+def host_run(name: str, *, late_ms: float = 0, offset_ms: float = 0, **changes: Any) -> HostRun:
+    """A host whose clock is `offset_ms` ahead, and whose load started late by the clock of the coordinator."""
+    record = a_record(PLAN, RUN, **changes)
+    started = UNIX_NS + round((late_ms + offset_ms) * MS)
+    start = {"requested_unix_ns": UNIX_NS, "started_unix_ns": started, "end_unix_ns": started}
+    start |= {"started_ns": 5, "last_job_ns": 5}
+    if record.result:
+        idle = {"usage": dict.fromkeys(record.result["jobs"][0]["usage"], 0) | {"wall_ns": 100 * MS}}
+        changed = {"start": start, "backend": BACKEND, "jobs": [record.result["jobs"][0] | idle]}
+        record = record.model_copy(update={"result": record.result | changed})
+    intervals, histograms, usage = tables(RUN.run_id)
+    counters = {"wall_ns": 100 * MS, "user_ns": MS, "system_ns": MS}
+    usage = usage.with_columns(pl.lit(value, dtype=pl.UInt64).alias(name) for name, value in counters.items())
+    return HostRun(
+        host=name, machine="one", clock_offset_ns=int(offset_ms * MS), clock_bound_ns=0, record=record,
+        manifest_sha256="", intervals=intervals, histograms=histograms, usage=usage,
+    )  # fmt: skip
+
+
+def rates(*counts: int, host: str = "a", begin_ms: float = 0, machine: str = "one", last_ms: float = 100) -> HostRun:
     """A host whose intervals of 100 ms, the last one maybe shorter, have these counts."""
     places = [
         {"run_id": "c0001-r1", "phase": "measure", "interval": number, "begin_ns": number * 100 * MS,
@@ -50,14 +68,13 @@ def rates(*counts: int, host: str = "a", begin_ms: float = 0, machine: str = "on
     process = {"wall_ns": 100 * MS, "user_ns": 3, "system_ns": 4}
     usage = [{**place, "device": "process", **process} for place in places]
     usage += [{**place, "device": "8:0", "reads": 50, "read_bytes": 500} for place in places]
-    _, histograms, _ = tables("c0001-r1")
-    return HostTables(
-        host=host, machine=machine, begin_ns=int(begin_ms * MS), intervals=pl.DataFrame(intervals, schema=INTERVALS),
-        histograms=histograms, usage=pl.DataFrame(usage, schema=USAGE),
+    return replace(
+        host_run(host, late_ms=begin_ms), machine=machine, intervals=pl.DataFrame(intervals, schema=INTERVALS),
+        usage=pl.DataFrame(usage, schema=USAGE),
     )  # fmt: skip
 
 
-def counts(*hosts: HostTables) -> list[int]:
+def counts(*hosts: HostRun) -> list[int]:
     merged = merge(hosts)
     return merged.intervals["count"].to_list() if merged else []
 
@@ -79,25 +96,6 @@ def test_latencies_and_cpu_time_are_added_and_a_shared_device_counts_once() -> N
     assert merged.usage.select("device", "user_ns", "reads").rows() == [("8:0", None, 50), ("process", 6, None)]
     of_two = merge([rates(1), rates(2, host="b", machine="two")])
     assert of_two and of_two.usage["device"].to_list() == ["a/8:0", "b/8:0", "process"]
-
-
-def host_run(name: str, *, late_ms: float = 0, offset_ms: float = 0, **changes: Any) -> HostRun:
-    """A host whose clock is `offset_ms` ahead, and whose load started late by the clock of the coordinator."""
-    record = a_record(PLAN, RUN, **changes)
-    started = UNIX_NS + round((late_ms + offset_ms) * MS)
-    start = {"requested_unix_ns": UNIX_NS, "started_unix_ns": started, "end_unix_ns": started}
-    start |= {"started_ns": 5, "last_job_ns": 5}
-    if record.result:
-        idle = {"usage": dict.fromkeys(record.result["jobs"][0]["usage"], 0) | {"wall_ns": 100 * MS}}
-        changed = {"start": start, "backend": BACKEND, "jobs": [record.result["jobs"][0] | idle]}
-        record = record.model_copy(update={"result": record.result | changed})
-    intervals, histograms, usage = tables(RUN.run_id)
-    counters = {"wall_ns": 100 * MS, "user_ns": MS, "system_ns": MS}
-    usage = usage.with_columns(pl.lit(value, dtype=pl.UInt64).alias(name) for name, value in counters.items())
-    return HostRun(
-        host=name, machine="one", clock_offset_ns=int(offset_ms * MS), clock_bound_ns=0, record=record,
-        manifest_sha256="", intervals=intervals, histograms=histograms, usage=usage,
-    )  # fmt: skip
 
 
 def merged(*hosts: HostRun) -> Attempt:
@@ -317,14 +315,14 @@ def test_connections_that_found_no_idle_thread(tmp_path: Path, line: str, waited
     file = tmp_path / "proc/fs/nfsd/pool_stats"
     file.parent.mkdir(parents=True)
     file.write_text(f"# pool packets-arrived sockets-enqueued threads-woken threads-timedout\n0 {line}\n")
-    assert server_host.read(tmp_path)["nfsd_without_thread"] == waited
+    assert server_hosts.read(tmp_path)["nfsd_without_thread"] == waited
 
 
 def test_each_drive_and_interface_of_a_server_counts_once(tmp_path: Path) -> None:
     for name, text in FILES.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    found = server_host.read(tmp_path)
+    found = server_hosts.read(tmp_path)
     assert found.pop("time_ns") > 0
     assert found.pop("cpu_ns") == 155 * 10**9 // 100
     assert found == {

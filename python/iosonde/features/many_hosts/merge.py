@@ -19,10 +19,18 @@ from iosonde.execution.engine import EngineRun, without_engine
 from iosonde.execution.record import judged
 from iosonde.features.many_hosts.clock import Drift
 from iosonde.features.many_hosts.record import CarrierCost, Hosts, HostShare, TcpSegments
-from iosonde.features.many_hosts.tables_of_hosts import HostTables, Merged, merge, prefix
 from iosonde.metrics.histogram import PERCENTILES, percentiles
 from iosonde.plan import Run
-from iosonde.results.schema import Failure, Record, RecordPart, RecordVerdict, RecordWarning
+from iosonde.results.schema import (
+    HISTOGRAMS,
+    INTERVALS,
+    USAGE,
+    Failure,
+    Record,
+    RecordPart,
+    RecordVerdict,
+    RecordWarning,
+)
 from iosonde.results.server_reading import ServerReading
 from iosonde.verdict.rules import rules
 
@@ -35,6 +43,13 @@ SKEW_UNKNOWN = 0.02
 
 _SEVERE = ("cache-served", "harness-limited", "undetermined", "network-limited", "server-limited")
 """Verdicts of one host that are those of the total, the most severe first."""
+_SAME_LENGTH = 0.9
+"""Shortest interval of a host over the longest, for an interval that all measured."""
+
+_SUMS = ("count", "bytes", "errors", "completion_latency_ns_sum", "backlog_max")
+_SUMS_OR_NULL = ("response_latency_ns_sum",)
+_LEAST = ("completion_latency_ns_min", "response_latency_ns_min")
+_MOST = ("completion_latency_ns_max", "response_latency_ns_max", "engine_stalled_ns")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,17 +79,14 @@ class HostRun:
         return self.started_ns + int(self._start["last_job_ns"]) - int(self._start["started_ns"])
 
     @property
-    def tables(self) -> HostTables:
-        """Its tables, with the time of its measurement on the clock of the coordinator."""
-        measured_after_ns = int((self.record.result or {})["begin_ns"]) - int(self._start["started_ns"])
-        return HostTables(
-            host=self.host,
-            machine=self.machine,
-            begin_ns=self.started_ns + measured_after_ns,
-            intervals=self.intervals,
-            histograms=self.histograms,
-            usage=self.usage,
-        )
+    def begin_ns(self) -> int:
+        """Start of its measurement on the clock of the coordinator."""
+        return self.started_ns + int((self.record.result or {})["begin_ns"]) - int(self._start["started_ns"])
+
+    def measured(self) -> pl.DataFrame:
+        """The intervals of its measurement, in order: number and times."""
+        rows = self.usage.filter(pl.col("phase") == "measure", pl.col("device") == "process")
+        return rows.select("interval", "begin_ns", "end_ns").sort("interval")
 
     @property
     def _start(self) -> Mapping[str, Any]:
@@ -94,7 +106,7 @@ def total(
     """
     record = _base(hosts, run, number, session, name)
     failure = _failure(hosts)
-    merged = None if failure else merge([host.tables for host in hosts])
+    merged = None if failure else merge(hosts)
     if failure is None and merged is None:
         failure = Failure(
             code="no_common_time",
@@ -182,11 +194,10 @@ def _machines(hosts: Sequence[HostRun]) -> list[HostRun]:
 def _targets(hosts: Sequence[HostRun], field: str) -> dict[str, Any]:
     """The first host's target, with the devices of all machines."""
     described: dict[str, Any] = dict(getattr(hosts[0].record, field))
-    machines = [host.machine for host in hosts]
     devices: dict[str, dict[str, Any]] = {}
     for host in hosts:
         for device in getattr(host.record, field).get("devices") or []:
-            named = _named_apart(device, prefix(_machine_name(host, hosts), machines))
+            named = _named_apart(device, _prefix(host, hosts))
             devices.setdefault(named.get("device") or named["name"], named)
     return described | ({"devices": list(devices.values())} if devices else {})
 
@@ -203,13 +214,11 @@ def _own_io(hosts: Sequence[HostRun]) -> dict[str, Any] | None:
     if any(each is None for each in known):
         return None
     first: dict[str, Any] = dict(known[0] or {})
-    machines = [host.machine for host in hosts]
     for period in ("run", "measure"):
         rows: dict[str, dict[str, Any]] = {}
         for host in hosts:
-            by = f"{_machine_name(host, hosts)}/" if len(set(machines)) > 1 else ""
             for row in (host.record.own_io or {})[period]:
-                device = f"{by}{row['device']}"
+                device = f"{_prefix(host, hosts)}{row['device']}"
                 rows[device] = _own_bytes(rows.get(device), row) | {"device": device}
         first[period] = [_limited(row) for row in rows.values()]
     others = [(each or {})["others"] for each in known]
@@ -218,8 +227,10 @@ def _own_io(hosts: Sequence[HostRun]) -> dict[str, Any] | None:
     return first
 
 
-def _machine_name(host: HostRun, hosts: Sequence[HostRun]) -> str:
-    return next(each.host for each in hosts if each.machine == host.machine)
+def _prefix(host: HostRun, hosts: Sequence[HostRun]) -> str:
+    """What distinguishes the devices of a machine from those of others, its first host; empty for one machine."""
+    machines = _machines(hosts)
+    return next(f"{each.host}/" for each in machines if each.machine == host.machine) if len(machines) > 1 else ""
 
 
 def _own_bytes(before: Mapping[str, Any] | None, row: Mapping[str, Any]) -> dict[str, Any]:
@@ -320,8 +331,8 @@ def _added(values: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def _begin_unix_ns(hosts: Sequence[HostRun], merged: Merged) -> int:
     """Start of the time in which all hosts measured, on the clock of the coordinator."""
-    last = max(hosts, key=lambda host: host.tables.begin_ns)
-    return last.tables.begin_ns + merged.begin_ns - int((last.record.result or {})["begin_ns"])
+    last = max(hosts, key=lambda host: host.begin_ns)
+    return last.begin_ns + merged.begin_ns - int((last.record.result or {})["begin_ns"])
 
 
 def _parts_of_features(hosts: Sequence[HostRun]) -> list[RecordPart]:
@@ -345,21 +356,18 @@ def _part(hosts: Sequence[HostRun], merged: Merged) -> Hosts:
     started = [host.started_ns for host in hosts]
     bounds = sorted(host.clock_bound_ns for host in hosts)
     return Hosts(
-        shares=[
-            _share(host, tables, late_ns=host.last_job_ns - min(started))
-            for host, tables in zip(hosts, merged.by_host, strict=True)
-        ],
+        shares=[_share(host, late_ns=host.last_job_ns - min(started)) for host in merged.by_host],
         window_ns=merged.end_ns - merged.begin_ns,
         skew_ns=max(host.last_job_ns for host in hosts) - min(started),
         skew_bound_ns=sum(bounds[-2:]),
     )
 
 
-def _share(host: HostRun, tables: HostTables, *, late_ns: int) -> HostShare:
-    counted = tables.intervals.filter(pl.col("operation") != "flush")
-    latencies = tables.histograms.filter(pl.col("latency") == "completion", pl.col("operation") != "flush")
+def _share(host: HostRun, *, late_ns: int) -> HostShare:
+    counted = host.intervals.filter(pl.col("operation") != "flush")
+    latencies = host.histograms.filter(pl.col("latency") == "completion", pl.col("operation") != "flush")
     p99 = percentiles(latencies, by=["latency"], parts={"p99": PERCENTILES["p99"]})["p99"].to_list()
-    process = tables.usage.filter(pl.col("device") == "process")
+    process = host.usage.filter(pl.col("device") == "process")
     verdict = host.record.verdict
     return HostShare(
         host=host.host,
@@ -380,15 +388,15 @@ def _share(host: HostRun, tables: HostTables, *, late_ns: int) -> HostShare:
         clock_drift_ppm=host.clock_drift.value_ppm if host.clock_drift else None,
         clock_drift_bound_ppm=host.clock_drift.uncertainty_ppm if host.clock_drift else None,
         retransmitted_share=tcp.sent_again / tcp.sent if (tcp := host.record.of(TcpSegments)) and tcp.sent else None,
-        device_busy_share=_busy_share(tables),
+        device_busy_share=_busy_share(host),
         carrier_cpu_share=cost.share if (cost := host.record.of(CarrierCost)) else None,
         warnings=[each.code for each in host.record.warnings if not _is_note(each)],
     )
 
 
-def _busy_share(tables: HostTables) -> float | None:
-    busy = tables.usage.filter(pl.col("device") != "process").group_by("device").agg(pl.col("busy_ns").sum())["busy_ns"]
-    length_ns = tables.measured().select((pl.col("end_ns") - pl.col("begin_ns")).sum()).item()
+def _busy_share(host: HostRun) -> float | None:
+    busy = host.usage.filter(pl.col("device") != "process").group_by("device").agg(pl.col("busy_ns").sum())["busy_ns"]
+    length_ns = host.measured().select((pl.col("end_ns") - pl.col("begin_ns")).sum()).item()
     most = busy.max()
     return min(1.0, float(most) / length_ns) if isinstance(most, int) and length_ns else None
 
@@ -464,3 +472,134 @@ def _done(hosts: Sequence[HostRun], merged: Merged) -> EngineRun:
     """Tables of the run, as a session writes them."""
     empty = without_engine(Failure(code="", message=""))
     return replace(empty, failure=None, intervals=merged.intervals, histograms=merged.histograms, usage=merged.usage)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Merged:
+    """The tables of the total."""
+
+    begin_ns: int
+    """Of the first interval, in the time of the host that began last."""
+    end_ns: int
+    intervals: pl.DataFrame
+    histograms: pl.DataFrame
+    usage: pl.DataFrame
+    by_host: list[HostRun]
+    """Those of each host over the same time, with the numbers of the total's intervals."""
+
+
+def merge(hosts: Sequence[HostRun]) -> Merged | None:
+    """Add the tables of hosts; None if there is no interval that all of them measured.
+
+    Interval *j* of the total consists of the interval of each host that begins closest to interval *j* of the host that
+    began last. Only intervals that all hosts measured entirely are kept.
+    """
+    last = max(hosts, key=lambda host: host.begin_ns)
+    kept = _kept(hosts, last)
+    if kept.is_empty():
+        return None
+    by_host = [_renumbered(host, last, kept) for host in hosts]
+    return Merged(
+        begin_ns=int(kept["begin_ns"].item(0)),
+        end_ns=int(kept["end_ns"].item(-1)),
+        intervals=_intervals([host.intervals for host in by_host]),
+        histograms=_histograms([host.histograms for host in by_host]),
+        usage=_usage(by_host),
+        by_host=by_host,
+    )
+
+
+def _kept(hosts: Sequence[HostRun], last: HostRun) -> pl.DataFrame:
+    """Number and times, in the time of the last host, of the intervals that all hosts measured."""
+    lengths = pl.concat(
+        host.measured().select(
+            pl.col("interval").cast(pl.Int64) - _shift(host, last), length=pl.col("end_ns") - pl.col("begin_ns")
+        )
+        for host in hosts
+    )
+    common = (
+        lengths.group_by("interval")
+        .agg(hosts=pl.len(), shortest=pl.col("length").min(), longest=pl.col("length").max())
+        .filter(pl.col("hosts") == len(hosts), pl.col("shortest") >= _SAME_LENGTH * pl.col("longest"))
+    )
+    own = last.measured().with_columns(pl.col("interval").cast(pl.Int64))
+    kept = own.join(common.select("interval"), on="interval", how="semi").sort("interval")
+    # A gap ends it: later intervals would not adjoin.
+    return kept.filter(pl.col("interval") - pl.col("interval").first() == pl.int_range(pl.len()))
+
+
+def _shift(host: HostRun, last: HostRun) -> int:
+    """Number of intervals that a host had started when the last one began its first."""
+    own = host.measured()
+    if own.is_empty():
+        return 0
+    length = int(own["end_ns"].item(0)) - int(own["begin_ns"].item(0))
+    return round((last.begin_ns - host.begin_ns) / length) if length else 0
+
+
+def _renumbered(host: HostRun, last: HostRun, kept: pl.DataFrame) -> HostRun:
+    first = int(kept["interval"].item(0))
+    times = kept.with_columns(interval=(pl.col("interval") - first).cast(pl.UInt32))
+
+    def renumber(table: pl.DataFrame) -> pl.DataFrame:
+        number = pl.col("interval").cast(pl.Int64) - _shift(host, last) - first
+        rows = table.filter(pl.col("phase") == "measure").with_columns(interval=number)
+        rows = rows.filter(pl.col("interval").is_between(0, len(kept) - 1)).with_columns(
+            pl.col("interval").cast(pl.UInt32)
+        )
+        if "begin_ns" not in table.columns:
+            return rows
+        return rows.drop("begin_ns", "end_ns").join(times, on="interval").select(table.columns)
+
+    return replace(
+        host,
+        intervals=renumber(host.intervals),
+        histograms=renumber(host.histograms),
+        usage=renumber(host.usage),
+    )
+
+
+def _intervals(tables: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    keys = ("run_id", "phase", "interval", "begin_ns", "end_ns", "stream", "operation")
+    summed = (
+        pl.concat(tables)
+        .group_by(keys)
+        .agg(
+            pl.col(_SUMS).sum(),
+            *(pl.when(pl.col(name).count() > 0).then(pl.col(name).sum()).alias(name) for name in _SUMS_OR_NULL),
+            pl.col(_LEAST).min(),
+            pl.col(_MOST).max(),
+        )
+    )
+    return summed.select(INTERVALS.names()).cast(INTERVALS).sort("begin_ns", "stream", "operation")
+
+
+def _histograms(tables: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    keys = [name for name in HISTOGRAMS.names() if name != "count"]
+    summed = pl.concat(tables).group_by(keys).agg(pl.col("count").sum())
+    return summed.select(HISTOGRAMS.names()).cast(HISTOGRAMS).sort(keys)
+
+
+def _usage(hosts: Sequence[HostRun]) -> pl.DataFrame:
+    """The process rows of all hosts added; each device once, since hosts of one machine read the same counters."""
+    places = ("run_id", "phase", "interval", "begin_ns", "end_ns", "device")
+    processes = pl.concat(host.usage.filter(pl.col("device") == "process") for host in hosts)
+    counters = [name for name in USAGE.names() if name not in places]
+    known = [name for name in counters if processes[name].count()]
+    added = processes.group_by(places).agg(
+        pl.col("wall_ns").min(), *(pl.col(name).sum() for name in known if name != "wall_ns")
+    )
+    rows = pl.concat([added, _devices(hosts)], how="diagonal_relaxed")
+    missing = [pl.lit(None).alias(name) for name in USAGE.names() if name not in rows.columns]
+    return rows.with_columns(missing).select(USAGE.names()).cast(USAGE).sort("begin_ns", "device")
+
+
+def _devices(hosts: Sequence[HostRun]) -> pl.DataFrame:
+    """The rows of devices, named after the first host of their machine: those of the first host that has the device."""
+    rows = [
+        host.usage.filter(pl.col("device") != "process").with_columns(
+            device=pl.lit(_prefix(host, hosts)) + pl.col("device")
+        )
+        for host in hosts
+    ]
+    return pl.concat(rows).unique(("interval", "device"), keep="first", maintain_order=True)
