@@ -1,17 +1,28 @@
-"""Hosts that the OpenSSH client reaches, and the file that lists them for `--hosts ssh:FILE`."""
+"""Hosts that the OpenSSH client reaches, the file that lists them for `--hosts ssh:FILE`, and processes on them."""
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import resource
 import shlex
+import subprocess
 import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import IO, Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
 
 from iosonde import toml_files
 from iosonde.errors import TargetError
+from iosonde.python_process import module_command
+from iosonde.tools import Process
 
 SHAPE = "list the hosts: `[[hosts]]` with `address`, and optionally `name`, `user`, `port`, `python` and `role`"
 
@@ -26,15 +37,17 @@ OPTIONS = (
 """No agent, display or terminal; no questions; an error after 15 s without an answer. All else is the user's
 configuration of ssh, host keys included."""
 
-
 OF_SSH = 255
 """Exit status of ssh for errors of its own."""
 
-
-def ssh_problem(status: int, errors: bytes) -> str:
-    """Describe the end of a command on a host by its last line of errors."""
-    lines = errors.decode(errors="replace").strip().splitlines()
-    return f"ssh exited with status {status}" + "".join(f": {line.strip()}" for line in lines[-1:])
+MOST_BYTES = 256 << 20
+"""Of a line from a host, and of its errors; a record has a few MiB."""
+SHOWN_BYTES = 100
+"""Of a line that is too long."""
+LAST_BYTES = 4096
+"""Of its errors, of which the last line is shown."""
+END_S = 20.0
+"""For a process that is stopped to restore its host, before it is killed."""
 
 
 class SshHost(BaseModel):
@@ -71,7 +84,7 @@ class SshHost(BaseModel):
         same = install if lacks else "install the same version of iosonde there"
         wanted = "connect without a password" if status == OF_SSH else same
         return TargetError(
-            f"no worker on host `{self.called}` (`{self.address}`): {ssh_problem(status, errors)}",
+            f"no worker on host `{self.called}` (`{self.address}`): {described_exit('ssh', status, errors)}",
             hint=f"{wanted}, and try `{self.by_hand()}`",
         )
 
@@ -105,3 +118,122 @@ class SshHosts(BaseModel):
 def read(path: Path) -> SshHosts:
     """Read and check a file."""
     return toml_files.read(SshHosts, path, "list of hosts", TargetError, hint=SHAPE)
+
+
+def described_exit(program: str, status: int, errors: bytes) -> str:
+    """Describe the exit of a program by its last line of errors."""
+    last = errors.decode(errors="replace").strip().rpartition("\n")[2].strip()
+    return f"{program} exited with status {status}" + f": {last}" * bool(last)
+
+
+class Lines:
+    """Lines of a stream, of which any part may have arrived."""
+
+    def __init__(self) -> None:
+        self._incomplete = bytearray()
+
+    def add(self, data: bytes) -> list[bytes]:
+        """Return the lines that are complete now; one that is too long is cut, so that it is no message."""
+        *lines, rest = data.split(b"\n")
+        if lines:
+            lines[0], self._incomplete = bytes(self._incomplete) + lines[0], bytearray()
+        self._incomplete += rest
+        if len(self._incomplete) > MOST_BYTES:
+            lines.append(bytes(self._incomplete[:SHOWN_BYTES]))
+            self._incomplete.clear()
+        return [line for line in lines if line.strip()]
+
+
+@dataclass(kw_only=True, eq=False)
+class WorkerProcess:
+    """A process here, or on a host, that reads requests from its standard input and stops at the end of it.
+
+    Its input ends also when this process is killed, and when the connection to its host breaks.
+    """
+
+    process: Process
+    host: SshHost | None = None
+    """None: this machine."""
+    _errors: IO[bytes]
+    _lines: Lines = field(default_factory=Lines)
+
+    @classmethod
+    def start(cls, module: str, *arguments: str, host: SshHost | None = None) -> Self:
+        """Start a module of iosonde, on a host over ssh; `TargetError` if it cannot be started."""
+        errors = tempfile.TemporaryFile()  # noqa: SIM115  # It is open as long as the process runs.
+        try:
+            process = Process(
+                host.command(host.python, "-P", "-m", module, *arguments)
+                if host
+                else module_command(module, *arguments),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                process_group=0,  # Ctrl-C goes to the whole group of a terminal; it is up to this process.
+            )
+        except OSError as error:
+            errors.close()
+            raise TargetError(f"cannot start `ssh`: {error.strerror}", hint="install OpenSSH's client") from error
+        if host:
+            # A host that prints without end would fill this machine: ssh is killed instead.
+            with suppress(ProcessLookupError):
+                resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (MOST_BYTES, MOST_BYTES))
+        return cls(process=process, host=host, _errors=errors)
+
+    @property
+    def output(self) -> IO[bytes]:
+        """Its standard output."""
+        assert self.process.stdout
+        return self.process.stdout
+
+    @property
+    def is_stopping(self) -> bool:
+        """True once it was requested to stop."""
+        assert self.process.stdin
+        return self.process.stdin.closed
+
+    def send(self, request: Mapping[str, Any] | None = None) -> None:
+        """Write a request, or an empty line, which shows that this process still listens; its exit is no error."""
+        assert self.process.stdin
+        with suppress(OSError):
+            self.process.stdin.write((json.dumps(request) if request is not None else "").encode() + b"\n")
+            self.process.stdin.flush()
+
+    def read(self) -> list[bytes] | None:
+        """Return the lines that have arrived; None at their end."""
+        data = os.read(self.output.fileno(), 1 << 16)
+        return self._lines.add(data) if data else None
+
+    def request_stop(self) -> None:
+        """Close its input, at which it stops."""
+        assert self.process.stdin
+        with suppress(OSError):
+            self.process.stdin.close()
+
+    def end(self, within_s: float = END_S) -> int:
+        """Wait for its exit, kill it if it does not exit in time, and return its status; may be called again."""
+        self.request_stop()
+        if not self.process.exits_within(within_s):
+            self.process.kill()  # What it has started stops at the end of its input.
+        return self.process.wait()
+
+    def errors(self) -> bytes:
+        """Return the end of what it has written to standard error."""
+        self._errors.seek(max(0, self._errors.seek(0, os.SEEK_END) - LAST_BYTES))
+        return self._errors.read()
+
+    def close(self) -> None:
+        """End it, and release its files."""
+        self.end()
+        self.output.close()
+        self._errors.close()
+
+
+def close_all(processes: Sequence[WorkerProcess], within_s: float = END_S) -> None:
+    """Stop all at once, and wait for them; may be called again."""
+    until = time.monotonic() + within_s
+    for process in processes:
+        process.request_stop()
+    for process in processes:
+        process.end(until - time.monotonic())
+        process.close()

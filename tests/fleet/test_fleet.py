@@ -21,11 +21,12 @@ from loop_stacks import MIB, loop_devices
 from loop_stacks import run as run_program
 from strangers import listening, sharing_network
 
+from iosonde import ssh_hosts
 from iosonde.errors import ResultsError, StudyError, TargetError
 from iosonde.execution.environment import require_same_software
 from iosonde.fleet import directory as fleets
 from iosonde.fleet import hosts as fleet_hosts
-from iosonde.fleet import messages, model
+from iosonde.fleet import model
 from iosonde.fleet.directory import Planned
 from iosonde.fleet.model import UNKNOWN
 from iosonde.fleet.report import collect
@@ -411,7 +412,7 @@ def test_consent_hardware_and_software_are_those_of_a_host() -> None:
 def test_a_host_that_does_not_answer_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, problem: str
 ) -> None:
-    monkeypatch.setattr(messages, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(ssh_hosts, "MOST_BYTES", 1 << 20)
     (tmp_path / "ssh").write_text(f"#!/bin/sh\n{script}\n")
     (tmp_path / "ssh").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")

@@ -18,15 +18,14 @@ from iosonde.errors import IosondeError, ResultsError, TargetError
 from iosonde.fleet import directory as fleets
 from iosonde.fleet import hosts, model
 from iosonde.fleet.directory import FleetDirectory, FleetFile
-from iosonde.fleet.messages import Checked, Described, DescribedTarget, Ended, Files, Lines, Note, Problem, progress
-from iosonde.fleet.process import WorkerProcess
-from iosonde.fleet.session import FleetSession
+from iosonde.fleet.messages import Checked, Described, DescribedTarget, Ended, Files, Note, Problem, progress
+from iosonde.fleet.session import FleetSession, TargetProcess
 from iosonde.plan import Plan
 from iosonde.planning import load
 from iosonde.results import ResultSet
 from iosonde.results.reading import manifest
 from iosonde.results.schema import MANIFEST, RECORD_TABLES
-from iosonde.ssh_hosts import SshHost
+from iosonde.ssh_hosts import Lines, SshHost
 from iosonde.storage.safety.consent import NO_CONSENT
 from iosonde.study.model import Study
 
@@ -115,10 +114,11 @@ def fleet(tmp_path: Path, plan: Plan) -> FleetDirectory:
 
 
 @pytest.fixture
-def process() -> Iterator[WorkerProcess]:
-    found = WorkerProcess.start([sys.executable, "-c", "input()"], "north")
+def process() -> Iterator[TargetProcess]:
+    found = TargetProcess.start("iosonde.fleet.worker")
+    found.host = SshHost(address="north")
     yield found
-    found.end()
+    found.close()
 
 
 def session(fleet: FleetDirectory, notes: list[str]) -> FleetSession:
@@ -128,7 +128,7 @@ def session(fleet: FleetDirectory, notes: list[str]) -> FleetSession:
 
 @pytest.mark.engine
 def test_no_message_of_a_host_ends_a_fleet(
-    fleet: FleetDirectory, process: WorkerProcess, plan: Plan, study: Study
+    fleet: FleetDirectory, process: TargetProcess, plan: Plan, study: Study
 ) -> None:
     chosen, messages, read, kept = random.Random(39), valid(plan), 0, 0
     notes: list[str] = []
@@ -177,7 +177,7 @@ def test_no_message_of_a_host_ends_a_fleet(
     ],
 )
 def test_a_line_that_is_no_message_fails_its_target_with_one_line(
-    fleet: FleetDirectory, process: WorkerProcess, line: bytes, text: str
+    fleet: FleetDirectory, process: TargetProcess, line: bytes, text: str
 ) -> None:
     notes: list[str] = []
     process.target = "a"

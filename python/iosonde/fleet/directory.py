@@ -20,7 +20,7 @@ from iosonde.errors import IosondeError, ResultsError, TargetError
 from iosonde.execution.session import require_startable
 from iosonde.fleet import hosts, model
 from iosonde.fleet.model import FILE, Fleet, FleetTarget, Strict
-from iosonde.fleet.on_host import plan_of
+from iosonde.fleet.worker import plan_of
 from iosonde.plan import Plan
 from iosonde.procedure.schedule import Schedule
 from iosonde.results import ResultSet

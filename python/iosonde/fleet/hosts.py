@@ -6,18 +6,18 @@ What a host recorded while nobody listened is sent when the fleet is resumed.
 
 from __future__ import annotations
 
-import json
 import re
-import subprocess
+import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
+from iosonde import ssh_hosts
 from iosonde.errors import IosondeError, ResultsError, TargetError
 from iosonde.execution import environment
 from iosonde.execution.engine import find_engine
@@ -29,7 +29,7 @@ from iosonde.plan import Plan
 from iosonde.results.files import Directory
 from iosonde.results.reading import attempt_of, checked_plan, first_line, is_environment, manifest
 from iosonde.results.schema import MANIFEST, RECORD_TABLES, WORKLOAD_TABLES
-from iosonde.ssh_hosts import SshHost
+from iosonde.ssh_hosts import END_S, SshHost, WorkerProcess
 from iosonde.storage.safety.consent import Consent
 from iosonde.storage.safety.journal_entry import boot_id
 from iosonde.study.model import Study
@@ -41,14 +41,8 @@ ASKED_AT_ONCE = 16
 SAME = "install the same version of iosonde on all hosts"
 ANSWER_S = 900.0
 """An answer takes seconds, and minutes on a host that builds its engine first or has no CPU to spare."""
-_CHUNK_BYTES = 1 << 20
 T = TypeVar("T", bound=BaseModel)
 A = TypeVar("A", messages.Described, messages.Checked)
-
-
-def command(host: SshHost) -> list[str]:
-    """The command that starts a worker on a host."""
-    return host.command(host.python, "-P", "-m", "iosonde.fleet.worker")
 
 
 def ask(
@@ -62,59 +56,38 @@ def ask(
 
 
 def _asked(host: SshHost, request: Mapping[str, Any], answer_s: float) -> bytes | IosondeError:
-    sent = json.dumps(request).encode()
+    where = f"in the request `{request['do']}` of the fleet"
     try:
-        done = _exchanged(command(host), sent, answer_s)
-    except OSError as error:
-        return TargetError(f"cannot start `ssh`: {error.strerror}", hint="install OpenSSH's client")
-    except subprocess.TimeoutExpired:
+        process = WorkerProcess.start("iosonde.fleet.worker", host=host)
+    except TargetError as error:
+        return error
+    late_at = time.monotonic() + answer_s
+    timer = threading.Timer(answer_s, process.process.kill)
+    timer.start()
+    try:
+        process.send(request)
+        process.request_stop()
+        answer = process.output.read(ssh_hosts.MOST_BYTES + 1)
+        is_long = len(answer) > ssh_hosts.MOST_BYTES
+        is_late = time.monotonic() >= late_at
+        status, errors = process.end(0 if is_long else END_S), process.errors()
+    finally:
+        timer.cancel()
+        process.close()
+    if is_late:
         return TargetError(
             f"host `{host.called}` (`{host.address}`) gave no answer within {format_duration(1e9 * answer_s)}",
-            where=f"in the request `{request['do']}` of the fleet",
+            where=where,
             hint="a device or mount there probably does not respond: look for processes in state D "
             f"(`ps -eo pid,stat,wchan,args`), and try `{host.by_hand()}`",
         )
-    if len(done.stdout) > messages.MOST_BYTES:
+    if is_long:
         return TargetError(
-            f"the answer of host `{host.called}` is larger than {format_bytes(messages.MOST_BYTES)}",
-            where=f"in the request `{request['do']}` of the fleet",
+            f"the answer of host `{host.called}` is larger than {format_bytes(ssh_hosts.MOST_BYTES)}",
+            where=where,
             hint=f"another program wrote it: look at the output of `{host.by_hand()}`",
         )
-    return host.error(done.returncode, done.stderr) if done.returncode else done.stdout
-
-
-def _exchanged(program: Sequence[str], sent: bytes, answer_s: float) -> subprocess.CompletedProcess[bytes]:
-    """Run a program with an input; it is killed if it writes more than `MOST_BYTES`, or when its time is over."""
-    with (
-        subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process,
-        ThreadPoolExecutor(3) as pool,
-    ):
-        assert process.stdin and process.stdout and process.stderr
-        pool.submit(_write, process.stdin, sent)
-        reading = [pool.submit(_read, process, stream) for stream in (process.stdout, process.stderr)]
-        try:
-            if wait(reading, timeout=answer_s).not_done:
-                raise subprocess.TimeoutExpired(program, answer_s)
-        except BaseException:
-            process.kill()
-            raise
-        answer, errors = (each.result() for each in reading)
-    return subprocess.CompletedProcess(program, process.returncode, answer, errors)
-
-
-def _write(stream: IO[bytes], sent: bytes) -> None:
-    with suppress(BrokenPipeError), stream:
-        stream.write(sent)
-
-
-def _read(process: subprocess.Popen[bytes], stream: IO[bytes]) -> bytes:
-    found = bytearray()
-    while chunk := stream.read(_CHUNK_BYTES):
-        found += chunk
-        if len(found) > messages.MOST_BYTES:
-            process.kill()
-            break
-    return bytes(found)
+    return host.error(status, errors) if status else answer
 
 
 @dataclass(kw_only=True)

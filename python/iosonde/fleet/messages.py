@@ -23,8 +23,6 @@ from iosonde.results.reading import parsed
 from iosonde.storage.safety.consent import ConsentError
 from iosonde.storage.safety.guard import InUseError
 
-MOST_BYTES = 256 << 20
-"""Of a message; a record has a few MiB."""
 SHOWN = 100
 """Characters of a line that is no message, in its error."""
 FLUSH_S = 30.0
@@ -182,24 +180,6 @@ def _checked(kind: TypeAdapter[Any], line: bytes, sender: str) -> Any:
 def _shown(text: str) -> str:
     line = printable(text.replace("\n", " "))
     return line if len(line) <= SHOWN else f"{line[:SHOWN]}..."
-
-
-class Lines:
-    """Lines of a stream, of which any part may have arrived."""
-
-    def __init__(self) -> None:
-        self._incomplete = bytearray()
-
-    def add(self, data: bytes) -> list[bytes]:
-        """Return the lines that are complete now; one that is too long is cut, so that it is no message."""
-        *lines, rest = data.split(b"\n")
-        if lines:
-            lines[0], self._incomplete = bytes(self._incomplete) + lines[0], bytearray()
-        self._incomplete += rest
-        if len(self._incomplete) > MOST_BYTES:
-            lines.append(bytes(self._incomplete[:SHOWN]))
-            self._incomplete.clear()
-        return [line for line in lines if line.strip()]
 
 
 class Outbox:

@@ -19,12 +19,30 @@ from iosonde.execution.stop import Stop, stop_on_signals
 from iosonde.fleet import hosts, messages
 from iosonde.fleet.directory import FleetDirectory
 from iosonde.fleet.model import hardware_of
-from iosonde.fleet.process import WorkerProcess
 from iosonde.plan import Plan
-from iosonde.python_process import module_command
 from iosonde.results import ResultSet
-from iosonde.ssh_hosts import OF_SSH, SshHost
+from iosonde.ssh_hosts import OF_SSH, SshHost, WorkerProcess, close_all, described_exit
 from iosonde.storage.safety.consent import Consent
+
+
+@dataclass(kw_only=True, eq=False)
+class TargetProcess(WorkerProcess):
+    """The process that measures a target, and another one after it."""
+
+    target: str = ""
+    """Name of the target; empty once its session has ended."""
+    hardware: frozenset[str] = frozenset()
+    """Of the target, until the process has exited or measures another one."""
+
+    @property
+    def host_name(self) -> str:
+        """Name of its host; empty: this machine."""
+        return self.host.called if self.host else ""
+
+    @property
+    def is_idle(self) -> bool:
+        """True if it may measure another target."""
+        return not self.target and not self.is_stopping
 
 
 @dataclass(kw_only=True)
@@ -68,7 +86,7 @@ class FleetSession:
         self._consent = {host: hosts.consent_on(host, consent) for host in self._hosts}
         self._consent[""] = Consent(destroy=tuple(hosts.here(listed, consent.destroy)), confirm=consent.confirm)
         self._end = None if time_limit_s is None else time.monotonic() + time_limit_s
-        self._running: list[WorkerProcess] = []
+        self._running: list[TargetProcess] = []
 
     def _describe(self) -> None:
         """Find the hardware of each target; one that is gone has failed."""
@@ -96,17 +114,14 @@ class FleetSession:
                         self._handle(key, selector, stop)
                     for process in self._running:
                         if process.host:
-                            process.keep_alive()
+                            process.send()
                     self._start_next(selector, stop)
             finally:
-                for process in self._running:  # Only after an error or a second Ctrl-C.
-                    process.request_stop()
-                for process in self._running:
-                    process.end()
+                close_all(self._running)  # Some run only after an error or a second Ctrl-C.
         return self._outcome
 
     def _handle(self, key: selectors.SelectorKey, selector: selectors.BaseSelector, stop: Stop) -> None:
-        process: WorkerProcess | None = key.data
+        process: TargetProcess | None = key.data
         if process is None:
             if stop.woken():
                 selector.unregister(stop)
@@ -119,18 +134,19 @@ class FleetSession:
         else:
             selector.unregister(key.fileobj)
             self._running.remove(process)
-            is_stopped, reason = process.is_stopping, process.end()
+            is_stopped, status = process.is_stopping, process.end()
             if process.target and is_stopped:
                 self._outcome.stopped = True
             elif process.target:
-                self._lost(process, reason)
+                self._lost(process, described_exit("its process", status, process.errors()))
+            process.close()
 
-    def take(self, process: WorkerProcess, line: bytes) -> None:
+    def take(self, process: TargetProcess, line: bytes) -> None:
         """Handle a line of a process; one that is no message fails the target, and the others continue."""
         name = process.target
         if not name:
             return  # It has failed here, and stops.
-        sender = f"host `{process.host}`" if process.host else "its process"
+        sender = f"host `{process.host.called}`" if process.host else "its process"
         try:
             message = messages.progress(line, sender)
             if isinstance(message, messages.Files):
@@ -159,16 +175,16 @@ class FleetSession:
             done = len(self._outcome.ended) + len(self._outcome.failed)
             self._note(f"{name}: ended ({done} of {len(self._hardware)} targets)")
 
-    def _lost(self, process: WorkerProcess, reason: str) -> None:
+    def _lost(self, process: TargetProcess, reason: str) -> None:
         """A target without an end has failed; if its host cannot be reached, those that wait for it too."""
         if not process.host:
             self._failed(process.target, reason)
             return
-        waiting = [name for name in self._pending if self._host_of[name] == process.host]
+        waiting = [name for name in self._pending if self._host_of[name] == process.host_name]
         is_reached = process.process.returncode != OF_SSH
         for name in [process.target, *([] if is_reached else waiting)]:
             self._pending.pop(name, None)
-            self._failed(name, f"host `{process.host}` was lost: {reason}")
+            self._failed(name, f"host `{process.host_name}` was lost: {reason}")
 
     def _failed(self, name: str, reason: str) -> None:
         self._outcome.failed[name] = reason
@@ -181,20 +197,21 @@ class FleetSession:
         busy = {part for each in self._running for part in each.hardware}
         room = dict(self._room)
         for each in self._running:
-            room[each.host] -= 1
+            room[each.host_name] -= 1
         idle = [each for each in self._running if each.is_idle and not each.hardware]
         for name in list(self._pending) if may_start else ():
             host, hardware = self._host_of[name], self._hardware[name]
             if busy & hardware:
                 continue
-            process = None if hardware else next((each for each in idle if each.host == host), None)
+            process = None if hardware else next((each for each in idle if each.host_name == host), None)
             if process is not None:
                 idle.remove(process)
             elif room[host] > 0:
                 process = self._started(host, selector)
                 room[host] -= 1
             if process is not None:
-                process.measure(name, hardware, self._request_for(name, left))
+                process.target, process.hardware = name, hardware
+                process.send(self._request_for(name, left))
                 busy |= hardware
             elif not idle and max(room.values()) <= 0:
                 break
@@ -214,7 +231,7 @@ class FleetSession:
         }
         if host:
             plan = self._plan(name).model_dump(mode="json")
-            request |= {"plan": plan, "known": hosts.known(directory), "lease_s": hosts.LEASE_S}
+            request |= {"plan": plan, "known": hosts.known(directory)}
         return request
 
     def _plan(self, name: str) -> Plan:
@@ -222,12 +239,11 @@ class FleetSession:
             self._plans[name] = ResultSet.open(self._directories[name]).plan
         return self._plans[name]
 
-    def _started(self, host: str, selector: selectors.BaseSelector) -> WorkerProcess:
-        command = hosts.command(self._hosts[host]) if host else module_command("iosonde.fleet.worker")
-        process = WorkerProcess.start(command, host)
+    def _started(self, host: str, selector: selectors.BaseSelector) -> TargetProcess:
+        lease = [str(hosts.LEASE_S)] * bool(host)
+        process = TargetProcess.start("iosonde.fleet.worker", *lease, host=self._hosts.get(host))
         self._running.append(process)
-        assert process.process.stdout
-        selector.register(process.process.stdout, selectors.EVENT_READ, process)
+        selector.register(process.output, selectors.EVENT_READ, process)
         return process
 
 

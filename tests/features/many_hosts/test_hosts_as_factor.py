@@ -57,8 +57,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         any_skew(patched)
         patched.setenv("XDG_STATE_HOME", str(found / "state"))
         # A host answers every 2 s, and these runs are shorter.
-        patched.setattr("iosonde.features.many_hosts.carrier.POLL_S", 0.1)
-        patched.setattr("iosonde.features.many_hosts.carrier.MEANWHILE_S", 0.1)
+        patched.setattr("iosonde.features.many_hosts.hosts.POLL_S", 0.1)
+        patched.setattr("iosonde.features.many_hosts.hosts.MEANWHILE_S", 0.1)
         yield found
 
 

@@ -16,7 +16,7 @@ from many_hosts_plans import any_skew
 from iosonde.errors import TargetError
 from iosonde.execution import execute
 from iosonde.execution.session import HostOptions
-from iosonde.features.many_hosts import host_plan, relay
+from iosonde.features.many_hosts import host_plan, worker
 from iosonde.features.many_hosts.record import Hosts
 from iosonde.plan import Plan
 from iosonde.results import ResultSet
@@ -132,7 +132,7 @@ def test_a_host_checks_consent_and_guard_by_itself(device: Path, tmp_path: Path,
     plan = host_plan.on_hosts(planned(device), ["north"])
 
     async def opened(given: Consent) -> str:
-        agent = await relay.Agent.start(60.0)
+        agent = await worker.Agent.start(60.0)
         of_host = host_plan.of_host(plan, "north").model_dump(mode="json")
         request = {"do": "open", "session": "s", "directory": str(tmp_path / "host"), "plan": of_host}
         await agent.send(request | {"destroy": given.destroy, "confirm": given.confirm, "shares_claims": shares_claims})

@@ -9,10 +9,10 @@ Requests and answers are JSON Lines on standard input and output, in this order:
     {"do": "run", "run": ...}                                          ready, unless it ends before; later ended
     {"do": "start", "unix_ns": ...}                                    the load of that run starts at this instant
     {"do": "stop"}                                                     the run in progress is discarded, and ends
-    {"do": "continue"}                                                 nothing: the coordinator is there
+    an empty line                                                      nothing: the coordinator is there
 
 An answer has the name of what happened in `is`; `note`, `alive` and `progress` (once a second) may come at any time. At
-the end of input, or without a request for the time that is the argument of this program, the run in progress is
+the end of input, or without a line for the time that is the argument of this program, the run in progress is
 discarded and the session ends, so no load outlives its coordinator, also where a worker hangs.
 """
 
@@ -38,6 +38,7 @@ from iosonde.features.many_hosts.progress import Progress
 from iosonde.plan import Plan, Run
 from iosonde.planning import require_feasible
 from iosonde.protocol.event import Event
+from iosonde.python_process import Requests
 from iosonde.results.reading import record_name
 from iosonde.results.result_set import ResultSet
 from iosonde.storage import open_target
@@ -60,26 +61,23 @@ def answer(name: str, **facts: Any) -> None:
         sys.stdout.flush()
 
 
-class Inbox:
-    """Requests, read in a thread: a run in progress occupies the main thread."""
+class Inbox(Requests):
+    """Requests, of which start and stop concern the run in progress."""
 
-    def __init__(self, stop: Stop) -> None:
+    def __init__(self, stop: Stop, lease_s: float) -> None:
         self._stop = stop
-        self._requests: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
         self._start: Start | None = None
         self._running = threading.Lock()
         self._run_id = ""
         self._is_run_stopped = False
-        self.heard = time.monotonic()
-        threading.Thread(target=self._read, daemon=True).start()
+        super().__init__(lease_s)
 
     def next(self) -> Message | None:
         """Return the next request; None at the end of input, or after a signal."""
         while not self._stop.is_set():
-            try:
-                return self._requests.get(timeout=ALIVE_S)
-            except queue.Empty:
-                continue
+            with suppress(queue.Empty):
+                request: Message | None = self._waiting.get(timeout=ALIVE_S)
+                return request
         return None
 
     def start(self) -> Start:
@@ -98,19 +96,14 @@ class Inbox:
             self._start.close()
             self._start = None
 
-    def _read(self) -> None:
-        for line in sys.stdin:
-            self.heard = time.monotonic()
-            self._take(json.loads(line))
-        self.end()
-
     def end(self) -> None:
         """End the session: there is no coordinator any more."""
         with self._running:
             self._is_run_stopped = False
             self._stop.set()
 
-    def _take(self, request: Message) -> None:
+    def take(self, request: Message) -> None:
+        """Start or stop the run in progress at once; the main thread handles anything else."""
         if request["do"] == "start" and self._start:
             self._start.at(request["unix_ns"])
         elif request["do"] == "stop":
@@ -118,9 +111,9 @@ class Inbox:
                 if self._run_id and not self._stop.is_set():
                     self._is_run_stopped = True
                     self._stop.set()
-        elif request["do"] in ("check", "open", "remove_setup", "run"):
+        elif request["do"] != "start":
             self._run_id = request.get("run", {}).get("run_id", "")
-            self._requests.put(request)
+            super().take(request)
 
 
 class Relay(Observer):
@@ -141,10 +134,9 @@ class Relay(Observer):
 
 def main() -> None:
     """Serve one coordinator."""
-    lease_s = float(sys.argv[1])
     with stop_on_signals() as stop:
-        inbox = Inbox(stop)
-        threading.Thread(target=_report_alive, args=(inbox, lease_s), daemon=True).start()
+        inbox = Inbox(stop, float(sys.argv[1]))
+        threading.Thread(target=_report_alive, daemon=True).start()
         try:
             request = inbox.next()
             if request and request["do"] == "check":
@@ -186,12 +178,10 @@ def _carry_out(run: Run, loop: RunLoop, inbox: Inbox, result_set: ResultSet) -> 
     answer("ended", record=name, is_complete=record is not None and record.outcome == "complete")
 
 
-def _report_alive(inbox: Inbox, lease_s: float) -> None:
+def _report_alive() -> None:
     while True:
         answer("alive")
-        time.sleep(min(ALIVE_S, lease_s))
-        if time.monotonic() - inbox.heard > lease_s:
-            inbox.end()
+        time.sleep(ALIVE_S)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Rates of the hosts while they measure, for the progress display and the live page.
+"""Rates of the hosts while they measure, and their sums afterwards, for the progress display and the live page.
 
 Each agent adds up the intervals of its engine and reports the sums at most once a second. The coordinator adds the
 rates of all hosts. Latencies other than their sums are left to the record: histograms would take CPU time on the hosts.
@@ -10,6 +10,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
+import polars as pl
+
+from iosonde.execution.engine import EngineRun
 from iosonde.protocol.event import IntervalEvent
 
 REPORT_S = 1.0
@@ -18,6 +21,7 @@ SECOND = 10**9
 _COUNTS = ("count", "bytes", "errors")
 _ADDED = (*_COUNTS, "sum_ns")
 _Sums = dict[tuple[str, str], dict[str, int]]
+"""By stream and operation."""
 
 
 class Progress:
@@ -58,20 +62,43 @@ def total(reports: Sequence[Mapping[str, Any]]) -> IntervalEvent | None:
             added = sums.setdefault((row["stream"], row["operation"]), dict.fromkeys(_ADDED, 0))
             for name in _ADDED:
                 added[name] += row[name] * SECOND // max(1, report["length_ns"])
+    operations: list[tuple[str, dict[str, Any]]] = []
+    for (stream, name), row in sums.items():
+        latency = {"count": 0, "sum_ns": row.pop("sum_ns"), "buckets": []}
+        operations.append((stream, {"operation": name, **row, "completion_latency": latency}))
+    # Interval 0 is the measurement as a whole, which follows at the end (`summary`).
+    return _event(phases.pop(), 1, 0, SECOND, operations)
+
+
+def summary(done: EngineRun) -> IntervalEvent:
+    """Return the sums over a measurement, which has at least one interval."""
+    sums = done.intervals.group_by("stream", "operation", maintain_order=True).agg(
+        pl.col("count", "bytes", "errors", "completion_latency_ns_sum", "response_latency_ns_sum").sum(),
+        has_response=pl.col("response_latency_ns_sum").is_not_null().any(),
+    )
+    operations = [(row.pop("stream"), row) for row in sums.iter_rows(named=True)]
+    for stream, row in operations:
+        own = done.histograms.filter(pl.col("stream") == stream, pl.col("operation") == row["operation"])
+        latency_sums = {name: row.pop(f"{name}_latency_ns_sum") for name in ("completion", "response")}
+        for name in ("completion", "response")[: 1 + row.pop("has_response")]:
+            row[f"{name}_latency"] = {**_histogram(own, name), "sum_ns": latency_sums[name]}
+    begin_ns, end_ns = done.intervals["begin_ns"].min(), done.intervals["end_ns"].max()
+    return _event("measure", 0, begin_ns, end_ns, operations)
+
+
+def _histogram(rows: pl.DataFrame, latency: str) -> dict[str, Any]:
+    buckets = rows.filter(pl.col("latency") == latency).group_by("bucket").agg(pl.col("count").sum()).sort("bucket")
+    return {"count": int(buckets["count"].sum()), "buckets": buckets.rows()}
+
+
+def _event(
+    phase: str, index: int, begin_ns: Any, end_ns: Any, operations: Sequence[tuple[str, Mapping[str, Any]]]
+) -> IntervalEvent:
+    """The event with these operations of streams."""
     streams = [
-        {
-            "stream": stream,
-            "operations": [_operation(name, row) for (of, name), row in sums.items() if of == stream],
-            "backlog_max": 0,
-        }
-        for stream in dict.fromkeys(stream for stream, _ in sums)
+        {"stream": stream, "operations": [each for of, each in operations if of == stream], "backlog_max": 0}
+        for stream in dict.fromkeys(stream for stream, _ in operations)
     ]
-    # Interval 0 is the measurement as a whole, which follows at the end (`summary_event`).
-    event = {"event": "interval", "phase": phases.pop(), "index": 1, "streams": streams, "devices": []}
-    return cast("IntervalEvent", event | {"begin_ns": 0, "end_ns": SECOND})
-
-
-def _operation(name: str, row: Mapping[str, int]) -> dict[str, Any]:
-    counts = {each: row[each] for each in _COUNTS}
-    latency = {"count": 0, "sum_ns": row["sum_ns"], "buckets": []}
-    return {"operation": name, **counts, "completion_latency": latency}
+    times = {"begin_ns": begin_ns, "end_ns": end_ns}
+    event = {"event": "interval", "phase": phase, "index": index, "streams": streams, "devices": [], **times}
+    return cast("IntervalEvent", event)

@@ -1,4 +1,4 @@
-"""TLS between coordinator, scheduler and workers, by Dask's own `Security`: every side shows a certificate.
+"""Who may connect to schedulers and workers: TLS by Dask's own `Security`, where every side shows a certificate.
 
 Dask does not distinguish what a certificate may be used for: any holder of one can run any program on the workers.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from iosonde.errors import TargetError
 
@@ -18,6 +19,33 @@ CLOCKS_DIFFER = timedelta(days=2)
 """By which the clock of a host may be behind that of this machine."""
 VALID = timedelta(days=365)
 """The longest study."""
+
+
+def check_scheduler(spec: str) -> None:
+    """`TargetError` for what is not the address of a scheduler either."""
+    scheme, host = _parts(spec)
+    if scheme == "tcp":
+        raise TargetError(
+            f"`{spec}` has no authentication: anyone who reaches this scheduler can run any program on its workers",
+            hint="start scheduler and workers with certificates, and name it as `tls://HOST:PORT`; or use `ssh:FILE`, "
+            "which creates certificates (docs/hosts.md)",
+        )
+    if scheme != "tls" or not host:
+        raise TargetError(
+            "`--hosts` must be `local:N`, `ssh:FILE`, `slurm:N` or the address of a Dask scheduler, `tls://HOST:PORT`; "
+            f"got `{spec}`",
+            hint="for four processes on this machine: `--hosts local:4`",
+        )
+
+
+def _parts(address: str) -> tuple[str, str]:
+    """Scheme and host of an address; no host if it is none."""
+    try:
+        parts = urlsplit(address)
+        _ = parts.port  # Checked when it is read.
+        return parts.scheme, parts.hostname or ""
+    except ValueError:
+        return "", ""
 
 
 def configured(role: str) -> Security:

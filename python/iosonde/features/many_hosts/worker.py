@@ -25,18 +25,178 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iosonde.errors import TargetError
+from iosonde.execution import environment
+from iosonde.execution.engine import find_engine
 from iosonde.features.many_hosts import tls
-from iosonde.features.many_hosts.named_hosts import check_scheduler
+from iosonde.python_process import module_command
+from iosonde.storage.safety.journal_entry import boot_id
 from iosonde.storage.targets import temporary_files
 
 if TYPE_CHECKING:
-    from distributed import Security
+    from distributed import Security, Worker
+
+
+SILENT_S = 20.0
+"""An agent that reports nothing for so long hangs: it reports every second, on a busy machine later."""
+IMPORT_S = 120.0
+"""The same before its first report, while Python imports its modules."""
+END_S = 15.0
+"""For an agent to stop its engine and to restore the host."""
+
+_LINE_BYTES = 1 << 20
+
+
+class Agent:
+    """The process of an agent, and its messages since they were last asked for."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self._messages: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self._progress: dict[str, Any] | None = None
+        """The latest one. It waits for the next answer: each answer takes CPU time while an engine measures."""
+        self._silent_at = time.monotonic() + IMPORT_S
+        self._reading = asyncio.create_task(self._read())
+
+    @classmethod
+    async def start(cls, lease_s: float) -> Agent:
+        """Start the process, which ends when its coordinator has not asked for so long."""
+        process = await asyncio.create_subprocess_exec(
+            *module_command("iosonde.features.many_hosts.agent", str(lease_s)),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            limit=_LINE_BYTES,
+            process_group=0,
+        )
+        return cls(process)
+
+    @property
+    def pid(self) -> int:
+        """Its process number."""
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        """False once it has exited, also because its coordinator has gone."""
+        return self._process.returncode is None
+
+    async def send(self, message: Mapping[str, Any] | None = None) -> None:
+        """Write a request, or an empty line; nothing if it has exited, which `receive` reports."""
+        assert self._process.stdin
+        with suppress(ConnectionError):
+            self._process.stdin.write((json.dumps(message) if message else "").encode() + b"\n")
+            await self._process.stdin.drain()
+
+    async def receive(self, wait_s: float) -> list[dict[str, Any]]:
+        """Return the messages so far, after the first one or the time to wait; `silent` if the process hangs.
+
+        The process learns that its coordinator still asks.
+        """
+        await self.send()
+        found = []
+        with suppress(TimeoutError):
+            found.append(await asyncio.wait_for(self._messages.get(), wait_s))
+        while not self._messages.empty():
+            found.append(self._messages.get_nowait())
+        if self._progress:
+            found.insert(0, self._progress)
+            self._progress = None
+        if not found and time.monotonic() > self._silent_at:
+            found.append({"is": "silent"})
+        return found
+
+    async def end(self) -> None:
+        """Close its input, so that it stops its engine and restores the host; kill it if it does not."""
+        assert self._process.stdin
+        self._process.stdin.close()
+        try:
+            await asyncio.wait_for(self._process.wait(), END_S)
+        except TimeoutError:
+            self._process.kill()  # The engine stops at the end of its input.
+            await self._process.wait()
+        self._reading.cancel()
+
+    async def kill(self) -> None:
+        """Kill a process that hangs."""
+        with suppress(ProcessLookupError):
+            self._process.kill()
+
+    async def _read(self) -> None:
+        assert self._process.stdout and self._process.stderr
+        errors = asyncio.create_task(self._process.stderr.read())
+        async for line in self._process.stdout:
+            self._silent_at = time.monotonic() + SILENT_S
+            message = json.loads(line)
+            if message["is"] == "progress":
+                self._progress = message
+            elif message["is"] != "alive":
+                self._messages.put_nowait(message)
+        last = (await errors).decode(errors="replace").strip().splitlines()[-1:]
+        status = await self._process.wait()
+        self._messages.put_nowait({"is": "exited", "status": status, "because": "".join(last)})
+
+
+def describe(dask_worker: Worker) -> dict[str, Any]:
+    """Return what has to be the same on all hosts, which machine this is, and its role."""
+    return {"machine": boot_id(), "software": software(), "role": getattr(dask_worker, "iosonde_role", "client")}
+
+
+def software() -> dict[str, Any]:
+    """Return the versions that have to be the same on all hosts."""
+    found: dict[str, Any] = environment.capture(find_engine())["software"]
+    return found | {name: version(name) for name in ("dask", "distributed")}
+
+
+def unix_ns() -> int:
+    """Return the time on the clock of the host."""
+    return time.time_ns()
+
+
+async def start(lease_s: float, dask_worker: Worker) -> int:
+    """Start an agent; returns its process number."""
+    earlier: Agent | None = getattr(dask_worker, "iosonde_agent", None)
+    if earlier is not None and earlier.is_running:
+        raise RuntimeError("another study uses this host")
+    agent = await Agent.start(lease_s)
+    dask_worker.iosonde_agent = agent  # type: ignore[attr-defined]
+    return agent.pid
+
+
+async def agent(method: str, *arguments: Any, dask_worker: Worker) -> Any:
+    """Call a method of the agent."""
+    found: Agent | None = getattr(dask_worker, "iosonde_agent", None)
+    if found is None:
+        raise RuntimeError("the worker was restarted during the study")
+    return await getattr(found, method)(*arguments)
+
+
+def read_record(directory: str, name: str) -> dict[str, bytes]:
+    """Return the files of a record of this host."""
+    return {path.name: path.read_bytes() for path in (Path(directory) / "records" / name).iterdir()}
+
+
+async def cleanup() -> list[dict[str, Any]]:
+    """Remove leftovers of killed sessions on the host, in a process of its own."""
+    process = await asyncio.create_subprocess_exec(
+        *module_command("iosonde", "cleanup", "--json"),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    output, errors = await process.communicate()
+    if not output:
+        raise RuntimeError(errors.decode(errors="replace").strip())
+    found: list[dict[str, Any]] = json.loads(output)
+    return found
+
 
 SETTINGS: Mapping[str, Any] = {
     "distributed.admin.tick.interval": "1s",
@@ -61,7 +221,7 @@ CONNECT_S = 20
 HEARTBEAT_S = 10
 """Between two messages of an idle worker; the coordinator asks every 2 s anyway."""
 
-CONNECTED_FROM = "iosonde: connected from "
+CONNECTED_FROM = b"iosonde: connected from "
 """Starts the line in which a worker over SSH reports the coordinator's address, as its host sees it."""
 
 
@@ -99,7 +259,7 @@ def bracketed(host: str) -> str:
 
 def _configured(scheduler: str) -> Security:
     try:
-        check_scheduler(scheduler)
+        tls.check_scheduler(scheduler)
         return tls.configured("worker")
     except TargetError as error:
         sys.exit(f"error: {error}")
@@ -109,7 +269,8 @@ def _ordered(carrier: str) -> tuple[dict[str, Any], int | None]:
     """The order of a coordinator, and the connection with which the worker ends; none in a job of Slurm."""
     if carrier == "ssh":
         address = os.environ.get("SSH_CONNECTION", "").partition(" ")[0]
-        print(f"\n{CONNECTED_FROM}{address}", flush=True)  # What a login prints may have no end of line.
+        print(f"\n{CONNECTED_FROM.decode()}{address}", flush=True)  # What a login prints may have no end of line.
+    if carrier != "slurm":
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # Nobody reads it any more.
     line = sys.stdin.readline()
     if not line:
