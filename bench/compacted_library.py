@@ -26,7 +26,8 @@ import polars as pl
 from sessions import STUDY
 
 from iosonde.execution import execute
-from iosonde.library import compacted, index
+from iosonde.library import index
+from iosonde.library.indexing import Cache, state_of
 from iosonde.library.summary import Device
 from iosonde.planning import expand
 from iosonde.storage import open_target
@@ -71,10 +72,10 @@ def main() -> None:
 def fill(library: Path, bases: list[Path], count: int) -> None:
     """Create result sets without records, and their cache: of so many drives, one session an hour each in turn."""
     found = index(bases[0].parent, compact=True)
-    [file] = compacted.metric_files(compacted.place(found.root), [*_segments(found.root)])
+    [file] = Cache.of(found.root).metric_files(_segments(found.root))
     metrics = pl.read_parquet(file, glob=False).drop("segment", "study")
     tables = {each.path: metrics.filter(pl.col("result_set") == each.path) for each in found.summaries}
-    cache = compacted.place(library)
+    cache = Cache.of(library)
     for start in range(0, count, AT_ONCE):
         summaries, rows = {}, []
         for number in range(start, min(start + AT_ONCE, count)):
@@ -86,16 +87,16 @@ def fill(library: Path, bases: list[Path], count: int) -> None:
             device = Device(name="nvme0n1", model=base.devices[0].model, firmware="1", serial=f"{number % DRIVES:08x}")
             started = datetime(2026, 1, 1) + timedelta(hours=number)
             changes = {"path": name, "devices": [device], "started_at": f"{started.isoformat()}+00:00"}
-            summaries[name] = (compacted.state_of(library / name), base.model_copy(update=changes))
+            summaries[name] = (state_of(library / name), base.model_copy(update=changes))
             rows.append(tables[base.path].with_columns(result_set=pl.lit(name)))
-        compacted.write(cache, summaries, pl.concat(rows))
-    size = sum(path.stat().st_size for path in cache.rglob("*.parquet"))
-    print(f"cache: {size / 1e6:.0f} MB in {len(list(cache.rglob('*.parquet')))} files")
+        cache.add(summaries, pl.concat(rows))
+    size = sum(path.stat().st_size for path in cache.path.rglob("*.parquet"))
+    print(f"cache: {size / 1e6:.0f} MB in {len(list(cache.path.rglob('*.parquet')))} files")
 
 
 def _segments(root: Path) -> list[str]:
-    states = {each.name: compacted.state_of(each) for each in root.iterdir()}
-    return compacted.current(compacted.place(root), states)["segment"].unique().to_list()
+    states = {each.name: state_of(each) for each in root.iterdir()}
+    return Cache.of(root).current(states)["segment"].unique().to_list()
 
 
 def measure(name: str, *command: str) -> None:

@@ -15,12 +15,11 @@ from fabricate import result_set, small_study
 
 from iosonde.errors import ResultsError
 from iosonde.findings.answer import trust_of
-from iosonde.library import compacted, index, sql
+from iosonde.library import index
 from iosonde.library.collect import collect
-from iosonde.library.indexing import Index
-from iosonde.library.page import link, render
+from iosonde.library.indexing import Cache, Index, answer
+from iosonde.library.page import link, render, require_outside
 from iosonde.library.summary import THRESHOLDS_NS, count_stalls, facts_of, wear_of
-from iosonde.library.write import require_outside
 from iosonde.metrics.bulk import METRICS, bulk_metrics
 from iosonde.metrics.metrics import run_metrics
 from iosonde.regression.sessions import session_of
@@ -159,14 +158,14 @@ def changing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_cached_summary_is_that_of_the_records(changing: Path) -> None:
     plain = index(changing)
-    assert not compacted.place(changing).exists()
+    assert not Cache.of(changing).path.exists()
     assert index(changing, compact=True).summaries == plain.summaries
     table = next((changing / "a/records").iterdir()) / "histograms.parquet"
     table.write_bytes(table.read_bytes()[:-1])
     assert index(changing, compact=True).summaries == plain.summaries  # It was verified when it was read.
-    shutil.rmtree(compacted.place(changing))
+    shutil.rmtree(Cache.of(changing).path)
     index(changing, compact=True)
-    [file] = (compacted.place(changing) / "summaries").iterdir()
+    [file] = (Cache.of(changing).path / "summaries").iterdir()
     file.write_bytes(b"nothing")
     again = index(changing, compact=True)  # A damaged cache is built again.
     assert [each.path for each in again.summaries] == ["b"] and "SHA-256" in again.problems[0]
@@ -189,22 +188,22 @@ def test_sql_over_a_library_has_every_run_once(iosonde: Iosonde, changing: Path)
         "SELECT model, count(*) AS runs, round(avg(value)) AS iops FROM metrics JOIN result_sets USING (result_set) "
         "WHERE metric = 'iops' AND operation = 'all' GROUP BY model ORDER BY model"
     )
-    first = sql.answer(changing, query).rows
+    first = answer(changing, query).rows
     values = [ResultSet.open(changing / name).metrics for name in "ab"]
     expected = [rows.filter(metric="iops", operation="all")["value"] for rows in values]
     assert first["model"].to_list() == ["SSD a", "SSD b"]
     assert first["runs"].to_list() == [len(each) for each in expected]
     assert first["iops"].to_list() == [pytest.approx(each.mean(), abs=1) for each in expected]
     shutil.rmtree(next((changing / "a/records").iterdir()))
-    assert sql.answer(changing, query).rows["runs"].to_list() == [len(expected[0]) - 1, len(expected[1])]
+    assert answer(changing, query).rows["runs"].to_list() == [len(expected[0]) - 1, len(expected[1])]
     done = iosonde(
         "sql", changing, "SELECT count(*) AS sets FROM result_sets", XDG_CACHE_HOME=os.environ["XDG_CACHE_HOME"]
     )
     assert done.stdout == "sets\n2\n", done.stderr
     with pytest.raises(ResultsError, match="is no result set and has none below it"):
-        sql.answer(changing.parent / "cache", "SELECT 1")
+        answer(changing.parent / "cache", "SELECT 1")
     with pytest.raises(ResultsError):
-        sql.answer(changing, "SELECT * FROM read_csv('/etc/passwd')")
+        answer(changing, "SELECT * FROM read_csv('/etc/passwd')")
 
 
 def contents(directory: Path) -> dict[str, bytes]:

@@ -17,8 +17,9 @@ from fabricate import result_set, small_study
 from s3_server import MOTO, Server, moto, user_of
 
 from iosonde.errors import ResultsError
-from iosonde.library import compacted, index, remote
+from iosonde.library import index
 from iosonde.library.collect import collect
+from iosonde.library.indexing import COMPACTED, SUMMARIES, Cache, newest, of_segments, state_of
 from iosonde.object_storage import opened
 from iosonde.results import ResultSet, query
 
@@ -45,43 +46,43 @@ def records_below(root: Path) -> dict[str, bytes]:
 
 def metrics(address: str, text: str) -> list[tuple[object, ...]]:
     """As `iosonde sql` does, in this process: objects in memory are those of one process."""
-    storage, rows = opened(address), remote.newest(opened(address))
+    storage, rows = opened(address), newest(opened(address))
     library = {
-        "directory": storage.url(f"{storage.root}/{remote.COMPACTED}"),
+        "directory": storage.url(f"{storage.root}/{COMPACTED}"),
         "address": address,
         "result_sets": [{"result_set": each.path} for each in index(address).summaries],
         "segments": rows.select("result_set", "segment").to_dicts(),
-        "files": remote.metric_urls(storage, rows["segment"].to_list()),
+        "files": [storage.url(each) for each in of_segments(storage.find(f"{COMPACTED}/metrics"), rows["segment"])],
     }
     return query.answer_library(library, text).rows()
 
 
 def test_result_sets_are_uploaded_once_and_damaged_ones_are_not(made: Path, tmp_path: Path) -> None:
-    done = remote.collect([str(made / "host-a"), str(made / "host-b")], LIBRARY)
+    done = collect([str(made / "host-a"), str(made / "host-b")], LIBRARY)
     assert (len(done.copied), done.known, done.problems) == (2, 0, [])
     first = contents()
-    again = remote.collect([str(made)], LIBRARY)
+    again = collect([str(made)], LIBRARY)
     assert (again.copied, again.completed, again.known) == ([], [], 2)
     assert contents() == first
     shutil.copytree(made / "host-a", tmp_path / "source")
     [damaged, *_] = sorted((tmp_path / "source/results/records").iterdir())
     (damaged / "intervals.parquet").write_bytes(b"")
-    done = remote.collect([str(tmp_path / "source")], "memory://bucket/other")
+    done = collect([str(tmp_path / "source")], "memory://bucket/other")
     assert "`intervals.parquet` was modified after it was written" in done.problems[0]
     assert [name for name in archives("/bucket/other")[0] if damaged.name in name] == []
-    again = remote.collect([str(tmp_path / "source")], "memory://bucket/other")
+    again = collect([str(tmp_path / "source")], "memory://bucket/other")
     assert (again.copied, again.completed, again.known) == ([], [], 1)
 
 
 def test_the_index_and_metrics_are_those_of_a_local_library(made: Path, tmp_path: Path) -> None:
-    remote.collect([str(made)], LIBRARY)
+    collect([str(made)], LIBRARY)
     fsspec.filesystem("memory").pipe_file("/bucket/secret.csv", b"a\n1\n")
     with pytest.raises(ResultsError, match="disabled by configuration"):
         metrics(LIBRARY, "SELECT * FROM 'memory://bucket/secret.csv'")
     found, local = index(LIBRARY), index(made, compact=True)
     assert found.problems == []
     assert [each.cells for each in found.summaries] == [each.cells for each in local.summaries]
-    [file] = compacted.metric_files(compacted.place(made), [_segment(made)])
+    [file] = Cache.of(made).metric_files([_segment(made)])
     text = "SELECT count(*), sum(value) FROM"
     with query.duckdb.connect() as own:  # The connection of the process may have a result that another test left.
         expected = own.sql(f"{text} read_parquet('{file}')").fetchall()
@@ -89,8 +90,8 @@ def test_the_index_and_metrics_are_those_of_a_local_library(made: Path, tmp_path
 
 
 def _segment(root: Path) -> str:
-    states = {str(path.relative_to(root)): compacted.state_of(path) for path in root.glob("*/results")}
-    return str(compacted.current(compacted.place(root), states)["segment"][0])
+    states = {str(path.relative_to(root)): state_of(path) for path in root.glob("*/results")}
+    return str(Cache.of(root).current(states)["segment"][0])
 
 
 def test_a_result_set_that_grew_is_completed_with_its_new_records_only(made: Path, tmp_path: Path) -> None:
@@ -98,16 +99,16 @@ def test_a_result_set_that_grew_is_completed_with_its_new_records_only(made: Pat
     shutil.copytree(made / "host-a/results", source / "set")
     late = sorted((source / "set/records").iterdir())[-1]
     shutil.move(late, tmp_path / "late")
-    first = remote.collect([str(source)], LIBRARY)
+    first = collect([str(source)], LIBRARY)
     runs = metrics(LIBRARY, "SELECT count(DISTINCT run_id) FROM metrics")
     shutil.move(tmp_path / "late", late)
-    second = remote.collect([str(source)], LIBRARY)
+    second = collect([str(source)], LIBRARY)
     assert (second.copied, second.completed) == ([], first.copied)
     *_, newest = archives()
     assert [name for name in newest if "/records/" in name and late.name not in name] == []
     assert metrics(LIBRARY, "SELECT count(DISTINCT run_id) FROM metrics") == [(int(str(runs[0][0])) + 1,)]
     assert [each.complete for each in index(LIBRARY).summaries] == [5]
-    collect(remote.sources([LIBRARY]), tmp_path / "back")
+    collect([LIBRARY], tmp_path / "back")
     [back] = {path.parent for path in (tmp_path / "back").rglob("plan.json")}
     assert len(ResultSet.open(back).records()) == 5
     assert records_below(tmp_path / "back") == records_below(source)
@@ -122,13 +123,13 @@ def archives(below: str = "/bucket/lab") -> list[list[str]]:
 
 def test_what_a_killed_process_uploaded_is_found_again(made: Path, objects: dict[str, bytes]) -> None:
     """It uploads archives first, then metrics, and summaries last."""
-    remote.collect([str(made)], LIBRARY)
+    collect([str(made)], LIBRARY)
     before = {path: data for path, data in contents().items() if path.endswith(".tar")}
     for path in [path for path in objects if "/summaries/" in path]:
         del objects[path]
     with pytest.raises(ResultsError, match="has no library"):
         index(LIBRARY)
-    done = remote.collect([str(made)], LIBRARY)
+    done = collect([str(made)], LIBRARY)
     assert len(done.copied) == 2
     assert {path: data for path, data in contents().items() if path.endswith(".tar")} == before
     # Metrics of the process that was killed belong to no summary.
@@ -148,12 +149,12 @@ def test_what_is_damaged_in_the_library_is_an_error(made: Path, tmp_path: Path) 
     ):
         storage.pipe_file("/bucket/lab/result_sets/a/b.tar", content)
         with pytest.raises(ResultsError, match=problem):
-            collect(remote.sources([LIBRARY]), tmp_path / "back")
+            collect([LIBRARY], tmp_path / "back")
     data = io.BytesIO()
-    pl.DataFrame([("a", "[]", "9", "")], schema=compacted.SUMMARIES, orient="row").write_parquet(data)
-    storage.pipe_file(f"/bucket/lab/{remote.COMPACTED}/summaries/9.parquet", data.getvalue())
+    pl.DataFrame([("a", "[]", "9", "")], schema=SUMMARIES, orient="row").write_parquet(data)
+    storage.pipe_file(f"/bucket/lab/{COMPACTED}/summaries/9.parquet", data.getvalue())
     with pytest.raises(ResultsError, match=r"the state of `a` in `.*` is damaged"):
-        remote.collect([str(made)], LIBRARY)
+        collect([str(made)], LIBRARY)
 
 
 BUCKET = "s3://bucket/lab/results"

@@ -24,6 +24,8 @@ from iosonde.cache import TEMPORARY
 from iosonde.storage.targets.temporary_files import TemporaryNames, remove_settled_entries
 from iosonde.text_files import open_regular
 
+MARK = "format.json"
+"""File that makes a directory a result set."""
 _LIMIT_BYTES = 1 << 30
 """Of files that are read whole: plans and records. Real ones have a few MiB."""
 

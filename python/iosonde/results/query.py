@@ -68,7 +68,7 @@ def answer(result_set: Source, text: str) -> pl.DataFrame:
 
 
 def answer_library(library: Mapping[str, Any], text: str) -> pl.DataFrame:
-    """Return the result of one statement over compacted result sets (`library/sql.py`); only reading is allowed."""
+    """Return the result of one statement over a library (`library/indexing.py`); only reading is allowed."""
     scratch = create_scratch()
     connection = duckdb.connect()
     weakref.finalize(connection, _close, scratch, [])

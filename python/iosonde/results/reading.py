@@ -24,7 +24,7 @@ from iosonde.errors import ResultsError
 from iosonde.plan import MOST_PLANNED_CASES, PREPARATION, Plan
 from iosonde.protocol.validation import mismatch_of_hello, mismatch_of_result, mismatch_of_spec
 from iosonde.results import frames, known, plan_shapes, shapes
-from iosonde.results.files import Directory
+from iosonde.results.files import MARK, Directory
 from iosonde.results.schema import (
     FORMAT,
     MANIFEST,
@@ -35,7 +35,7 @@ from iosonde.results.schema import (
 from iosonde.results.stored_tables import check_numbers
 
 OWN_NAMES = {
-    "format.json",
+    MARK,
     "plan.json",
     "lock",
     "environments",
@@ -227,10 +227,10 @@ def _check_spec(spec: Any) -> None:
 
 
 def _read_format(path: Path) -> dict[str, Any]:
-    file = path / "format.json"
+    file = path / MARK
     try:
         with Directory.open(path) as directory:
-            facts = parsed(directory.read("format.json"))
+            facts = parsed(directory.read(MARK))
         found = facts["format"]
     except (FileNotFoundError, NotADirectoryError):
         raise ResultsError(

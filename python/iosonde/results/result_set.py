@@ -25,7 +25,7 @@ from iosonde.core.provided import provided
 from iosonde.errors import ResultsError
 from iosonde.plan import Arm, Case, Plan, Run
 from iosonde.results import files, frames, histogram, known
-from iosonde.results.files import Directory
+from iosonde.results.files import MARK, Directory
 from iosonde.results.reading import (
     Contents,
     field_of,
@@ -86,7 +86,7 @@ class ResultSet:
                 if not _is_unused(opened):
                     raise _not_empty(path)
                 # First: by it `resume` knows what a kill left in a directory that existed.
-                opened.write("format.json", _format_of(content))
+                opened.write(MARK, _format_of(content))
                 for name in _SUBDIRECTORIES:
                     opened.subdirectory(name, create=True).close()
                 opened.write("plan.json", content)  # Last: with it the result set exists.
@@ -500,7 +500,7 @@ def _format_of(plan: bytes) -> bytes:
 def _is_unused(directory: Directory) -> bool:
     """Return whether a directory is empty, or has only what precedes the plan, without any record."""
     names = directory.names()
-    if not {*names} <= {*_SUBDIRECTORIES, "format.json"}:
+    if not {*names} <= {*_SUBDIRECTORIES, MARK}:
         return False
     for name in {*names} & {*_SUBDIRECTORIES}:
         with directory.subdirectory(name) as each:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -32,15 +31,9 @@ def command(
     The directories are not changed. A result set that the library has already is copied once; one with further records
     completes its copy. Damaged and foreign files are named and skipped.
     """
-    from iosonde.library import remote
     from iosonde.library.collect import collect
-    from iosonde.object_storage import is_address
 
-    done = (
-        remote.collect(directories, output)
-        if is_address(output)
-        else collect(remote.sources(directories), Path(output))
-    )
+    done = collect(directories, output)
     for problem in done.problems:
         messages.warning(f"warning: {problem}")
     if as_json:

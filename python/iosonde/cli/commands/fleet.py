@@ -284,7 +284,7 @@ def write_report(
     """Write the report on the drives of all result sets below a directory, and print its answer."""
     from iosonde.fleet import page
     from iosonde.fleet.report import collect, document
-    from iosonde.library.write import require_outside, require_replaceable
+    from iosonde.library.page import require_outside, require_replaceable
 
     report = collect(directory)
     if as_json:

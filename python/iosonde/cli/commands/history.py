@@ -69,7 +69,7 @@ def _show(
     from iosonde.history import history, page
     from iosonde.history.page import render
     from iosonde.library import index
-    from iosonde.library.write import page_path, write_page
+    from iosonde.library.page import page_path, write_page
 
     path = None if as_json else page_path(output, directory, "history.html")
     found = history(index(directory), study=study, target=target, metric=metric)

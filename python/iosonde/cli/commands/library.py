@@ -34,8 +34,7 @@ def command(
     are named and skipped. Symbolic links are not followed, and no result set is changed.
     """
     from iosonde.library import index
-    from iosonde.library.page import render
-    from iosonde.library.write import page_path, write_page
+    from iosonde.library.page import page_path, render, write_page
 
     path = None if as_json else page_path(output, directory, "library.html")
     found = index(directory)

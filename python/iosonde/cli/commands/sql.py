@@ -37,19 +37,15 @@ def command(
     case_id, iops FROM runs`. The functions bucket_lower_ns, bucket_width_ns and bucket_midpoint_ns convert a histogram
     bucket to nanoseconds. With `--hosts` these are totals; hosts.runs and so on have a column host.
     """
-    from iosonde.library.find import MARK
     from iosonde.object_storage import is_address
     from iosonde.results.csv_files import as_csv
+    from iosonde.results.files import MARK
 
     place = Path(directory)
-    if is_address(directory):
-        from iosonde.library import sql
+    if is_address(directory) or (place.is_dir() and not (place / MARK).exists()):
+        from iosonde.library import indexing
 
-        answered = sql.answer_remote(directory, query)
-    elif place.is_dir() and not (place / MARK).exists():
-        from iosonde.library import sql
-
-        answered = sql.answer(place, query)
+        answered = indexing.answer(directory, query)
     else:
         from iosonde.results import query_process
 
