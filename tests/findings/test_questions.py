@@ -8,12 +8,12 @@ import pytest
 from hand_made import cells, controls, results
 
 from iosonde.findings.cells import cells as take_cells
-from iosonde.findings.drift import drift
 from iosonde.findings.kinds.curve import curves
 from iosonde.findings.kinds.ratio import asymmetry
 from iosonde.findings.observations.littles_law import littles_law
 from iosonde.findings.questions.doubling import steps_of
 from iosonde.findings.questions.saturation import saturation
+from iosonde.findings.support import drift
 
 
 def test_saturation_is_the_first_level_with_95_percent_of_the_peak() -> None:

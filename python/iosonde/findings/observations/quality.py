@@ -8,11 +8,10 @@ from typing import Literal
 
 import polars as pl
 
-from iosonde.findings.drift import Drift, load_drift
 from iosonde.findings.finding import Finding, Loss, cases_of
 from iosonde.findings.kinds.count import Count, some
 from iosonde.findings.observations.littles_law import littles_law
-from iosonde.findings.support import verdicts_text
+from iosonde.findings.support import Drift, load_drift, verdicts_text
 from iosonde.metrics import wording
 from iosonde.metrics.scopes import overall
 from iosonde.metrics.statistics import MINIMUM_REPEATS
