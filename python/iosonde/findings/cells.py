@@ -1,19 +1,20 @@
-"""Cells: one combination of levels with its repeats; all questions are answered from cells.
+"""Cells, one combination of levels with its repeats, from which all questions are answered; words for the levels of cases.
 
-A frame of cells has a column for each factor, `case_id`, and `values`: the metric in every repeat.
-"""
+A frame of cells has a column for each factor, `case_id`, and `values`: the metric in every repeat."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
 import polars as pl
 
 from iosonde.errors import StudyError
+from iosonde.metrics import wording
 from iosonde.metrics.scopes import ALL, of_same_repeats, overall
 from iosonde.metrics.statistics import Floats
-from iosonde.study.model import ROUND, STAGE
+from iosonde.study.model import ROUND, STAGE, Level, Part, Study
 
 OF_RESULTS = ("operation", "stream")
 """Separators of results besides the study's factors."""
@@ -113,3 +114,38 @@ def _level(factor: str, level: Any, dtype: pl.DataType) -> Any:
         return read_parameter(named("block"), factor.rpartition(".")[2], level)
     except StudyError:
         return None
+
+
+def unstated_levels(part: Part, case: Mapping[str, Any], *, stated: Container[str] = ()) -> list[str]:
+    """Return words for the level of each factor with several levels, unless `stated` has all that the factor sets."""
+    return [
+        wording.level_words(factor, case[factor])
+        for factor, levels in part.all_factors.items()
+        if len(levels) > 1
+        and case.get(factor) is not None
+        and not all(name in stated for level in levels for name in _sets(factor, level))
+    ]
+
+
+def case_words(study: Study, cases: pl.DataFrame) -> dict[str, str]:
+    """Return words for each case: its levels; the title of its part where it has none or another case has the same."""
+    parts = {part.name: part for part in study.parts}
+    rows = under_own_names(cases).to_dicts()
+    levels = {
+        row["case_id"]: ", ".join(unstated_levels(parts[row["part"]], row) if row["part"] in parts else [])
+        for row in rows
+    }
+    counts = Counter(levels.values())
+    titles = {row["case_id"]: _title(parts.get(row["part"]), row["case_id"]) for row in rows}
+    return {
+        case_id: words if words and counts[words] == 1 else ", ".join(filter(None, (titles[case_id], words)))
+        for case_id, words in levels.items()
+    }
+
+
+def _title(part: Part | None, case_id: str) -> str:
+    return part.title if part and part.title else f"`{case_id}`"
+
+
+def _sets(factor: str, level: Any) -> list[str]:
+    return list(level.set) if isinstance(level, Level) else [factor]

@@ -17,8 +17,8 @@ import polars as pl
 from iosonde.features.rate_limits import PROCEDURES, context, published
 from iosonde.features.rate_limits.published import AGREEMENT, PublishedLimit
 from iosonde.features.rate_limits.record import RateLimits
+from iosonde.findings.cells import case_words
 from iosonde.findings.finding import FIRST, Finding
-from iosonde.findings.levels import case_words
 from iosonde.findings.question import Results
 from iosonde.plan import PREPARATION
 from iosonde.results.schema import Record

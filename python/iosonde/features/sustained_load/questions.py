@@ -7,8 +7,8 @@ from collections.abc import Iterable
 import polars as pl
 
 from iosonde.features.sustained_load import idle_recovery, lasting_drop, stimulus
+from iosonde.findings.cells import case_words
 from iosonde.findings.finding import Finding
-from iosonde.findings.levels import case_words
 from iosonde.findings.question import Results
 from iosonde.plan import PREPARATION
 

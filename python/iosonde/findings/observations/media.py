@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 
 import polars as pl
 
+from iosonde.findings.cells import case_words
 from iosonde.findings.finding import Finding
-from iosonde.findings.levels import case_words
 from iosonde.findings.support import Support
 from iosonde.metrics import media, wording
 from iosonde.metrics.scopes import overall

@@ -10,9 +10,8 @@ from typing import Any
 import polars as pl
 from polars.dataframe.group_by import GroupBy
 
-from iosonde.findings.cells import under_own_names
+from iosonde.findings.cells import under_own_names, unstated_levels
 from iosonde.findings.finding import Finding, cases_of
-from iosonde.findings.levels import unstated_levels
 from iosonde.findings.support import Support
 from iosonde.metrics import wording
 from iosonde.metrics.scopes import ALL

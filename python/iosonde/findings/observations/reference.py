@@ -10,9 +10,8 @@ import numpy as np
 import polars as pl
 
 from iosonde.data import reference_file
-from iosonde.findings.cells import in_scope, separated_by_results, under_own_names
+from iosonde.findings.cells import case_words, in_scope, separated_by_results, under_own_names
 from iosonde.findings.finding import Finding, cases_of, weakest
-from iosonde.findings.levels import case_words
 from iosonde.findings.support import Support
 from iosonde.metrics import wording
 from iosonde.metrics.metrics import case_metrics
