@@ -16,11 +16,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, dataclass_transform, get_args
 
+import polars as pl
+
 from iosonde.metrics import wording
 from iosonde.metrics.statistics import Estimate
 
 if TYPE_CHECKING:
-    import polars as pl
+    pass
+
 
 Topic = Literal[
     "integrity",
@@ -156,3 +159,23 @@ def weakest(*strengths: Strength) -> Strength:
 def cases_of(rows: pl.DataFrame) -> tuple[str, ...]:
     """Return the cases of rows, each once, in their order."""
     return tuple(rows["case_id"].unique(maintain_order=True))
+
+
+class Count(Finding):
+    count: int
+    total: int
+    noun: ClassVar[str] = "run"
+    evidence_text: ClassVar[str] = ""
+
+    @property
+    def some(self) -> str:
+        """`2 of 5 runs`."""
+        return wording.some(self.count, self.total, self.noun)
+
+    def _evidence(self) -> str:
+        return self.evidence_text
+
+
+def some(chosen: pl.DataFrame, of: pl.DataFrame) -> dict[str, Any]:
+    """Return the fields of a `Count` of rows that have a `case_id`."""
+    return {"count": len(chosen), "total": len(of), "case_ids": cases_of(chosen)}

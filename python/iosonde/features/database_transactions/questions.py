@@ -8,8 +8,7 @@ from typing import Any, Literal
 import polars as pl
 
 from iosonde.findings.cells import groups
-from iosonde.findings.finding import Finding, Loss, weakest
-from iosonde.findings.kinds.count import Count
+from iosonde.findings.finding import Count, Finding, Loss, weakest
 from iosonde.findings.kinds.ratio import Ratio, every_two, in_parentheses, of_question
 from iosonde.findings.kinds.value import Value, best_of, selected
 from iosonde.findings.question import Question, QuestionKind

@@ -7,8 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from iosonde.findings.finding import Finding, cases_of
-from iosonde.findings.kinds.count import Count, some
+from iosonde.findings.finding import Count, Finding, cases_of, some
 from iosonde.findings.support import Support
 from iosonde.metrics import wording
 from iosonde.metrics.scopes import overall

@@ -8,8 +8,7 @@ from typing import Literal
 
 import polars as pl
 
-from iosonde.findings.finding import Finding, Loss, cases_of
-from iosonde.findings.kinds.count import Count, some
+from iosonde.findings.finding import Count, Finding, Loss, cases_of, some
 from iosonde.findings.observations.littles_law import littles_law
 from iosonde.findings.support import Drift, load_drift, verdicts_text
 from iosonde.metrics import wording

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeGuard
 
-from iosonde.findings.finding import Finding
-from iosonde.findings.kinds.count import Count
+from iosonde.findings.finding import Count, Finding
 from iosonde.metrics import wording
 from iosonde.plan import Case
 from iosonde.procedure.conclusion import Conclusion
