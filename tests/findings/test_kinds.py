@@ -10,8 +10,7 @@ from hand_made import cells, results, study
 
 from iosonde.features.key_value_stores.cache_tiers import ReadCacheGain
 from iosonde.findings.cells import case_words
-from iosonde.findings.kinds.curve import curves, over_numbers
-from iosonde.findings.kinds.ratio import asymmetry, between, decided, of_question
+from iosonde.findings.kinds import asymmetry, between, curves, decided, of_question, over_numbers
 from iosonde.findings.question import Question
 from iosonde.findings.support import Support
 from iosonde.metrics.statistics import Estimate

@@ -18,7 +18,7 @@ from iosonde.data import shipped
 from iosonde.findings.cells import cells
 from iosonde.findings.finding import Finding
 from iosonde.findings.findings import findings
-from iosonde.findings.kinds.curve import curves
+from iosonde.findings.kinds import curves
 from iosonde.findings.observations.reference import matched, published
 from iosonde.findings.questions.doubling import NoGain, steps_of
 from iosonde.findings.questions.saturation import saturation

@@ -8,8 +8,7 @@ import pytest
 from hand_made import cells, controls, results
 
 from iosonde.findings.cells import cells as take_cells
-from iosonde.findings.kinds.curve import curves
-from iosonde.findings.kinds.ratio import asymmetry
+from iosonde.findings.kinds import asymmetry, curves
 from iosonde.findings.observations.littles_law import littles_law
 from iosonde.findings.questions.doubling import steps_of
 from iosonde.findings.questions.saturation import saturation

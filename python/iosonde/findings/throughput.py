@@ -10,7 +10,7 @@ import polars as pl
 
 from iosonde.findings.cells import under_own_names, unstated_levels
 from iosonde.findings.finding import Finding
-from iosonde.findings.kinds.value import Highest, highest
+from iosonde.findings.kinds import Highest, highest
 from iosonde.findings.questions.saturation import still_rises
 from iosonde.findings.support import Support
 from iosonde.metrics import wording

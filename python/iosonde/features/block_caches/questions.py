@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from iosonde.findings.finding import Finding
-from iosonde.findings.kinds.ratio import Ratio, asymmetry, between, of_question
+from iosonde.findings.kinds import Ratio, asymmetry, between, of_question
 from iosonde.findings.question import Question, QuestionKind
 from iosonde.metrics import wording
 

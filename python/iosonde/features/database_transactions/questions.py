@@ -9,8 +9,7 @@ import polars as pl
 
 from iosonde.findings.cells import groups
 from iosonde.findings.finding import Count, Finding, Loss, weakest
-from iosonde.findings.kinds.ratio import Ratio, every_two, in_parentheses, of_question
-from iosonde.findings.kinds.value import Value, best_of, selected
+from iosonde.findings.kinds import Ratio, Value, best_of, every_two, in_parentheses, of_question, selected
 from iosonde.findings.question import Question, QuestionKind
 from iosonde.metrics import wording
 from iosonde.results.schema import SHARED_LOG_DEVICE

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from iosonde.findings.finding import Finding
-from iosonde.findings.kinds.ratio import BOTTOM, TOP, Ratio, compared
+from iosonde.findings.kinds import BOTTOM, TOP, Ratio, compared
 from iosonde.findings.question import Question, QuestionKind
 from iosonde.metrics import wording
 

@@ -9,8 +9,7 @@ from typing import Any, ClassVar
 import polars as pl
 
 from iosonde.findings.finding import Finding, Topic, weakest
-from iosonde.findings.kinds.ratio import asymmetry
-from iosonde.findings.opposed import Opposed, opposed
+from iosonde.findings.kinds import Opposed, asymmetry, opposed
 from iosonde.findings.question import Question, QuestionKind
 from iosonde.metrics import wording
 from iosonde.metrics.statistics import Estimate, pooled_ratio

@@ -13,7 +13,7 @@ import polars as pl
 from iosonde.features.nvme_driver.backends import NAME
 from iosonde.findings.cells import cells, groups
 from iosonde.findings.finding import FIRST, Finding, Topic
-from iosonde.findings.kinds.ratio import asymmetry
+from iosonde.findings.kinds import asymmetry
 from iosonde.findings.question import Question, QuestionKind
 from iosonde.metrics import wording
 from iosonde.metrics.registry import metric as metric_of

@@ -9,7 +9,7 @@ import numpy as np
 
 from iosonde.findings.cells import groups
 from iosonde.findings.finding import Finding
-from iosonde.findings.kinds.value import Value, best_of
+from iosonde.findings.kinds import Value, best_of
 from iosonde.findings.question import Question, QuestionKind
 from iosonde.metrics import wording
 from iosonde.metrics.statistics import Estimate, repeats_interval

@@ -10,8 +10,7 @@ import polars as pl
 
 from iosonde.findings.cells import cells, groups
 from iosonde.findings.finding import Finding
-from iosonde.findings.kinds.ratio import Ratio, pooled
-from iosonde.findings.kinds.value import best_of
+from iosonde.findings.kinds import Ratio, best_of, pooled
 from iosonde.findings.support import Support
 from iosonde.metrics import wording
 from iosonde.metrics.registry import least_value, named_among

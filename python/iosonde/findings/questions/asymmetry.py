@@ -7,7 +7,7 @@ from typing import Any
 
 from iosonde.findings.cells import groups
 from iosonde.findings.finding import Finding
-from iosonde.findings.kinds.ratio import Decision, Ratio, Rows, asymmetry, between, of_question
+from iosonde.findings.kinds import Decision, Ratio, Rows, asymmetry, between, of_question
 from iosonde.findings.question import Question, QuestionKind
 from iosonde.metrics import wording
 from iosonde.metrics.registry import metric as metric_of

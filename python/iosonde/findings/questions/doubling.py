@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 from iosonde.findings.finding import Finding
-from iosonde.findings.kinds.curve import Curve, OverFactor, along_axis, of_load
+from iosonde.findings.kinds import Curve, OverFactor, along_axis, of_load
 from iosonde.findings.question import Question, QuestionKind
 from iosonde.metrics import wording
 from iosonde.metrics.statistics import MARGIN, MINIMUM_REPEATS, Estimate, pooled_ratio, ratio

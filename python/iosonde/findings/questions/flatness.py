@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 from iosonde.findings.finding import Finding
-from iosonde.findings.kinds.curve import Range, ranges
+from iosonde.findings.kinds import Range, ranges
 from iosonde.findings.question import Question, QuestionKind
 from iosonde.metrics.statistics import MARGIN
 from iosonde.study.model import STAGE

@@ -9,7 +9,7 @@ import polars as pl
 
 from iosonde.findings.cells import groups
 from iosonde.findings.finding import Finding
-from iosonde.findings.kinds.ratio import in_parentheses
+from iosonde.findings.kinds import in_parentheses
 from iosonde.findings.question import Question, QuestionKind
 from iosonde.metrics import wording
 from iosonde.metrics.statistics import Estimate, ratio, verdict

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from iosonde.findings.cells import groups
 from iosonde.findings.finding import Finding
-from iosonde.findings.kinds.value import Value, best_of, selected
+from iosonde.findings.kinds import Value, best_of, selected
 from iosonde.findings.question import Question
 from iosonde.metrics import wording
 from iosonde.metrics.registry import metric as metric_of

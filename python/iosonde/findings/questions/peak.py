@@ -9,7 +9,7 @@ import polars as pl
 
 from iosonde.findings.cells import groups
 from iosonde.findings.finding import Finding
-from iosonde.findings.kinds.value import Highest, highest
+from iosonde.findings.kinds import Highest, highest
 from iosonde.findings.question import Question, QuestionKind
 from iosonde.findings.questions.saturation import SHARE_OF_PEAK, still_rises
 from iosonde.metrics import wording

@@ -17,7 +17,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from iosonde.findings.finding import Finding, Strength
-from iosonde.findings.kinds.curve import Curve, OverFactor, along_axis, curves, of_load
+from iosonde.findings.kinds import Curve, OverFactor, along_axis, curves, of_load
 from iosonde.findings.question import Question, QuestionKind
 from iosonde.metrics import wording
 from iosonde.metrics.statistics import MINIMUM_REPEATS, SEED, SIMULATED, Floats, plausible_medians, ratio

@@ -13,7 +13,7 @@ from typing import Any
 import polars as pl
 
 from iosonde.findings.finding import Finding
-from iosonde.findings.kinds.curve import Curve, Range, ranges
+from iosonde.findings.kinds import Curve, Range, ranges
 from iosonde.findings.observations.open_loop import KEPT_UP
 from iosonde.findings.question import Question, QuestionKind
 
