@@ -13,8 +13,7 @@ from rich.console import Console
 
 from iosonde.cli import documents
 from iosonde.errors import StudyError
-from iosonde.findings.outcome import Result
-from iosonde.findings.requirements import overall, results_of
+from iosonde.findings.requirements import Result, overall, results_of
 from iosonde.planning import parse
 from iosonde.report import html, markdown
 from iosonde.report.console import show

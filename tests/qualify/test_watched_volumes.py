@@ -14,9 +14,7 @@ from command_line import Iosonde, in_this_process
 from engines import real_engine
 from plans import sign
 
-from iosonde.findings.outcome import Result
-from iosonde.findings.requirements import results_of
-from iosonde.findings.windows import OBSERVED
+from iosonde.findings.requirements import OBSERVED, Result, results_of
 from iosonde.qualify import load_application, qualification_of, watch_plan
 from iosonde.report import html, markdown
 from iosonde.report.content import collect

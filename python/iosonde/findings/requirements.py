@@ -11,26 +11,270 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from iosonde.findings.outcome import Outcome, Result
-from iosonde.findings.usable import Use, cpu_waits_of, is_usable, use_of
-from iosonde.findings.windows import combined
+from iosonde.findings.support import OF_THE_SYSTEM
 from iosonde.metrics.limit_test import CLEAR, Blocks, Floats, joined
 from iosonde.metrics.statistics import MINIMUM_REPEATS, repeats_interval
-from iosonde.metrics.wording import counted
+from iosonde.metrics.wording import counted, value_text
 from iosonde.plan import Case, Scalar
 from iosonde.procedure.condition import Condition, MetricBound, SlowShare, parse
 from iosonde.procedure.limits import Limit, Measured, limit_of
 from iosonde.procedure.observations import RecordedObservations
 from iosonde.results import ResultSet
+from iosonde.results.run_facts import busiest_thread
 from iosonde.results.schema import Record
 from iosonde.study.model import Part, Requirement
-from iosonde.units import format_duration, format_latency
+from iosonde.units import format_count, format_duration, format_latency
+from iosonde.verdict.evidence import SOME
+from iosonde.verdict.rules import Bias, rules
+from iosonde.workload import described, streams_of
+
+if TYPE_CHECKING:
+    from iosonde.results.schema import RecordVerdict
+
+
+Outcome = Literal["fail", "undecided", "pass"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Window:
+    """One run."""
+
+    run_id: str
+    started_at: str
+    outcome: Outcome
+    value: float | None
+    margin: float | None
+    reason: str
+    """Reason for an undecided outcome."""
+    observed: Sequence[str]
+    """Other events: I/O of other processes, steal time, stalls, temperature."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """One requirement in one case."""
+
+    requirement: Requirement
+    case_id: str
+    outcome: Outcome
+    metric: str
+    """Metric of the value; empty for a share of operations."""
+    limit: float
+    comparison: str
+    """Sign between a value that is good enough and the limit, such as `≥`."""
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    margin: float | None = None
+    """Distance from the limit as a share of it; negative where the value is beyond it."""
+    reason: str = ""
+    """Reason for an undecided outcome; other observations of a failed one; the number of windows that passed."""
+    measured_ns: int = 0
+    """Length of the measurements that decide."""
+    windows: Sequence[Window] = ()
+    """Each run, the worst first, where every run must meet the limit."""
+
+    def text(self, value: float | None) -> str:
+        """Write a value of its metric."""
+        if value is None:
+            return "-"
+        return value_text(self.metric, value) if self.metric else f"{100 * value:.3g} %"
+
+    @property
+    def limit_text(self) -> str:
+        """The limit with its comparison."""
+        return f"{self.comparison} {self.text(self.limit)}"
+
+
+Use = Literal["both", "pass", "fail", "neither"]
+"""Outcomes that a run can lead to; `pass` only with a value that is clear of the limit."""
+
+_LOST = ("stalled_share", "cpu_wait_share", "steal_share")
+"""Evidence of time in which the load was not applied."""
+
+
+def is_usable(record: Record) -> bool:
+    """Return True if a run can pass and fail a requirement."""
+    if record.outcome != "complete":
+        return False
+    return record.verdict is None or record.verdict.kind in OF_THE_SYSTEM or biases(record) == {"none"}
+
+
+def use_of(record: Record, limit: Limit | None) -> Use:
+    """Return the outcomes that a complete run can lead to; `limit` is the limit on blocks of time."""
+    if is_usable(record):
+        return "both"
+    is_known = all(each.code in rules() for each in record.warnings)  # One of lost hosts or credits has any bias.
+    found = biases(record) - {"none"} if is_known else set()
+    if found == {"faster"}:
+        return "fail"
+    return "pass" if found == {"slower"} and limit and _can_pass(record, limit) else "neither"
+
+
+def biases(record: Record) -> set[Bias]:
+    """Return the biases of the warnings that decided the verdict; empty where other rules decided it."""
+    load = record.spec["workload"]
+    if record.verdict is None or described(load).rules(load) != "evidence":
+        return set()
+    known = [rules()[each.code] for each in record.warnings if each.code in rules()]
+    found = {each.bias for each in known if each.points_to != "note"}
+    if record.verdict.kind == "cache-served":
+        found.add("faster")
+    if "faster reads" in found:
+        is_known = record.verdict.evidence.get("read_from_memory_share") is not None
+        found = (found - {"faster reads"}) | {"faster" if reads(load) and not is_known else "none"}
+    return found
+
+
+def reads(load: dict[str, Any]) -> bool:
+    """Return True if a load of block I/O has reads."""
+    return any(stream["mix"]["read_fraction"] > 0 for stream in streams_of(load) if "mix" in stream)
+
+
+def _can_pass(record: Record, limit: Limit) -> bool:
+    """Return True if a run that was only slowed can pass this limit.
+
+    A response latency counts from the intended start and a rate counts what was done: both include time without a CPU.
+    A completion latency does not include I/O that was not submitted in that time. It counts if the load was applied for
+    nearly all of the time.
+    """
+    if limit.kind == "rate":
+        return not limit.is_upper
+    return limit.latency == "response_latency" or (record.verdict is not None and _is_load_applied(record.verdict))
+
+
+def _is_load_applied(verdict: RecordVerdict) -> bool:
+    lost = [verdict.evidence.get(name) for name in _LOST]
+    is_known = all(each is not None for each in lost)
+    return verdict.kind == "undetermined" and is_known and sum(each or 0.0 for each in lost) <= SOME
+
+
+@dataclass(frozen=True, kw_only=True)
+class CpuWaits:
+    """Waiting for a CPU that may be part of the measured latencies, at most."""
+
+    time_share: float
+    """Share of the time in which a thread that became ready may have found no CPU idle."""
+    job_ns: float
+    """Sum over the operations that were in flight while their job waited."""
+
+    def explain(self, latencies_ns: Floats, counts: Floats, threshold_ns: float) -> float:
+        """Return the share of operations that can be slower than a threshold because of waits alone.
+
+        The waits of jobs are enough for those that are the least above the threshold; threads of the kernel, whose
+        waits are not known, are as likely to find no CPU as `time_share`. `latencies_ns` are in ascending order.
+        """
+        is_slow = latencies_ns > threshold_ns
+        beyond, slow = latencies_ns[is_slow] - threshold_ns, counts[is_slow]
+        before = np.cumsum(beyond * slow) - beyond * slow
+        explained = np.clip((self.job_ns - before) / np.maximum(beyond, 1.0), 0.0, slow).sum()
+        total = float(counts.sum())
+        return min(1.0, max(self.time_share, float(explained) / total if total else 0.0))
+
+
+def cpu_waits_of(records: Sequence[Record]) -> CpuWaits:
+    """Return the waits of some runs; none on virtual time, and where the kernel does not report them."""
+    measured = [each for each in records if each.verdict is not None and each.result is not None]
+    return CpuWaits(
+        time_share=max((_busy_share(each) for each in measured), default=0.0),
+        job_ns=float(sum(map(_job_waits_ns, measured))),
+    )
+
+
+def _busy_share(record: Record) -> float:
+    """Return the share of time in which others used all CPUs, as if each were busy independently, or a job waited."""
+    assert record.verdict and record.result, "a measured run"
+    evidence = record.verdict.evidence
+    cpus = ((record.result.get("evidence") or {}).get("machine") or {}).get("cpus") or 1
+    taken = (evidence.get("other_cpu_share") or 0.0) + (evidence.get("steal_share") or 0.0)
+    return float(min(1.0, max(taken**cpus, evidence.get("cpu_wait_share") or 0.0)))
+
+
+def _job_waits_ns(record: Record) -> int:
+    depths = {each["name"]: each.get("queue_depth", 1) for each in streams_of(record.spec["workload"])}
+    jobs = (record.result or {}).get("jobs", ())
+    return sum(depths.get(job["stream"], 1) * (busiest_thread.cpu_wait_ns(job) or 0) for job in jobs)
+
+
+OBSERVED = (
+    *("other_io", "device_stalled", "hot_device", "throttled_device"),
+    *("steal_time", "cpu_contention", "cpus_shared", "engine_stalled", "foreign_interrupts", "late_counters"),
+)
+"""Codes of warnings about what happened in a run; the others are about its load and its target."""
+USABLE = 0.9
+"""Share of the planned windows that must be usable for a pass."""
+
+
+def combined(windows: Sequence[tuple[Record, Result]], planned: int, *, passes_together: bool) -> Result:
+    """Return the result of all windows, with the value of the one that decides; `windows` are the worst first.
+
+    A window that fails is a failure. A disturbed window can pass or fail (`findings.usable`). Windows that are
+    undecided do not prevent a pass if their values are within the limit, all usable windows pass together, and nearly
+    all are usable.
+    """
+    outcomes = Counter(result.outcome for _, result in windows)
+    outcome = _outcome(windows, planned, outcomes, passes_together=passes_together)
+    counted_by_margin = sorted(
+        (each for _, each in windows if outcome == "pass" or each.outcome == outcome),
+        key=lambda each: float("inf") if each.margin is None else each.margin,
+    )
+    decisive = next(iter(counted_by_margin), windows[0][1])
+    counts = [f"{format_count(outcomes['pass'])} of {counted(planned, 'window')} passed"]
+    slowed = sum(result.outcome == "pass" and not is_usable(record) for record, result in windows)
+    counts += [f"{format_count(slowed)} of these in spite of a disturbance"] * bool(slowed)
+    counts += [f"{format_count(outcomes[each])} {_WORDS[each]}" for each in _WORDS if outcomes[each]]
+    counts += [f"{format_count(planned - len(windows))} missing"] * (planned > len(windows))
+    reason = f"; {decisive.reason}" if outcome != "pass" and decisive.reason else ""
+    return replace(
+        decisive,
+        outcome=outcome,
+        reason=", ".join(counts) + reason,
+        windows=[_window(record, result) for record, result in windows],
+    )
+
+
+_WORDS: dict[Outcome, str] = {"fail": "failed", "undecided": "undecided"}
+
+
+def _outcome(
+    windows: Sequence[tuple[Record, Result]], planned: int, outcomes: Counter[Outcome], *, passes_together: bool
+) -> Outcome:
+    if outcomes["fail"]:
+        return "fail"
+    usable = sum(is_usable(record) or result.outcome == "pass" for record, result in windows)
+    is_beyond = any(each.margin is not None and each.margin < 0 for _, each in windows)
+    is_complete = usable >= USABLE * planned
+    passes = is_complete and not is_beyond and (passes_together or outcomes["pass"] == planned)
+    return "pass" if passes else "undecided"
+
+
+def _window(record: Record, result: Result) -> Window:
+    return Window(
+        run_id=record.run_id,
+        started_at=record.started_at,
+        outcome=result.outcome,
+        value=result.value,
+        margin=result.margin,
+        reason=result.reason,
+        observed=observed(record),
+    )
+
+
+def observed(record: Record) -> list[str]:
+    """State what else happened in a run, as far as its record has it."""
+    found = [each.message for each in record.warnings if each.code in OBSERVED]
+    celsius = record.verdict.evidence.get("temperature_celsius") if record.verdict else None
+    is_named = any(each.code == "hot_device" for each in record.warnings)
+    return found if celsius is None or is_named else [*found, f"device at {celsius:.0f} °C"]
+
 
 _OUTCOMES: Mapping[bool | None, Outcome] = {True: "pass", False: "fail", None: "undecided"}
 _ORDER: tuple[Outcome, ...] = ("fail", "undecided", "pass")
