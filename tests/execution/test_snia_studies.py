@@ -10,7 +10,7 @@ import pytest
 from statements import contradictions
 
 from iosonde.execution import execute
-from iosonde.findings.convergence import convergences, window_means
+from iosonde.findings.device_state import convergences, window_means
 from iosonde.metrics.facts import Facts
 from iosonde.metrics.metrics import run_metrics
 from iosonde.metrics.sustained import long_runs

@@ -12,7 +12,7 @@ import pytest
 
 from iosonde.execution import execute, resume
 from iosonde.execution.run_loop import Observer
-from iosonde.findings.convergence import convergences, window_means
+from iosonde.findings.device_state import convergences, window_means
 from iosonde.findings.findings import findings
 from iosonde.metrics.facts import Facts
 from iosonde.metrics.metrics import run_metrics

@@ -8,8 +8,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from iosonde.findings.convergence import of_windows
-from iosonde.findings.device_state import DeviceStates, FreshDevice, device_states
+from iosonde.findings.device_state import DeviceStates, FreshDevice, device_states, of_windows
 from iosonde.findings.findings import findings
 from iosonde.plan import PREPARATION
 from iosonde.study.model import Study

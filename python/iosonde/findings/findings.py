@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from iosonde.core.features import contributed
-from iosonde.findings import convergence, device_state, questions, throughput
+from iosonde.findings import device_state, questions, throughput
 from iosonde.findings.answer import Answer, answered, trust_of
 from iosonde.findings.cells import under_own_names
 from iosonde.findings.device_state import DeviceStates
@@ -137,7 +137,7 @@ def findings(
         *states.findings,
         *search.find(procedures, hosts),
         *(each for concluded in _CONCLUSIONS for each in concluded(procedures)),
-        *throughput.find(study, cases, convergence.of_windows(study.parts, cases, metrics), support),
+        *throughput.find(study, cases, device_state.of_windows(study.parts, cases, metrics), support),
         *(each for observe in _OBSERVATIONS for each in observe(cases, metrics, runs, support)),
         *named_values.find(study, cases, metrics, support),
         *media.find(study, cases, metrics, runs, support),

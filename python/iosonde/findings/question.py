@@ -10,8 +10,7 @@ from typing import Any
 import polars as pl
 
 from iosonde.findings.cells import OF_RESULTS, cells, groups, separated_by_results, under_own_names
-from iosonde.findings.convergence import window_cells
-from iosonde.findings.device_state import DeviceStates
+from iosonde.findings.device_state import DeviceStates, window_cells
 from iosonde.findings.finding import Finding, Strength, weakest
 from iosonde.findings.support import Support
 from iosonde.metrics import wording

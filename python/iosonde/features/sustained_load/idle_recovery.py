@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import polars as pl
 
-from iosonde.findings.convergence import Convergence, convergences
-from iosonde.findings.device_state import DeviceStates
+from iosonde.findings.device_state import Convergence, DeviceStates, convergences
 from iosonde.findings.finding import Finding
 from iosonde.metrics import wording
 from iosonde.metrics.facts import Facts

@@ -8,8 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from iosonde.findings.convergence import Convergence, Tracked, convergences, window_means
-from iosonde.findings.device_state import DeviceStates
+from iosonde.findings.device_state import Convergence, DeviceStates, Tracked, convergences, window_means
 from iosonde.metrics.statistics import AUTOREGRESSIVE
 from iosonde.metrics.sustained import LongRun
 from iosonde.plan import DeviceState

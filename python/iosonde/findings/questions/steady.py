@@ -12,8 +12,7 @@ from typing import Any, ClassVar
 
 import polars as pl
 
-from iosonde.findings.convergence import Convergence, convergences
-from iosonde.findings.device_state import DeviceStates
+from iosonde.findings.device_state import Convergence, DeviceStates, convergences
 from iosonde.findings.finding import Finding, Topic
 from iosonde.findings.question import Question, QuestionKind
 from iosonde.metrics import wording
