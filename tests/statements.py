@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from iosonde.findings.device_state import FreshDevice
 from iosonde.findings.finding import Finding
-from iosonde.findings.observations.quality import ControlDrift, FewRepeats, MissingRuns
+from iosonde.findings.quality import ControlDrift, FewRepeats, MissingRuns
 from iosonde.report.content import Chapter
 from iosonde.report.table import DEVICE_STATE, Table
 

@@ -19,7 +19,7 @@ from test_sustained import one_case
 
 from iosonde.execution import execute
 from iosonde.execution.run_loop import Observer
-from iosonde.findings.observations import quality
+from iosonde.findings import quality
 from iosonde.metrics.metrics import run_metrics, stalled_intervals
 from iosonde.plan import Run
 from iosonde.planning import expand, parse

@@ -14,7 +14,7 @@ from iosonde.findings.answer import Answer
 from iosonde.findings.finding import Finding
 from iosonde.findings.findings import answer, findings
 from iosonde.findings.observations.open_loop import OfferedRates
-from iosonde.findings.observations.quality import (
+from iosonde.findings.quality import (
     BusyCore,
     ControlDrift,
     FailedIos,

@@ -8,7 +8,7 @@ from hand_made import controls
 from inline_snapshot import snapshot
 
 from iosonde.findings.answer import Trust
-from iosonde.findings.observations.quality import Verdicts
+from iosonde.findings.quality import Verdicts
 from iosonde.findings.questions.steady import SteadyRun
 from iosonde.findings.questions.tails import TailGrowth
 from iosonde.findings.support import drift

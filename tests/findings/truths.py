@@ -22,7 +22,7 @@ from hand_made import controls, results, study
 
 from iosonde.findings.finding import Finding
 from iosonde.findings.findings import findings
-from iosonde.findings.observations.quality import (
+from iosonde.findings.quality import (
     ControlDrift,
     FewRepeats,
     LittlesLaw,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from iosonde.findings.finding import TOPICS, Finding
-from iosonde.findings.observations.quality import Warned
+from iosonde.findings.quality import Warned
 from iosonde.findings.questions.peak import Fastest, Peak
 from iosonde.findings.throughput import Throughput, UnloadedLatency
 from iosonde.metrics.statistics import Estimate

@@ -9,19 +9,12 @@ from typing import Any
 import polars as pl
 
 from iosonde.core.features import contributed
-from iosonde.findings import device_state, questions, throughput
+from iosonde.findings import device_state, quality, questions, throughput
 from iosonde.findings.answer import Answer, answered, trust_of
 from iosonde.findings.cells import under_own_names
 from iosonde.findings.device_state import DeviceStates
 from iosonde.findings.finding import FIRST, LOSSES, STRENGTHS, Finding, Topic
-from iosonde.findings.observations import (
-    media,
-    named_values,
-    open_loop,
-    quality,
-    reference,
-    search,
-)
+from iosonde.findings.observations import media, named_values, open_loop, reference, search
 from iosonde.findings.observations.disturbance import Interference
 from iosonde.findings.observations.search import Ended
 from iosonde.findings.question import Observation, Question
