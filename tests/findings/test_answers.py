@@ -16,10 +16,10 @@ from iosonde.findings.answer import Answer
 from iosonde.findings.answer import answered as divided
 from iosonde.findings.finding import LOSSES, Finding
 from iosonde.findings.findings import answer, findings
-from iosonde.findings.observations.search import NoBoundary, find
 from iosonde.findings.quality import FewRepeats, NotUsable, TooFewSamples, Warned, WrongData
 from iosonde.findings.questions.asymmetry import LISTED, Comparison
 from iosonde.findings.questions.one_level import OneLevel
+from iosonde.findings.searches import NoBoundary, find
 from iosonde.findings.throughput import Throughput, UnloadedLatency
 from iosonde.metrics.statistics import POOLED
 

@@ -2,12 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from iosonde.findings.observations.disturbance import (
-    Interference,
-    Recovery,
-    is_measured,
-    recovered_after,
-)
+from iosonde.findings.interference import Interference, Recovery, is_measured, recovered_after
 
 MS = 10**6
 S = 10**9

@@ -9,7 +9,7 @@ import pytest
 from iosonde.execution import execute
 from iosonde.findings.finding import Finding
 from iosonde.findings.observations.open_loop import OfferedRates
-from iosonde.findings.observations.search import AlsoMet, Boundary, NoBoundary
+from iosonde.findings.searches import AlsoMet, Boundary, NoBoundary
 from iosonde.planning import expand, parse
 from iosonde.report.content import collect
 from iosonde.results import ResultSet

@@ -10,7 +10,7 @@ from command_line import Iosonde
 from made_up import Made, MadeUp
 
 from iosonde.execution import Observer, execute, resume
-from iosonde.findings.observations import search
+from iosonde.findings import searches
 from iosonde.metrics import wording
 from iosonde.plan import Case, Plan, Run
 from iosonde.planning import expand, load, parse
@@ -121,9 +121,9 @@ def test_a_case_that_never_becomes_precise_ends_at_the_maximum_with_the_reason()
     assert (found.half_widths["iops"] or 0) > 0.03
     assert len({run.spec["seed"] for run in runs}) == len(runs) == 7
     case, precise = planned().adaptive[0], concluded(planned().adaptive[0], lambda repeat: 1000 + repeat % 3)[0]
-    [stated] = search.find([(case, found), (case, precise)])
+    [stated] = searches.find([(case, found), (case, precise)])
     width = wording.percent_text(max(each or 0 for each in found.half_widths.values()))
-    assert isinstance(stated, search.NotPrecise) and (stated.count, stated.total, stated.repeats) == (1, 2, 12)
+    assert isinstance(stated, searches.NotPrecise) and (stated.count, stated.total, stated.repeats) == (1, 2, 12)
     assert f"within {width}" in stated.sentence
     # A run of the evidence takes one second, and none starts once the time budget is spent.
     within_budget, _ = concluded(planned(budget="7s").adaptive[0], alternating)

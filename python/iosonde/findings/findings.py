@@ -9,16 +9,16 @@ from typing import Any
 import polars as pl
 
 from iosonde.core.features import contributed
-from iosonde.findings import device_state, quality, questions, throughput
+from iosonde.findings import device_state, quality, questions, searches, throughput
 from iosonde.findings.answer import Answer, answered, trust_of
 from iosonde.findings.cells import under_own_names
 from iosonde.findings.device_state import DeviceStates
 from iosonde.findings.finding import FIRST, LOSSES, STRENGTHS, Finding, Topic
-from iosonde.findings.observations import media, named_values, open_loop, reference, search
-from iosonde.findings.observations.disturbance import Interference
-from iosonde.findings.observations.search import Ended
+from iosonde.findings.interference import Interference
+from iosonde.findings.observations import media, named_values, open_loop, reference
 from iosonde.findings.question import Observation, Question
 from iosonde.findings.questions import one_level, peak, saturation, steady
+from iosonde.findings.searches import Ended
 from iosonde.findings.support import Support, support_of
 from iosonde.metrics import wording
 from iosonde.metrics.metrics import repeat_noise
@@ -117,7 +117,7 @@ def findings(
     is_stated = (pl.col("part") != PREPARATION) & ~pl.col("case_id").is_in(steps)
     cases, metrics = (each.filter(is_stated) for each in (cases, metrics))
     states = states or device_state.device_states(study, cases, prepared, runs, long_runs)
-    probes = search.probes(procedures)
+    probes = searches.probes(procedures)
     measured = metrics.filter(~pl.col("case_id").is_in(list(probes)))
     given: dict[str, Any] = {"cases": cases, "runs": metrics, "outcomes": runs, "warnings": warnings}
     measurable = set(cases["part"])  # Not those that are left out because target or machine cannot have them.
@@ -128,7 +128,7 @@ def findings(
     ]
     found: list[Finding] = [
         *states.findings,
-        *search.find(procedures, hosts),
+        *searches.find(procedures, hosts),
         *(each for concluded in _CONCLUSIONS for each in concluded(procedures)),
         *throughput.find(study, cases, device_state.of_windows(study.parts, cases, metrics), support),
         *(each for observe in _OBSERVATIONS for each in observe(cases, metrics, runs, support)),
