@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from iosonde.findings.observations.reference import published
+from iosonde.findings.published import published
 from iosonde.planning import load
 from iosonde.study.model import Level, Study
 

@@ -19,7 +19,7 @@ from iosonde.findings.cells import cells
 from iosonde.findings.finding import Finding
 from iosonde.findings.findings import findings
 from iosonde.findings.kinds import curves
-from iosonde.findings.observations.reference import matched, published
+from iosonde.findings.published import matched, published
 from iosonde.findings.questions.doubling import NoGain, steps_of
 from iosonde.findings.questions.saturation import saturation
 from iosonde.metrics.metrics import case_metrics

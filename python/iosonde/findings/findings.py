@@ -9,13 +9,13 @@ from typing import Any
 import polars as pl
 
 from iosonde.core.features import contributed
-from iosonde.findings import device_state, quality, questions, searches, throughput
+from iosonde.findings import device_state, published, quality, questions, searches, throughput
 from iosonde.findings.answer import Answer, answered, trust_of
 from iosonde.findings.cells import under_own_names
 from iosonde.findings.device_state import DeviceStates
 from iosonde.findings.finding import FIRST, LOSSES, STRENGTHS, Finding, Topic
 from iosonde.findings.interference import Interference
-from iosonde.findings.observations import media, named_values, open_loop, reference
+from iosonde.findings.observations import media, named_values, open_loop
 from iosonde.findings.question import Observation, Question
 from iosonde.findings.questions import one_level, peak, saturation, steady
 from iosonde.findings.searches import Ended
@@ -140,7 +140,7 @@ def findings(
         *(each for part in study.parts if part.rounds for each in steady.find_rounds(part, cases, metrics, states)),
         *steady.find_long_runs(long_runs, cases, study.parts, states),
         *of_results,
-        *reference.find(study, cases, metrics, support),
+        *published.find(study, cases, metrics, support),
         *quality.find(metrics, outcomes=runs, warnings=warnings, probes=probes, simulated=simulated),
     ]
     order = _order(study, disturbed=bool(disturbed))

@@ -14,7 +14,7 @@ from iosonde.features.key_value_stores.cache_tiers import cache_tiers as find_ti
 from iosonde.features.key_value_stores.durability import difference
 from iosonde.features.key_value_stores.observations import CachedDatabase, CancelledWrites, StoreLoad, find
 from iosonde.findings.findings import findings
-from iosonde.findings.observations.reference import PublishedComparison, published
+from iosonde.findings.published import PublishedComparison, published
 from iosonde.findings.question import Question
 from iosonde.findings.questions.peak import Fastest
 from iosonde.findings.support import support_of
