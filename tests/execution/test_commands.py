@@ -18,7 +18,7 @@ from iosonde.comparison.cases import compare
 from iosonde.errors import ResultsError, TargetError
 from iosonde.execution import execute, resume
 from iosonde.findings.findings import findings
-from iosonde.findings.observations.named_values import Effect, Extremes
+from iosonde.findings.values import Effect, Extremes
 from iosonde.metrics.metrics import interval_metrics, run_metrics
 from iosonde.plan import Plan, commands
 from iosonde.planning import expand, parse

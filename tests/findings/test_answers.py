@@ -17,8 +17,8 @@ from iosonde.findings.answer import answered as divided
 from iosonde.findings.finding import LOSSES, Finding
 from iosonde.findings.findings import answer, findings
 from iosonde.findings.quality import FewRepeats, NotUsable, TooFewSamples, Warned, WrongData
-from iosonde.findings.questions.asymmetry import LISTED, Comparison
-from iosonde.findings.questions.one_level import OneLevel
+from iosonde.findings.questions.comparison import LISTED, Comparison
+from iosonde.findings.questions.peak import OneLevel
 from iosonde.findings.searches import NoBoundary, find
 from iosonde.findings.throughput import Throughput, UnloadedLatency
 from iosonde.metrics.statistics import POOLED

@@ -19,12 +19,9 @@ from hand_made import results, study
 
 from iosonde.findings.finding import Finding
 from iosonde.findings.findings import findings
-from iosonde.findings.questions.asymmetry import Comparison
-from iosonde.findings.questions.doubling import NoGain, Scaling
-from iosonde.findings.questions.flatness import Dependence
-from iosonde.findings.questions.peak import Peak
-from iosonde.findings.questions.saturation import Saturation
-from iosonde.findings.questions.tails import TailGrowth
+from iosonde.findings.questions.comparison import Comparison
+from iosonde.findings.questions.peak import Peak, Saturation
+from iosonde.findings.questions.scaling import Dependence, NoGain, Scaling, TailGrowth
 from iosonde.findings.throughput import Throughput, UnloadedLatency
 
 SIZES = [4096, 16384, 65536, 262144]

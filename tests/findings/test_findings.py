@@ -13,7 +13,6 @@ from hand_made import controls, results, study
 from iosonde.findings.answer import Answer
 from iosonde.findings.finding import Finding
 from iosonde.findings.findings import answer, findings
-from iosonde.findings.observations.open_loop import OfferedRates
 from iosonde.findings.quality import (
     BusyCore,
     ControlDrift,
@@ -25,14 +24,11 @@ from iosonde.findings.quality import (
     Verdicts,
     Warned,
 )
-from iosonde.findings.questions.asymmetry import Comparison
-from iosonde.findings.questions.doubling import Scaling
-from iosonde.findings.questions.flatness import Dependence
-from iosonde.findings.questions.peak import Peak
-from iosonde.findings.questions.saturation import Saturation
-from iosonde.findings.questions.tails import TailGrowth
+from iosonde.findings.questions.comparison import Comparison
+from iosonde.findings.questions.peak import Peak, Saturation
+from iosonde.findings.questions.scaling import Dependence, Scaling, TailGrowth
 from iosonde.findings.support import Support
-from iosonde.findings.throughput import Throughput, UnloadedLatency
+from iosonde.findings.throughput import OfferedRates, Throughput, UnloadedLatency
 
 LOAD = {"access": "random", "io_mode": "direct", "read_fraction": 1.0, "trim_fraction": 0.0, "jobs": 1}
 DEPTHS = [1, 2, 4, 8, 16, 32, 64]

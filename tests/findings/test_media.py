@@ -9,8 +9,8 @@ import pytest
 from hand_made import results, study
 from plans import a_record, hand_plan
 
-from iosonde.findings.observations.media import MediaAmplification, NoAmplification, UnknownMedia, find
 from iosonde.findings.support import Support
+from iosonde.findings.values import MediaAmplification, NoAmplification, UnknownMedia, write_amplification
 from iosonde.metrics import media
 from iosonde.results.run_facts import drives as drive_facts
 from iosonde.results.run_facts.run import values
@@ -76,6 +76,6 @@ def test_one_drive_without_counters_prevents_the_value_and_without_a_drive_there
 @pytest.mark.parametrize(("most", "kind"), [(1.001, NoAmplification), (1.4, MediaAmplification)])
 def test_a_drive_that_writes_each_byte_once_has_no_result(most: float, kind: type[MediaAmplification]) -> None:
     cases, runs = results(["jobs"], {media.AMPLIFICATION.name: {(1,): [1.0] * 3, (2,): [most] * 3}})
-    [found] = find(study({"jobs": [1, 2]}, []), cases, runs, None, Support())
+    [found] = write_amplification(study({"jobs": [1, 2]}, []), cases, runs, None, Support())
     assert type(found) is kind
     assert found.topic == ("quality" if kind is NoAmplification else "performance")

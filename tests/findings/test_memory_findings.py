@@ -8,8 +8,7 @@ import pytest
 from iosonde.features.key_value_stores import memory_extension
 from iosonde.features.key_value_stores.memory_extension import MemoryExtension
 from iosonde.findings.question import Question
-from iosonde.findings.questions import memory_share
-from iosonde.findings.questions.memory_share import MemoryShare
+from iosonde.findings.questions.comparison import MemoryShare, memory_shares
 from iosonde.planning import load
 
 MIB = 1 << 20
@@ -34,7 +33,7 @@ def share(latencies: list[list[float]]) -> MemoryShare:
     )
     runs = rows("response_latency_ns_p99", "read", "extstore", dict(zip(LEVELS, latencies, strict=True)))
     question = Question(study=study, analysis=study.analysis[0], cases=cases, runs=runs)
-    [found] = memory_share.find(question)
+    [found] = memory_shares(question)
     assert isinstance(found, MemoryShare)
     return found
 

@@ -20,8 +20,8 @@ from iosonde.findings.finding import Finding
 from iosonde.findings.findings import findings
 from iosonde.findings.kinds import curves
 from iosonde.findings.published import matched, published
-from iosonde.findings.questions.doubling import NoGain, steps_of
-from iosonde.findings.questions.saturation import saturation
+from iosonde.findings.questions.peak import saturation
+from iosonde.findings.questions.scaling import NoGain, steps_of
 from iosonde.metrics.metrics import case_metrics
 from iosonde.planning import load
 from iosonde.study.model import Reference

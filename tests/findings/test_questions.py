@@ -10,8 +10,8 @@ from hand_made import cells, controls, results
 from iosonde.findings.cells import cells as take_cells
 from iosonde.findings.kinds import asymmetry, curves
 from iosonde.findings.quality import littles_law
-from iosonde.findings.questions.doubling import steps_of
-from iosonde.findings.questions.saturation import saturation
+from iosonde.findings.questions.peak import saturation
+from iosonde.findings.questions.scaling import steps_of
 from iosonde.findings.support import drift
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from iosonde.execution import execute
 from iosonde.findings.finding import Finding
-from iosonde.findings.observations.open_loop import OfferedRates
 from iosonde.findings.searches import AlsoMet, Boundary, NoBoundary
+from iosonde.findings.throughput import OfferedRates
 from iosonde.planning import expand, parse
 from iosonde.report.content import collect
 from iosonde.results import ResultSet

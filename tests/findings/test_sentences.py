@@ -9,8 +9,8 @@ from inline_snapshot import snapshot
 
 from iosonde.findings.answer import Trust
 from iosonde.findings.quality import Verdicts
+from iosonde.findings.questions.scaling import TailGrowth
 from iosonde.findings.questions.steady import SteadyRun
-from iosonde.findings.questions.tails import TailGrowth
 from iosonde.findings.support import drift
 from iosonde.findings.throughput import Throughput
 from iosonde.metrics import wording

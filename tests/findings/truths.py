@@ -33,13 +33,9 @@ from iosonde.findings.quality import (
     Warned,
     WrongData,
 )
-from iosonde.findings.questions.asymmetry import Comparison, NoDifferences
-from iosonde.findings.questions.doubling import NoGain, Scaling
-from iosonde.findings.questions.flatness import Dependence
-from iosonde.findings.questions.one_level import OneLevel
-from iosonde.findings.questions.peak import Fastest, Peak
-from iosonde.findings.questions.saturation import Saturation
-from iosonde.findings.questions.tails import TailGrowth
+from iosonde.findings.questions.comparison import Comparison, NoDifferences
+from iosonde.findings.questions.peak import Fastest, OneLevel, Peak, Saturation
+from iosonde.findings.questions.scaling import Dependence, NoGain, Scaling, TailGrowth
 from iosonde.findings.throughput import Throughput, UnloadedLatency
 from iosonde.metrics.statistics import Estimate
 

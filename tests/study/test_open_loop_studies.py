@@ -10,8 +10,8 @@ from engines import real_engine
 from mounted import LoopFileSystem
 
 from iosonde.execution import execute
-from iosonde.findings.observations.open_loop import OfferedRates
-from iosonde.findings.questions.tails import TailGrowth
+from iosonde.findings.questions.scaling import TailGrowth
+from iosonde.findings.throughput import OfferedRates
 from iosonde.planning import expand, load
 from iosonde.procedure.observations import conclusions
 from iosonde.procedure.search import SearchConclusion

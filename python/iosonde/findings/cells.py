@@ -1,6 +1,7 @@
-"""Cells, one combination of levels with its repeats, from which all questions are answered; words for the levels of cases.
+"""Cells: one combination of levels with its repeats; all questions are answered from cells. Words for levels of cases.
 
-A frame of cells has a column for each factor, `case_id`, and `values`: the metric in every repeat."""
+A frame of cells has a column for each factor, `case_id`, and `values`: the metric in every repeat.
+"""
 
 from __future__ import annotations
 

@@ -9,15 +9,14 @@ from typing import Any
 import polars as pl
 
 from iosonde.core.features import contributed
-from iosonde.findings import device_state, published, quality, questions, searches, throughput
+from iosonde.findings import device_state, published, quality, questions, searches, throughput, values
 from iosonde.findings.answer import Answer, answered, trust_of
 from iosonde.findings.cells import under_own_names
 from iosonde.findings.device_state import DeviceStates
 from iosonde.findings.finding import FIRST, LOSSES, STRENGTHS, Finding, Topic
 from iosonde.findings.interference import Interference
-from iosonde.findings.observations import media, named_values, open_loop
 from iosonde.findings.question import Observation, Question
-from iosonde.findings.questions import one_level, peak, saturation, steady
+from iosonde.findings.questions import peak, steady
 from iosonde.findings.searches import Ended
 from iosonde.findings.support import Support, support_of
 from iosonde.metrics import wording
@@ -132,11 +131,11 @@ def findings(
         *(each for concluded in _CONCLUSIONS for each in concluded(procedures)),
         *throughput.find(study, cases, device_state.of_windows(study.parts, cases, metrics), support),
         *(each for observe in _OBSERVATIONS for each in observe(cases, metrics, runs, support)),
-        *named_values.find(study, cases, metrics, support),
-        *media.find(study, cases, metrics, runs, support),
+        *values.named_values(study, cases, metrics, support),
+        *values.write_amplification(study, cases, metrics, runs, support),
         *(each for question in asked if not _is_decided_elsewhere(question) for each in _answer(question)),
         *disturbed,
-        *open_loop.find(study, cases, measured, support),
+        *throughput.offered_rates(study, cases, measured, support),
         *(each for part in study.parts if part.rounds for each in steady.find_rounds(part, cases, metrics, states)),
         *steady.find_long_runs(long_runs, cases, study.parts, states),
         *of_results,
@@ -193,16 +192,16 @@ def _each_once(found: Sequence[Finding]) -> list[Finding]:
     stated = {
         (case_id, getattr(each, "metric", None))
         for each in found
-        if not isinstance(each, one_level.OneLevel)
+        if not isinstance(each, peak.OneLevel)
         for case_id in each.case_ids
     }
     kept: dict[tuple[str, str, str], Finding] = {}
     for each in found:
         if isinstance(each, throughput.Throughput) and each not in rates:
             continue
-        if isinstance(each, saturation.Saturation) and any(_is_unsaturated(each, known) for known in highest):
+        if isinstance(each, peak.Saturation) and any(_is_unsaturated(each, known) for known in highest):
             continue
-        if isinstance(each, one_level.OneLevel) and (each.case_ids[0], each.metric) in stated:
+        if isinstance(each, peak.OneLevel) and (each.case_ids[0], each.metric) in stated:
             continue
         kept.setdefault((each.kind, each.sentence, each.part), each)
     return list(kept.values())
@@ -229,7 +228,7 @@ def _states(known: peak.Peak | steady.SteadyRun, rate: throughput.Throughput) ->
     return abs(known.value.value / rate.value.value - 1) < ROUNDING
 
 
-def _is_unsaturated(found: saturation.Saturation, known: throughput.Throughput | peak.Peak) -> bool:
+def _is_unsaturated(found: peak.Saturation, known: throughput.Throughput | peak.Peak) -> bool:
     """Return True if a highest rate or a peak states that it is the last level measured, and not saturated there."""
     same = (found.part, found.metric, found.load) == (known.part, known.metric, known.load)
     if isinstance(known, peak.Peak):
@@ -266,14 +265,14 @@ def _answer(question: Question) -> Iterator[Finding]:
             return _without_samples(question)
         where = {name: level for name, level in question.analysis.where.items() if name not in unmeasured}
         question = replace(question, analysis=question.analysis.model_copy(update={"where": where}))
-        return iter(()) if question.cells().is_empty() else one_level.find(question)
+        return iter(()) if question.cells().is_empty() else peak.value_of_one_level(question)
     if question.analysis.kind in _COMPARING:
         different = list(filter(None, (find(question) for find in _NOT_RANKED)))
         if different:
             return iter(different)
     found = list(kind.find(question))
     if not found and kind.compares_levels:
-        return one_level.find(question)
+        return peak.value_of_one_level(question)
     return iter(found)
 
 

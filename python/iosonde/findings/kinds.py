@@ -468,3 +468,19 @@ def selected(best: Mapping[str, Any], candidates: pl.DataFrame) -> Estimate:
     """Return the value of the best cell, with an interval that accounts for its selection, if there are others."""
     values = candidates["values"].to_list()
     return maximum_interval(values) if len(values) > 1 else repeats_interval(best["values"])
+
+
+SHARE_OF_PEAK = 0.95
+"""Smallest share of a peak that counts as having reached it."""
+
+
+def still_rises(best: Mapping[str, Any], lower: pl.DataFrame) -> bool:
+    """Return True if a cell exceeds all cells of lower levels: by more than 5 %, and more than its repeats scatter.
+
+    Cells have `median` and `values`. Without repeats that is not known.
+    """
+    if lower.is_empty():
+        return False
+    second = lower.sort("median", maintain_order=True).row(-1, named=True)
+    rise = ratio(best["values"], second["values"])
+    return bool(second["median"] < SHARE_OF_PEAK * best["median"]) and rise.above(1)

@@ -1,10 +1,10 @@
 """Results of the requirements of a study: pass, fail or undecided, with value, interval and margin.
 
 Runs that this machine did not disturb count. Without any, disturbed ones can decide in one direction
-(`findings.usable`). A ratio over blocks of time is judged by `metrics.limit_test`, any other metric by the confidence
+(`use_of`). A ratio over blocks of time is judged by `metrics.limit_test`, any other metric by the confidence
 interval of its repeats. A value fails only if that is certain without the operations that waited for a CPU, and passes
 only after the time that the study states (`pass_after`). Of a requirement with `every_run` each run is judged by itself
-(`findings.windows`).
+(`combined`).
 """
 
 from __future__ import annotations
@@ -216,7 +216,7 @@ USABLE = 0.9
 def combined(windows: Sequence[tuple[Record, Result]], planned: int, *, passes_together: bool) -> Result:
     """Return the result of all windows, with the value of the one that decides; `windows` are the worst first.
 
-    A window that fails is a failure. A disturbed window can pass or fail (`findings.usable`). Windows that are
+    A window that fails is a failure. A disturbed window can pass or fail (`use_of`). Windows that are
     undecided do not prevent a pass if their values are within the limit, all usable windows pass together, and nearly
     all are usable.
     """

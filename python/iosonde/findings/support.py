@@ -1,7 +1,8 @@
 """Support of claims by the data: interval width, verdicts of the runs, drift of the control case.
 
 If the results of the control case, repeated through the study, change, so may those of every other, and differences
-between cases measured at different times are not all theirs."""
+between cases measured at different times are not all theirs.
+"""
 
 from __future__ import annotations
 

@@ -299,7 +299,7 @@ def find_long_runs(
             )
 
 
-def find(question: Question) -> Iterator[Finding]:
+def shares_of_peak(question: Question) -> Iterator[Finding]:
     """Return over a factor which share of the best round was sustained, from the least to the most."""
     over, metric = question.analysis.over, question.analysis.metric
     for key, group in question.over_numbers(question.cells()):
@@ -396,4 +396,4 @@ def _load(levels: Mapping[str, Any]) -> str:
     return ", ".join(wording.level_words(name, level) for name, level in levels.items())
 
 
-KINDS = (QuestionKind("steady_state", find),)
+KINDS = (QuestionKind("steady_state", shares_of_peak),)

@@ -1,4 +1,9 @@
-"""Gain per doubling: gain of each step along a factor, converted to one doubling of the factor."""
+"""Effect of a factor on a metric: gain per doubling, whether the factor matters at all, growth of a latency percentile.
+
+In a closed loop latency must grow once a target is saturated (Little's law: in flight = rate x latency), so growth in
+step with the factor is no fault of the target. Of an overloaded target it grows with the length of the run: only rates
+that were achieved are compared.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +12,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
+
+import polars as pl
 
 from iosonde.findings.finding import Finding
-from iosonde.findings.kinds import Curve, OverFactor, along_axis, of_load
+from iosonde.findings.kinds import Curve, OverFactor, Range, along_axis, of_load, ranges
 from iosonde.findings.question import Question, QuestionKind
+from iosonde.findings.throughput import KEPT_UP
 from iosonde.metrics import wording
 from iosonde.metrics.statistics import MARGIN, MINIMUM_REPEATS, Estimate, pooled_ratio, ratio
+from iosonde.study.model import STAGE
 
 NEARLY_DOUBLE = 1.8
 KNOWN = 1.5
@@ -152,7 +161,7 @@ def steps_of(group: Sequence[Curve]) -> list[Step]:
     return [Step(lower, upper, cells) for (lower, upper), cells in found.items()]
 
 
-def find(question: Question) -> Iterator[Finding]:
+def gains(question: Question) -> Iterator[Finding]:
     """Return steps that gain nothing although later ones do, and up to where doubling nearly doubles."""
     levels = question.cells()[question.analysis.over]
     if not levels.dtype.is_numeric() or min(levels) <= 0 or not question.seeks_maximum:
@@ -238,4 +247,91 @@ def _longest(flags: Sequence[bool]) -> tuple[int, int]:
     return best
 
 
-KINDS = (QuestionKind("gain_per_doubling", find, compares_levels=True),)
+FLAT = 1.10
+
+
+class Dependence(Range, kind="dependence", topic="scaling"):
+    """The smallest and the largest median along a factor, in this order, and whether the factor matters."""
+
+    decision: Literal["flat", "depends", "unclear"]
+    _ratio_of = "largest over smallest"
+
+    def _sentence(self) -> str:
+        subject = f"{self._metric} of {self.load}"
+        if self.decision == "flat":
+            return f"{subject} varies by less than {100 * (FLAT - 1):.0f} % with {self._factor}"
+        if self.decision == "unclear":
+            effect = "No clear effect" if self.ratio.certain else "Too few runs to show the effect"
+            return f"{effect} of {self._factor} on {subject}"
+        first, last = self._at(self.first, self.first_level), self._at(self.last, self.last_level)
+        where = f", most with {self.where}" if self.where else ""
+        return f"{subject} depends on {self._factor}: {first} to {last}{where}"
+
+    def _at(self, value: float, level: Any) -> str:
+        if self.over == STAGE:
+            return f"{self._value(value)} ({self._level(level)})"
+        return f"{self._value(value)} {'at' if isinstance(level, int | float) else 'with'} {self._level(level)}"
+
+
+def dependences(question: Question) -> Iterator[Finding]:
+    """Return True if the factor matters, for the cell in which it matters most."""
+    for ratios, values in ranges(question, lambda curve: (int(curve.medians.argmin()), int(curve.medians.argmax()))):
+        largest = values["ratio"]
+        if all(each.below(FLAT) for each in ratios):
+            yield Dependence(**values, decision="flat")
+        elif largest.above(1 + MARGIN):
+            yield Dependence(**values, decision="depends")
+        else:
+            yield Dependence(**{**values, "strength": "weak"}, decision="unclear")
+
+
+class TailGrowth(Range, kind="tail growth", topic="performance"):
+    """A latency percentile at the first and the last level of a factor."""
+
+    _ratio_of = "growth"
+    overloaded: Any = None
+    """The first level that was not achieved; None if all were."""
+
+    def _sentence(self) -> str:
+        first, last = self._value(self.first), self._value(self.last)
+        at_first, at_last = self._level(self.first_level), self._level_value(self.last_level)
+        subject = f"{self._metric} of {self.load}{f' with {self.where}' if self.where else ''}"
+        if self.ratio.is_noise:
+            return f"no statistically clear change in {subject}: {first} at {at_first}, {last} at {at_last}"
+        if not self.ratio.certain:
+            return f"{subject}: {first} at {at_first}, {last} at {at_last} (no confidence interval){self._overloaded}"
+        verb = "rises" if self.last >= self.first else "falls"
+        return f"{subject} {verb} from {first} at {at_first} to {last} at {at_last}{self._overloaded}"
+
+    @property
+    def _overloaded(self) -> str:
+        return f"; overloaded from {self._level(self.overloaded)} on" if self.overloaded is not None else ""
+
+
+def tail_growth(question: Question) -> Iterator[Finding]:
+    """Return how a percentile grows from the first level to the last achieved, for the cell in which it grows most."""
+    shares = question.runs.filter(pl.col("metric") == "achieved_rate_fraction").group_by("case_id")
+    missed = set(shares.agg(pl.col("value").median()).filter(pl.col("value") < KEPT_UP)["case_id"])
+
+    def achieved(curve: Curve) -> int:
+        """Number of levels before the first one that was not."""
+        return next((at for at, case in enumerate(curve.case_ids) if case in missed), len(curve.levels))
+
+    curve_of: dict[str, Curve] = {}
+
+    def ends(curve: Curve) -> tuple[int, int]:
+        curve_of[curve.case_ids[0]] = curve
+        return 0, max(0, achieved(curve) - 1)
+
+    for _, values in ranges(question, ends):
+        curve = curve_of[values["case_ids"][0]]
+        at = achieved(curve)
+        if values["first_level"] != values["last_level"]:
+            yield TailGrowth(**values, overloaded=curve.levels[at] if at < len(curve.levels) else None)
+
+
+KINDS = (
+    QuestionKind("gain_per_doubling", gains, compares_levels=True),
+    QuestionKind("flatness", dependences, compares_levels=True, is_of_names=True),
+    QuestionKind("tail_growth", tail_growth, compares_levels=True),
+)

@@ -1,1 +1,0 @@
-"""Findings about every result set in which they occur, without a question of the study."""
