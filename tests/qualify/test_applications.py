@@ -11,8 +11,7 @@ import pytest
 
 from iosonde.data import applications
 from iosonde.errors import StudyError
-from iosonde.procedure.condition import parse
-from iosonde.procedure.limits import limit_of
+from iosonde.procedure.condition import limit_of, parse
 from iosonde.qualify import describe, load_application, plan_of, watch_plan
 from iosonde.storage import open_target
 from iosonde.storage.targets.virtual_target import VirtualTarget

@@ -24,8 +24,7 @@ from iosonde.metrics.limit_test import CLEAR, Blocks, Floats, joined
 from iosonde.metrics.statistics import MINIMUM_REPEATS, repeats_interval
 from iosonde.metrics.wording import counted, value_text
 from iosonde.plan import Case, Scalar
-from iosonde.procedure.condition import Condition, MetricBound, SlowShare, parse
-from iosonde.procedure.limits import Limit, Measured, limit_of
+from iosonde.procedure.condition import Condition, Limit, Measured, MetricBound, SlowShare, limit_of, parse
 from iosonde.procedure.observations import RecordedObservations
 from iosonde.results import ResultSet
 from iosonde.results.run_facts import busiest_thread
