@@ -6,7 +6,7 @@ Each kind of finding is a class that names its kind and its topic where it is de
         worst_share: float
 
 It has the numbers as fields, and renders its sentence and its evidence in one place, from these fields alone. Kinds
-with the same form share a base class of the package `kinds`.
+with the same form share a base class of `kinds`.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeGuard
 from iosonde.findings.finding import Count, Finding
 from iosonde.metrics import wording
 from iosonde.plan import Case
-from iosonde.procedure.conclusion import Conclusion
+from iosonde.procedure.observations import Conclusion
 from iosonde.procedure.search import Probe, SearchConclusion
 from iosonde.procedure.until import UntilConclusion
 from iosonde.units import format_duration

@@ -23,9 +23,14 @@ from iosonde.core.features import contributed
 from iosonde.errors import IosondeError, ResultsError, StudyError
 from iosonde.plan import Case, Run
 from iosonde.procedure import derived, rounds, search, until
-from iosonde.procedure.conclusion import Conclusion, UnfinishedError
-from iosonde.procedure.forecast import Forecast
-from iosonde.procedure.observations import Observation, Observations, RecordedObservations
+from iosonde.procedure.observations import (
+    Conclusion,
+    Forecast,
+    Observation,
+    Observations,
+    RecordedObservations,
+    UnfinishedError,
+)
 from iosonde.study.model import Part, Study
 
 __all__ = [

@@ -7,10 +7,7 @@ from collections.abc import Generator, Mapping
 
 from iosonde.errors import StudyError
 from iosonde.plan import Case, JsonObject, Run
-from iosonde.procedure.conclusion import Conclusion
-from iosonde.procedure.forecast import Forecast
-from iosonde.procedure.observations import Observation, Observations
-from iosonde.procedure.probe import probe, rounded
+from iosonde.procedure.observations import Conclusion, Forecast, Observation, Observations, probe, rounded
 from iosonde.study.model import Derived, Part, Study
 from iosonde.workload.block.fields import SCALABLE, WHOLE_NUMBERS
 

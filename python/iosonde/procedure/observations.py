@@ -1,4 +1,5 @@
-"""The input of a procedure's decisions: the records of a result set with their metrics.
+"""Interface of procedures: their forecast for the plan, the runs that they yield, the observations that they receive, and
+their conclusion.
 
 An observation is the latest completed attempt of a run. A record counts only if its parameters are those that the
 procedure needs now: when an earlier run is repeated with another result, later decisions change, and records of the
@@ -7,14 +8,16 @@ former path no longer apply.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
-from iosonde.plan import Case, Run
-from iosonde.procedure.conclusion import Conclusion
+from iosonde.plan import Case, JsonObject, Run, Scalar
+from iosonde.study.model import Parameters
+from iosonde.workload.block.spec import vary
 
 if TYPE_CHECKING:
     import polars as pl
@@ -22,6 +25,101 @@ if TYPE_CHECKING:
     from iosonde.metrics.statistics import RepeatNoise
     from iosonde.results import ResultSet
     from iosonde.results.schema import Record
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forecast:
+    """Settings and bounds of a procedure."""
+
+    settings: JsonObject
+    """Everything that its decisions depend on besides records."""
+    extremes: Sequence[Parameters]
+    """The extreme parameters that it may set, as written; the case is checked with each, the largest last."""
+    decided: Sequence[str]
+    """Parameters that the procedure sets, so that the case does not have them."""
+    max_runs: int
+    """Upper bound of its runs."""
+    rates_known: bool = True
+    """True if the extremes bound the load on the target."""
+    preparing: int = 0
+    """Number of runs among them that prepare the target or are stages, whose duration differs."""
+    stages: Sequence[Parameters] = ()
+    """The stages after the rounds of each repeat, as written."""
+    uncertain: bool = True
+    """True if it may need fewer."""
+    text: str
+    """Its steps and bounds, for a reader of the plan."""
+
+
+def probe(
+    case: Case,
+    name: str,
+    repeat: int,
+    *,
+    levels: dict[str, Scalar],
+    parameters: JsonObject,
+    streams: Sequence[str] = (),
+) -> Run:
+    """Repeat `repeat` of the case with these parameters on top; its id ends in `NAME-rREPEAT`, or `rREPEAT`.
+
+    `levels` is what a reader sees of them: with any, the run belongs to a case of its own, named after them. Its
+    place in the order of execution is set when it is carried out. `streams` are other streams than those of the case.
+    """
+    assert case.procedure, "only a procedure makes runs"
+    ending = f"{name}-r{repeat}" if name else f"r{repeat}"
+    run_id = f"{case.procedure.stem}-{ending}"
+    seed = _seed(case.procedure.spec["seed"], ending)
+    return Run(
+        run_id=run_id,
+        case_id="/".join([case.case_id, *(f"{key}={level_text(level)}" for key, level in levels.items())]),
+        repeat=repeat,
+        order=-1,
+        spec=vary(case.procedure.spec, {**case.parameters, **parameters}, seed=seed, run_id=run_id, streams=streams),
+        levels=levels,
+        parameters=parameters,
+    )
+
+
+def rounded(value: float) -> float:
+    """Six digits, which is what the name of a case shows."""
+    return float(f"{value:.6g}")
+
+
+def level_text(level: Any) -> str:
+    """A number as in the name of a case."""
+    if isinstance(level, float) and not level.is_integer():
+        return f"{level:.6g}"
+    return str(int(level) if isinstance(level, float) else level)
+
+
+def _seed(seed: int, ending: str) -> int:
+    """Another for each run; below 2^53, so that every reader of JSON has it exactly."""
+    return int.from_bytes(hashlib.sha256(f"{seed}/{ending}".encode()).digest()[:8]) >> 11
+
+
+class UnfinishedError(Exception):
+    """Thrown into a procedure in place of its next observation: a reader asks what the runs so far show.
+
+    A procedure that can tell returns its conclusion; others let the error pass.
+    """
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conclusion:
+    """The result of a procedure; kinds extend it."""
+
+    case_id: str
+    reached: bool
+    """True if it succeeded."""
+    reason: str = ""
+    """Reason for failure; empty if it succeeded."""
+    value: float | None = None
+    """The value that it searched for, if it found one."""
+
+    @property
+    def steps(self) -> Collection[str]:
+        """Cases whose values have no meaning but in this conclusion: other findings leave them out."""
+        return ()
 
 
 class Observation(Protocol):

@@ -27,10 +27,7 @@ from iosonde.metrics.steady_state import Criteria, SteadyState, Window, held_win
 from iosonde.metrics.sustained import STALLED_SHARE
 from iosonde.plan import PREPARATION, Case, JsonObject, Run, target_of
 from iosonde.procedure import preparation
-from iosonde.procedure.conclusion import Conclusion
-from iosonde.procedure.forecast import Forecast
-from iosonde.procedure.observations import Observation, Observations
-from iosonde.procedure.probe import probe
+from iosonde.procedure.observations import Conclusion, Forecast, Observation, Observations, probe
 from iosonde.study.model import ROUND, STAGE, Level, Part, Rounds, Scalar, Study
 from iosonde.workload.block import BLOCK
 from iosonde.workload.block.requirements import active_range_bytes

@@ -18,11 +18,8 @@ from typing import Literal
 
 from iosonde.errors import StudyError
 from iosonde.plan import Case, Run, Scalar
-from iosonde.procedure.conclusion import Conclusion
 from iosonde.procedure.condition import Condition, Judgement, parse
-from iosonde.procedure.forecast import Forecast
-from iosonde.procedure.observations import Observation, Observations
-from iosonde.procedure.probe import level_text, probe, rounded
+from iosonde.procedure.observations import Conclusion, Forecast, Observation, Observations, level_text, probe, rounded
 from iosonde.study.model import Part, Study
 from iosonde.workload.block import BLOCK
 from iosonde.workload.block.fields import SCALABLE, WHOLE_NUMBERS

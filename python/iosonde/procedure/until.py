@@ -18,9 +18,7 @@ from typing import Literal
 from iosonde.metrics.registry import find
 from iosonde.metrics.statistics import RepeatNoise, repeats_interval
 from iosonde.plan import Case, Run
-from iosonde.procedure.conclusion import Conclusion
-from iosonde.procedure.forecast import Forecast
-from iosonde.procedure.observations import Observation, Observations
+from iosonde.procedure.observations import Conclusion, Forecast, Observation, Observations
 from iosonde.study.model import Part, Study
 from iosonde.units import format_duration, parse_duration
 

@@ -18,9 +18,14 @@ from iosonde.features.rate_limits.series import Series
 from iosonde.features.rate_limits.stages import CONTINUE, run_of, series_of, stopped_in
 from iosonde.features.rate_limits.walk import Settings
 from iosonde.plan import Case, Run, target_of
-from iosonde.procedure.conclusion import Conclusion, UnfinishedError
-from iosonde.procedure.forecast import Forecast
-from iosonde.procedure.observations import Observation, Observations, RecordObservation
+from iosonde.procedure.observations import (
+    Conclusion,
+    Forecast,
+    Observation,
+    Observations,
+    RecordObservation,
+    UnfinishedError,
+)
 from iosonde.study.model import Part, Study
 from iosonde.units import format_bytes, format_duration, parse_duration, parse_size
 from iosonde.workload.block import BLOCK

@@ -18,7 +18,7 @@ from iosonde.features.rate_limits.rules import (
 from iosonde.findings.finding import FIRST, Finding, Strength
 from iosonde.metrics import wording
 from iosonde.plan import Case
-from iosonde.procedure.conclusion import Conclusion
+from iosonde.procedure.observations import Conclusion
 from iosonde.units import format_bandwidth, format_bytes, format_count, format_duration, format_latency
 
 _PLURAL = {"read": "reads", "write": "writes"}

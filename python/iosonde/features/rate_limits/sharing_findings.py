@@ -10,7 +10,7 @@ from iosonde.features.rate_limits.sharing_procedure import SharingConclusion
 from iosonde.features.rate_limits.walk import load_text
 from iosonde.findings.finding import FIRST, Finding
 from iosonde.plan import Case
-from iosonde.procedure.conclusion import Conclusion
+from iosonde.procedure.observations import Conclusion
 from iosonde.units import format_bandwidth, format_count
 
 

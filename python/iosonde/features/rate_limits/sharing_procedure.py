@@ -14,9 +14,14 @@ from iosonde.features.rate_limits.series import Load, Series
 from iosonde.features.rate_limits.sharing import Bounds, Sharing, compare
 from iosonde.features.rate_limits.stages import CONTINUE, run_of, series_of, stopped_in, stream_of
 from iosonde.plan import Case, JsonObject, Run, target_of
-from iosonde.procedure.conclusion import Conclusion, UnfinishedError
-from iosonde.procedure.forecast import Forecast
-from iosonde.procedure.observations import Observation, Observations, RecordObservation
+from iosonde.procedure.observations import (
+    Conclusion,
+    Forecast,
+    Observation,
+    Observations,
+    RecordObservation,
+    UnfinishedError,
+)
 from iosonde.study.model import Part, Study
 from iosonde.units import format_duration, parse_duration
 from iosonde.workload.block import BLOCK

@@ -10,7 +10,7 @@ from iosonde.features.rate_limits.procedures import LimitsConclusion
 from iosonde.features.rate_limits.questions import amount_text, counted_text, rate_text, seconds_text
 from iosonde.features.rate_limits.rules import Identification, Parameter, Rule
 from iosonde.features.rate_limits.sharing_procedure import SharingConclusion
-from iosonde.procedure.conclusion import Conclusion
+from iosonde.procedure.observations import Conclusion
 from iosonde.report.material import Material, Source
 from iosonde.report.table import Cell, Table
 from iosonde.units import format_bytes, format_latency
