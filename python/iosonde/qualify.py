@@ -19,9 +19,7 @@ from xml.etree import ElementTree
 
 from iosonde.data import applications
 from iosonde.errors import StudyError
-from iosonde.findings.requirements import Outcome, Result
-from iosonde.findings.requirements import decisive, overall, results_of
-from iosonde.findings.requirements import reads
+from iosonde.findings.requirements import Outcome, Result, decisive, overall, reads, results_of
 from iosonde.foreign_text import printable
 from iosonde.metrics import wording
 from iosonde.metrics.limit_test import SHORTEST_NS

@@ -1,5 +1,4 @@
-"""Interface of procedures: their forecast for the plan, the runs that they yield, the observations that they receive, and
-their conclusion.
+"""Interface of procedures: forecasts for the plan, runs that they yield, observations that they receive, conclusions.
 
 An observation is the latest completed attempt of a run. A record counts only if its parameters are those that the
 procedure needs now: when an earlier run is repeated with another result, later decisions change, and records of the
