@@ -125,7 +125,7 @@ def unanswered(study: Study, source: Source) -> Answer:
 def answer(material: Material, source: Source) -> Answer:
     """Return the answer of one result set, with every other finding."""
     from iosonde.findings.findings import answer
-    from iosonde.findings.observations.disturbance import disturbances
+    from iosonde.findings.interference import disturbances
     from iosonde.findings.question import OfResults, Results
 
     results = source.results

@@ -24,7 +24,7 @@ from iosonde.workload import names_where, streams_of
 from iosonde.workload.terms import store_name
 
 if TYPE_CHECKING:
-    from iosonde.findings.outcome import Result, Window
+    from iosonde.findings.requirements import Result, Window
     from iosonde.study.model import RequirementSource
 
 

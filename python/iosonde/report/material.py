@@ -17,8 +17,7 @@ from iosonde.errors import ResultsError
 from iosonde.metrics import wording
 from iosonde.metrics.statistics import CONFIDENCE, CUT_OFF, MINIMUM_REPEATS, WIDE_TEXT, distant_modes_coverage, is_wide
 from iosonde.plan import Case, DeviceState, Plan, Run
-from iosonde.procedure.conclusion import Conclusion
-from iosonde.procedure.observations import conclusions
+from iosonde.procedure.observations import Conclusion, conclusions
 from iosonde.report.quantities import WIDE_CELL, level_text, metric_title, metric_unit
 from iosonde.results.schema import Record
 from iosonde.study.model import ROUND, STAGE, Study, View
@@ -430,7 +429,7 @@ class Values:
     @cached_property
     def _of_window(self) -> dict[WindowKey, tuple[float | None, float | None, float | None, int]]:
         """Means over the measurement window, the median of them over repeats."""
-        from iosonde.findings.convergence import window_means
+        from iosonde.findings.device_state import window_means
 
         runs, passes = self._material.run_metrics, dict[WindowKey, list[float]]()
         for source in self._material.sources:

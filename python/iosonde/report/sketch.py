@@ -220,7 +220,7 @@ def published_rows(view: View, material: Material, layout: ChartLayout, scale: S
     Of a factor whose levels are names, only those that the view's part has: one publication may cover several parts.
     All of them next to a single level, as a profile has that measures a target as it is.
     """
-    from iosonde.findings.observations.reference import published
+    from iosonde.findings.published import published
 
     reference = reference_of(view, material)
     if reference is None or view.x is None:

@@ -333,7 +333,7 @@ def _repeats(counts: Iterable[int]) -> Cell:
 
 def _published(view: View, material: Material, factors: Sequence[str]) -> list[list[Cell]]:
     """One row for each case that was published, in the order of the publication."""
-    from iosonde.findings.observations.reference import published
+    from iosonde.findings.published import published
 
     reference = reference_of(view, material)
     if reference is None:

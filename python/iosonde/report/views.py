@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 
-from iosonde.findings.convergence import Convergence, Tracked, convergences
+from iosonde.findings.device_state import Convergence, Tracked, convergences
 from iosonde.metrics.registry import find
 from iosonde.report import vega
 from iosonde.report.figure import Figure, Panel, Undrawn
