@@ -92,7 +92,7 @@ class Admission:
         workload = spec["workload"]
         if "server" in workload and (problem := self._server_problem(case, workload)):
             return problem
-        if described(workload).has_no_target:
+        if described(workload).io == "server":
             return described(workload).problem(workload, case.parameters, self._place(case))
         named, expected = workload["target"], self._expected(case, workload)
         if named != expected:

@@ -59,7 +59,7 @@ class Conversation:
         self._is_enough = is_enough
         self.was_enough = False
         """True if the measurement was ended because it had lasted long enough."""
-        self._parse = event_parser(of_command=described(spec["workload"]).is_external)
+        self._parse = event_parser(of_command=described(spec["workload"]).io == "command")
         self.collector = Collector(spec["run_id"])
         self._named = spec["workload"].get("metrics", {})
         self.hello: dict[str, Any] = {}

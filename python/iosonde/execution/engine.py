@@ -150,7 +150,7 @@ def _command_line(spec: dict[str, Any], engine: Path | None) -> Sequence[str | P
     """Return the command for a spec: a program of the engine, or the supervisor of external commands."""
     workload = spec["workload"]
     description = described(workload)
-    if description.is_external:
+    if description.io == "command":
         return supervisor.command_line()
     return [engine or find_engine(description.engine(workload))]
 

@@ -50,7 +50,8 @@ def is_built_on_demand() -> bool:
 
 def stores_with_clients() -> str:
     """Name the stores that need the program for clients: the stores `a` and `b`."""
-    return f"the stores {listing([f'`{name}`' for each in workloads().values() for name in each.with_clients])}"
+    products = [pair for each in workloads().values() for pair in each.products.items()]
+    return f"the stores {listing([f'`{name}`' for name, each in products if each.engine != ENGINE])}"
 
 
 def _by_program(specs: Iterable[Spec]) -> dict[Engine, list[Spec]]:
@@ -106,7 +107,7 @@ def _build(program: Engine, note: Callable[[str], None]) -> None:
 def check(engine: Path, specs: Iterable[Mapping[str, Any]]) -> None:
     """Raise `EngineError` if the engine's schema does not accept one of these specs."""
     # The supervisor of external commands is part of iosonde.
-    specs = [spec for spec in specs if not described(spec["workload"]).is_external]
+    specs = [spec for spec in specs if described(spec["workload"]).io != "command"]
     if not specs:
         return
     schema = _schema(engine)
@@ -263,5 +264,5 @@ def name_of(backend: Mapping[str, Any]) -> str:
 def used(found: Iterable[ProbedBackend], specs: Iterable[Mapping[str, Any]]) -> list[ProbedBackend]:
     """Return the backends that a plan's specs use."""
     workloads = [spec["workload"] for spec in specs]
-    asked = {name_of(each["backend"]) for each in workloads if described(each).moves_blocks}
+    asked = {name_of(each["backend"]) for each in workloads if described(each).io == "blocks"}
     return [each for each in found if each.name in asked]

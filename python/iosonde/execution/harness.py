@@ -63,7 +63,7 @@ class Harness:
     def costs(self, spec: Json) -> dict[str, Any] | None:
         """Cost of an I/O of each stream, for the record; None for other engines and for virtual backends."""
         workload = spec["workload"]
-        if not self._is_ours or not described(workload).moves_blocks or workload["backend"]["kind"] in VIRTUAL:
+        if not self._is_ours or described(workload).io != "blocks" or workload["backend"]["kind"] in VIRTUAL:
             return None  # Without a device there is nothing that the harness could take time from.
         costs = {stream["name"]: self._cost(spec, stream) for stream in workload["streams"]}
         if not any(costs.values()):
@@ -179,7 +179,7 @@ def memory_copy_bytes_per_second(spec: Mapping[str, Any], cpu_model: str) -> flo
     Bytes copied, not bytes moved: a copy reads and writes each.
     """
     workload = spec["workload"]
-    if not described(workload).moves_blocks or workload["target"]["kind"] == "virtual":
+    if described(workload).io != "blocks" or workload["target"]["kind"] == "virtual":
         return None
     buffered = [stream["jobs"] for stream in workload["streams"] if stream.get("io_mode") == "buffered"]
     if not buffered:

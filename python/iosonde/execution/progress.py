@@ -83,7 +83,7 @@ class Rates:
     def text(self) -> str:
         """The values in one line, streams one after the other; latency in open loop counts from the intended start."""
         seconds = max(self._end_ns - (self._begin_ns or 0), 1) / 1e9
-        if self._load.is_external:
+        if self._load.io == "command":
             return f"{seconds:.0f} s"
         streams = self._streams or {"": _Sums(self._load)}
         named = len(streams) > 1
@@ -116,10 +116,10 @@ class _Sums:
         ).with_columns(all=0)
         found = percentiles(buckets, by=["all"], parts={"p99": 990_000})
         p99 = found["p99"].item() if found.height else None
-        bandwidth = [f"{format_bandwidth(self._bytes / seconds):>9}"] if self._load.shows_bandwidth else []
+        bandwidth = [f"{format_bandwidth(self._bytes / seconds):>9}"] if self._load.rate.shows_bandwidth else []
         return "  ".join(
             [
-                f"{format_count(self._count / seconds):>7} {self._load.rate_unit}",
+                f"{format_count(self._count / seconds):>7} {self._load.rate.unit}",
                 *bandwidth,
                 f"{'flush ' * self._flushes}p99 {format_latency(p99) if p99 is not None else '-':>7}",
             ]

@@ -320,7 +320,7 @@ def _prepared(
 
 def _wipe_for_stores(plan: Plan, target: Target) -> None:
     """Wipe the devices that may be overwritten: a store refuses a raw device with anything but its own database."""
-    if isinstance(target, DeviceTarget) and any(described(spec["workload"]).wipes_devices for spec in plan.specs()):
+    if isinstance(target, DeviceTarget) and any(described(spec["workload"]).io == "store" for spec in plan.specs()):
         for number in target.numbers:
             target.wipe(number, measured=False)
 

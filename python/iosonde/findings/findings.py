@@ -83,7 +83,7 @@ def answer(
 
 
 def _is_external(study: Study) -> bool:
-    return named(study.workload).is_external
+    return named(study.workload).io == "command"
 
 
 def findings(

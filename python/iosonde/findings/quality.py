@@ -373,7 +373,7 @@ def _withheld(outcomes: pl.DataFrame) -> Iterator[Finding]:
         return
     if "workload" in outcomes.columns:
         # External commands have no amplification.
-        outcomes = outcomes.filter(~pl.col("workload").is_in(names_where(lambda each: each.is_external)))
+        outcomes = outcomes.filter(~pl.col("workload").is_in(names_where(lambda each: each.io == "command")))
     known = outcomes.with_columns(share=pl.max_horizontal(columns)).filter(pl.col("share").is_not_null())
     withheld = known.filter(pl.col("share") > MOST)
     if len(withheld):

@@ -291,7 +291,7 @@ def _closed_loop(study: Study, cases: pl.DataFrame, runs: pl.DataFrame) -> pl.Da
     missing = [pl.lit(None).alias(name) for name in names if name not in cases.columns]
     rated = runs.filter(pl.col("metric") == "achieved_rate_fraction")["case_id"].unique()
     several = runs.filter(pl.col("stream") == ALL)["case_id"].unique()
-    of_memory = [each.subject for each in workloads().values() if each.accesses_memory]
+    of_memory = [each.subject for each in workloads().values() if each.io == "page faults"]
     accesses = [pl.col(name).is_not_null() for name in of_memory if name in cases.columns]
     of_memory_cases = cases.filter(pl.any_horizontal(False, *accesses))["case_id"]
     rows = overall(runs).filter(

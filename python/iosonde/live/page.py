@@ -270,7 +270,7 @@ def _values(now: _Now, intervals: Sequence[IntervalEvent]) -> dict[str, Any]:
     tails = _percentiles([pair for each in latencies for pair in each["buckets"]])
     rate = sum(op["count"] for op in counted(operations)) / seconds
     in_flight = sum(op["completion_latency"]["sum_ns"] for op in operations) / 1e9 / seconds
-    unit = "operations/s" if not described(now.run.spec["workload"]).moves_blocks else "IOPS"
+    unit = "operations/s" if described(now.run.spec["workload"]).io != "blocks" else "IOPS"
     return {
         "seconds": end / 1e9,
         "rate": rate,

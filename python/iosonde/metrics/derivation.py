@@ -89,8 +89,8 @@ OF_ONE_LOAD = ("rate", "latency", "concurrency", "spread")
 """Kinds of metrics without meaning for readers and a writer together."""
 
 
-_SEPARATE = names_where(lambda each: not each.adds_streams)
-_EXTERNAL = names_where(lambda each: each.is_external)
+_SEPARATE = names_where(lambda each: each.io == "store")
+_EXTERNAL = names_where(lambda each: each.io == "command")
 
 
 def _without_sums_over_streams(table: pl.DataFrame) -> pl.DataFrame:

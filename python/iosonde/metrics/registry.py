@@ -19,8 +19,8 @@ from iosonde.metrics.histogram import MILLION, PERCENTILES
 from iosonde.metrics.metric import Metric, in_seconds, over, own
 from iosonde.workload import names_where
 
-_COUNTS_OPERATIONS = pl.col("workload").is_in(names_where(lambda each: each.counts_operations))
-_IS_BLOCK = pl.col("workload").is_in(names_where(lambda each: each.moves_blocks))
+_COUNTS_OPERATIONS = pl.col("workload").is_in(names_where(lambda each: each.rate.is_ops_per_sec))
+_IS_BLOCK = pl.col("workload").is_in(names_where(lambda each: each.io == "blocks"))
 _MEMBER_BYTES = pl.col("member_read_bytes") + pl.col("member_write_bytes")
 
 

@@ -255,7 +255,7 @@ def load_words(case: Mapping[str, Any], *, without: Sequence[str] = ()) -> dict[
     Parameters in `without` are left out, and so is direct I/O, the default.
     """
     # An external command may have parameters of other loads, such as the server that it connects to.
-    known = sorted(workloads().values(), key=lambda each: not each.is_external)
+    known = sorted(workloads().values(), key=lambda each: each.io != "command")
     usual = next(each for each in known if not each.subject)
     found = next((each for each in known if each.subject and case.get(each.subject)), usual).words(case)
     return {name: word for name, word in found.items() if name not in without}

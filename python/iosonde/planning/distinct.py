@@ -15,6 +15,7 @@ from iosonde.plan import LeftOut
 from iosonde.planning.draft import Draft
 from iosonde.study.model import Study
 from iosonde.study.setup import HOST_SETTINGS
+from iosonde.workload.block.fields import OF_HOST
 
 if TYPE_CHECKING:
     from iosonde.storage import Target
@@ -54,7 +55,7 @@ def check_arms(first: Sequence[Draft], second: Sequence[Draft], target: Target) 
 
 def _parameters(draft: Draft) -> Iterator[tuple[str, bool, Any]]:
     """Each parameter with its value, and whether it is one of the host."""
-    ignored = (*HOST_SETTINGS, *draft.workload.ignored_when_simulated)
+    ignored = (*HOST_SETTINGS, *(OF_HOST if draft.workload.io == "blocks" else ()))
     for name, value in draft.case.parameters.items():
         yield name, name.rpartition(".")[2] in ignored, value
 

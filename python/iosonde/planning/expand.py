@@ -227,8 +227,11 @@ def _values(drafts: Sequence[Draft], parameter: str) -> Iterator[Any]:
 
 def _installed(drafts: Sequence[Draft]) -> tuple[str, ...]:
     """Libraries and servers that cases use."""
-    used = ((each.installed, {*map(str, _values(drafts, each.subject))}) for each in workloads().values())
-    return tuple(dict.fromkeys(level for levels, found in used for level in levels if level in found))
+    found: list[str] = []
+    for workload in workloads().values():
+        used = {*map(str, _values(drafts, workload.subject))}
+        found += (name for name, each in workload.products.items() if each.is_installed and name in used)
+    return tuple(dict.fromkeys(found))
 
 
 def _databases(cases: Sequence[Case], runs: Sequence[Run]) -> list[Destroys]:

@@ -44,7 +44,7 @@ def check_room(drafts: Sequence[Draft], files: Mapping[str, int], target: Target
         target.check(needed, [], "buffered")
     except TargetError as error:
         where = f"{largest.workload.room_by(len(files))}, as in case `{largest.case.case_id}`"
-        hint = error.hint.replace(BLOCK.smaller, largest.workload.smaller)
+        hint = error.hint.replace(BLOCK.hints.smaller, largest.workload.hints.smaller)
         raise TargetError(error.what, where=where, hint=hint) from None
 
 
@@ -87,7 +87,7 @@ def check_memory(drafts: Sequence[Draft], study: Study) -> None:
         error = StudyError(
             f"a run needs {format_bytes(needed)} of memory; the limit is {format_bytes(limit)} of "
             f"{format_bytes(memory_bytes)}",
-            hint=hungry.workload.less_memory,
+            hint=hungry.workload.hints.less_memory,
         )
         raise in_case(error, hungry.case.case_id, study)
 

@@ -28,7 +28,7 @@ def parse(text: str, *, name: str = "") -> Study:
 def _checked(source: StudyFile) -> Study:
     study = validate(source)
     _check_procedures(study, source)
-    if workloads.named(study.workload).is_external:
+    if workloads.named(study.workload).io == "command":
         _declare_metrics(study, source)
     _check_conditions(study, source)
     return study
@@ -72,7 +72,7 @@ def _check_procedures(study: Study, source: StudyFile) -> None:
     for index, part in enumerate(study.parts):
         kind = kind_of(part)
         workload = study.workload_of(part)
-        if kind and not workloads.named(workload).moves_blocks:
+        if kind and workloads.named(workload).io != "blocks":
             raise StudyError(
                 f"`{kind}` requires block I/O; the study measures {workloads.named(workload).title}",
                 where=source.where("parts", index, kind),

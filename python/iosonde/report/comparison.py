@@ -151,7 +151,7 @@ def _is_comparable(record: Record) -> bool:
         return False
     load = record.spec["workload"]
     described = workloads.described(load)
-    if described.is_external:
+    if described.io == "command":
         return True
     by_shares = described.rules(load) != "evidence"
     return bool(by_shares and record.verdict and record.verdict.kind == "undetermined")

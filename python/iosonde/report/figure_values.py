@@ -144,7 +144,7 @@ def _load(source: Source, case: Case) -> tuple[str, str] | None:
     if case.control or case.procedure or set(case.levels) - _PLAIN or not isinstance(parameters.get("block_size"), int):
         return None
     spec = source.specs_by_case[case.case_id]["workload"]
-    if not described(spec).moves_blocks or len(spec["streams"]) != 1:
+    if described(spec).io != "blocks" or len(spec["streams"]) != 1:
         return None
     stream = spec["streams"][0]
     if stream.get("arrival", {}).get("kind", "closed") != "closed":

@@ -295,7 +295,7 @@ def gather(result_sets: Sequence[ResultSet], *, mix_simulated: bool = False) -> 
 def loop_text(specs: Iterable[Mapping[str, Any]]) -> str:
     """Describe whether load waited for completions: `closed loop`, `open loop`, or both."""
     loads = [spec["workload"] for spec in specs]
-    if loads and all(workloads.described(each).is_external for each in loads):
+    if loads and all(workloads.described(each).io == "command" for each in loads):
         return "loop not reported"  # Only the command could report it.
     arrivals = {
         "closed" if stream.get("arrival", {}).get("kind", "closed") == "closed" else "open"

@@ -577,7 +577,7 @@ def _percentiles(view: View, found: list[Subject], material: Material) -> Sketch
 
 def _counted(found: list[Subject]) -> str:
     """Name the operations whose latencies are measured."""
-    names = {described(spec["workload"]).counted for spec in specs(found)}
+    names = {described(spec["workload"]).rate.counted for spec in specs(found)}
     return names.pop() if len(names) == 1 else "I/Os"
 
 

@@ -464,7 +464,7 @@ class Evidence:
     @property
     def has_own_cache(self) -> bool:
         """True if a store is between operations and devices."""
-        return described(self.facts.spec["workload"]).reads_own_cache
+        return described(self.facts.spec["workload"]).io == "store"
 
     @property
     def backend(self) -> str:

@@ -21,8 +21,6 @@ class Backend:
     """Its parameters, with their names in the engine's spec."""
     parameters: type[BaseModel] | None = None
     """Model of parameters of its own."""
-    durations: tuple[str, ...] = ()
-    """Those of them in nanoseconds."""
     one_at_a_time: bool = False
     """True if a job has one I/O in flight."""
     direct_only: bool = False

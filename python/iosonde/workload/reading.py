@@ -79,11 +79,16 @@ def _long_enough(interval: int) -> int:
     return interval
 
 
-Size = Annotated[int, BeforeValidator(lambda value: not_zero(parse_size(value)))]
-SizeOrZero = Annotated[int, BeforeValidator(parse_size)]
-Duration = Annotated[int, BeforeValidator(lambda value: not_zero(parse_duration(value)))]
-DurationOrZero = Annotated[int, BeforeValidator(parse_duration)]
-Interval = Annotated[int, BeforeValidator(lambda value: _long_enough(parse_duration(value)))]
+BYTES, NANOSECONDS = "bytes", "nanoseconds"
+"""Units, as metadata of the types of parameters."""
+
+Size = Annotated[int, BeforeValidator(lambda value: not_zero(parse_size(value))), BYTES]
+SizeOrZero = Annotated[int, BeforeValidator(parse_size), BYTES]
+SizeOrNone = Annotated[int | None, BeforeValidator(parse_size_or_none), BYTES]
+Duration = Annotated[int, BeforeValidator(lambda value: not_zero(parse_duration(value))), NANOSECONDS]
+DurationOrZero = Annotated[int, BeforeValidator(parse_duration), NANOSECONDS]
+DurationOrNone = Annotated[int | None, BeforeValidator(parse_duration_or_none), NANOSECONDS]
+Interval = Annotated[int, BeforeValidator(lambda value: _long_enough(parse_duration(value))), NANOSECONDS]
 Cpus = Annotated[list[Annotated[int, Field(ge=0)]], BeforeValidator(parse_cpus)]
 
 
@@ -134,6 +139,13 @@ def build(model: type[Model], title: str, parameters: Mapping[str, Any]) -> Mode
         raise StudyError(_message(error)) from None
 
 
+@functools.cache
+def parameters_in(model: type[BaseModel], unit: str) -> frozenset[str]:
+    """Names of the parameters whose type has this unit."""
+    fields = model.model_fields.items()
+    return frozenset(name for name, field in fields if unit in field.metadata or _has_unit(field.annotation, unit))
+
+
 def check_agreement(streams: Mapping[str, BaseModel], parameters: Sequence[str]) -> None:
     """Raise unless streams that run together agree on these parameters."""
     if len(streams) == 1:
@@ -172,6 +184,12 @@ def _wrong_value(model: type[BaseModel], name: str, given: Any, error: Validatio
     names_value = f"`{given}`" in message
     what = f"`{name}` is wrong: {message}" if names_value else f"`{name}` cannot be `{given}`: {message}"
     return StudyError(what, hint=advice)
+
+
+def _has_unit(annotation: Any, unit: str) -> bool:
+    return unit in getattr(annotation, "__metadata__", ()) or any(
+        _has_unit(part, unit) for part in get_args(annotation)
+    )
 
 
 def _choices(annotation: Any) -> list[str]:

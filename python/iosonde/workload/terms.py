@@ -11,7 +11,7 @@ from iosonde.workload import workloads
 
 def store_name(store: str) -> str:
     """Write the name of a store or server: `LMDB`, `RocksDB`, `MariaDB InnoDB`."""
-    return next((each.titles[store] for each in workloads().values() if store in each.titles), store)
+    return next((each.products[store].title for each in workloads().values() if store in each.products), store)
 
 
 def size_words(level: Any) -> str:

@@ -8,6 +8,7 @@ called `workload` are that part of an engine's spec, and `case` are the paramete
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol
 
 from pydantic import BaseModel
@@ -59,6 +60,58 @@ class Room(Protocol):
         """Means to give up what the target holds, the strongest first."""
 
 
+Io = Literal["blocks", "engine", "store", "page faults", "server", "command"]
+"""What does the I/O of an operation.
+
+`blocks`: the engine, as block I/O: the rate is IOPS, the backend is chosen, and the harness cost of an I/O is known.
+`engine`: the engine, otherwise.
+`store`: a store in the engine or in a server. Bytes of operations are not bytes of the device, writes count until they
+are durable, which may be after the measurement, rates of streams that run together cannot be added, and a raw device
+with anything but the store's own data is refused.
+`page faults`: the kernel, for some of the accesses to memory.
+`server`: a server, which specs name instead of a target.
+`command`: another program, of which only the values that it prints are known.
+"""
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Operations per second of a workload."""
+
+    unit: str
+    """In progress messages."""
+    counted: str = "I/Os"
+    """Operations whose latency is measured, in the plural."""
+    shows_bandwidth: bool = True
+    """Progress shows bandwidth, too."""
+    is_ops_per_sec: bool = False
+    """It is the metric `ops_per_sec`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hints:
+    """Advice in errors about the room and the memory that a run needs."""
+
+    smaller: str = ""
+    """To need less room."""
+    sized_by: str = ""
+    """A clause that names the parameters which decide how much room is needed: `by the parameter `size``."""
+    less_memory: str = ""
+    """To need less memory; empty where `buffer_bytes` is 0."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Product:
+    """A store or server that a workload can use."""
+
+    title: str
+    """Its name in sentences."""
+    is_installed: bool = False
+    """True of libraries and servers to be installed."""
+    engine: Engine = "iosonde-engine"
+    """The program with its client."""
+
+
 class Workload(Generic[P]):
     """The defaults are those of a load whose operations are I/Os of the engine, though not block I/O.
 
@@ -74,71 +127,24 @@ class Workload(Generic[P]):
     parameters: type[P]
     """Every parameter of a stream with default and description."""
 
-    sizes: Sequence[str] = ()
-    """Parameters in bytes."""
-
-    durations: Sequence[str] = ()
-    """Parameters in nanoseconds."""
-
     shown: Sequence[str] = ()
     """Parameters that a plan shows even where they are the default."""
 
     places: Sequence[str] = ()
     """Parameters that name files, directories, servers or code: only who runs a study decides about them."""
 
-    smaller = ""
-    """Hint for reducing the required space."""
+    io: Io = "engine"
+    """What does the I/O of its operations."""
 
-    sized_by = ""
-    """A clause that names the parameters which decide how much room is needed: `by the parameter `size``."""
+    rate = Rate("IOPS")
 
-    less_memory = ""
-    """Hint for reducing the required memory; empty where `buffer_bytes` is 0."""
-
-    moves_blocks = False
-    """Block I/O: its rate is IOPS, its backend is chosen, and the cost of the harness for each I/O is known."""
-
-    is_external = False
-    """Another program does the work: only the values that it prints are known, and not its operations."""
-
-    reads_own_cache = False
-    """A store or server between the operations and the device: bytes of operations are not bytes of the device."""
-
-    counts_until_durable = False
-    """Writes count until they are durable, which may be after the measurement: the account is that of the run."""
-
-    adds_streams = True
-    """Rates of streams that run together can be added."""
-
-    is_transactional = False
-    """Its operations are transactions on a database server."""
-
-    counts_operations = False
-    """Its rate is the metric `ops_per_sec`."""
-
-    has_no_target = False
-    """Its specs name a server instead of a target."""
+    hints = Hints()
 
     is_on_osds = False
     """Object daemons of Ceph do the I/O: they alone can use BlueStore."""
 
-    wipes_devices = False
-    """It refuses a raw device with anything but its own data, so the device is wiped before the first run."""
-
     has_statistics = False
     """True if the measured program reports statistics about itself, which reports show over time."""
-
-    rate_unit = "IOPS"
-    """Unit of the rate in progress messages."""
-
-    shows_bandwidth = True
-    """Progress shows bandwidth, too."""
-
-    counted = "I/Os"
-    """Operations whose latency is measured, in the plural."""
-
-    accesses_memory = False
-    """Its operations are accesses to memory, of which the kernel does I/O for some."""
 
     operations: Sequence[str] = ()
     """Operations that make up `all`, by the names that the engine reports."""
@@ -146,14 +152,8 @@ class Workload(Generic[P]):
     subject = ""
     """The parameter that only cases of this workload have."""
 
-    titles: Mapping[str, str] = {}
-    """Names of its stores or servers in sentences, where they differ from those in studies."""
-
-    installed: Sequence[str] = ()
-    """Levels of `subject` that are libraries or servers to be installed."""
-
-    with_clients: Sequence[str] = ()
-    """Of these, servers whose clients are in `iosonde-engine-clients`."""
+    products: Mapping[str, Product] = {}
+    """Its stores or servers, by the levels of `subject`."""
 
     worded: Sequence[str] = ()
     """Parameters whose levels `words` distinguishes."""
@@ -161,11 +161,15 @@ class Workload(Generic[P]):
     stated: Sequence[str] = ()
     """Parameters whose levels `words` states completely, so that the name of a case does not repeat them."""
 
-    ignored_when_simulated: Sequence[str] = ()
-    """Parameters of the host's path to a device, which a simulated target does not have: they change nothing there."""
+    @property
+    def sizes(self) -> frozenset[str]:
+        """Parameters in bytes."""
+        return reading.parameters_in(self.parameters, reading.BYTES)
 
-    printed_apart: Sequence[str] = ()
-    """Parameters that a plan prints at another place."""
+    @property
+    def durations(self) -> frozenset[str]:
+        """Parameters in nanoseconds."""
+        return reading.parameters_in(self.parameters, reading.NANOSECONDS)
 
     def read_value(self, name: str, value: Any) -> Any:
         """One parameter as written -> checked and in bytes or nanoseconds; `StudyError` where it is invalid."""
@@ -197,7 +201,7 @@ class Workload(Generic[P]):
 
     def room_by(self, files: int) -> str:
         """A clause that names the parameters which decide how much room this many files need."""
-        return self.sized_by
+        return self.hints.sized_by
 
     def addressed_bytes(self, streams: Mapping[str, P]) -> int:
         """Bytes of the target that the run needs."""

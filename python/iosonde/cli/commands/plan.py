@@ -308,7 +308,7 @@ def _is_shown(parameter: str, value: Any, workload: Workload) -> bool:
     from iosonde.plan import Setup
 
     field = {**workload.parameters.model_fields, **Setup.model_fields}.get(parameter)
-    if parameter in workload.printed_apart:
+    if workload.io == "command" and parameter in commands.PRINTED:
         return False
     return parameter in workload.shown or field is None or value != field.get_default(call_default_factory=True)
 

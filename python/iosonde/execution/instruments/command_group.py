@@ -23,7 +23,7 @@ class CommandGroup(Instrument):
 
     def engine_started(self, pid: int) -> None:
         """Create the groups where this machine permits, and move the supervisor into them."""
-        if described(self.context.run.spec["workload"]).is_external:
+        if described(self.context.run.spec["workload"]).io == "command":
             with suppress(OSError):
                 self._group = ProcessGroup.for_cpu_time(pid)
 

@@ -38,7 +38,7 @@ class DeviceTotals(Instrument):
     def start(self) -> None:
         """Read them before the run."""
         spec = self.context.run.spec
-        if described(spec["workload"]).moves_blocks:
+        if described(spec["workload"]).io == "blocks":
             return
         self._devices = spec["observe"]["block_devices"]
         self._paths = _directories(spec["workload"], self.context.server)

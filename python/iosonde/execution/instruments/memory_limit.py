@@ -35,7 +35,7 @@ class MemoryLimit(Instrument):
         if not self._group:
             return Reading()
         memory = self._group.facts()
-        is_external = described(self.context.run.spec["workload"]).is_external
+        is_external = described(self.context.run.spec["workload"]).io == "command"
         swap_bytes = self.context.ready.swap_bytes
         failure = _out_of_memory(memory, done.failure, is_external=is_external, swap_bytes=swap_bytes)
         return Reading(facts={"memory": memory}, failure=failure)

@@ -176,7 +176,7 @@ def _is_on_fuse(path: Path) -> bool:
 
 def _in_flight(workload: Mapping[str, Any]) -> Bytes:
     """Most bytes that block I/O has in flight, reads and writes; none of loads of which that is not known."""
-    if not described(workload).moves_blocks:
+    if described(workload).io != "blocks":
         return 0, 0
     reads = writes = 0
     for stream in workload["streams"]:

@@ -181,7 +181,7 @@ def rules_with_workload(setup: Setup, workload: Workload) -> list[Rule]:
     state = cache.state if cache else ""
     return [
         (
-            state in ("warm", "dirty") and not workload.moves_blocks,
+            state in ("warm", "dirty") and workload.io != "blocks",
             f'`cache_state = "{state}"` requires block I/O',
             'use `cache_state = "cold"`, or `kept` with a ramp',
         )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import polars as pl
 
+from iosonde.features.database_transactions.workload import WORKLOADS
 from iosonde.metrics.metric import Metric, over, store_metric
 from iosonde.metrics.server import SERVER_FACTS
-from iosonde.workload import names_where
 
-_ON_SERVER = pl.col("workload").is_in(names_where(lambda each: each.is_transactional))
+_ON_SERVER = pl.col("workload").is_in([each.name for each in WORKLOADS])
 
 
 def _per_transaction(name: str, title: str, unit: str, formula: str, column: str) -> Metric:

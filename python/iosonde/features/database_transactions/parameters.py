@@ -11,13 +11,13 @@ from iosonde.protocol import HIGHEST_RATE
 from iosonde.workload.reading import (
     Cpus,
     Duration,
+    DurationOrNone,
     DurationOrZero,
     Interval,
     Size,
-    parse_duration_or_none,
+    SizeOrNone,
     parse_path,
     parse_positive_rate,
-    parse_size_or_none,
 )
 from iosonde.workload.server_settings import Settings, SettingValue
 
@@ -57,7 +57,7 @@ class OltpFields(BaseModel, ABC):
     mariadb: Settings = Field(
         default_factory=dict, description="Settings of MariaDB by its own names, such as `innodb_buffer_pool_size`."
     )
-    memory_limit: Annotated[int | None, BeforeValidator(parse_size_or_none)] = Field(
+    memory_limit: SizeOrNone = Field(
         None,
         description="Memory of the server: its own cache and the page cache together (a control group; needs root); "
         "empty: the machine's.",
@@ -77,7 +77,7 @@ class OltpFields(BaseModel, ABC):
     ramp: DurationOrZero = Field(5 * 10**9, description="Load before the measurement.")
     duration: Duration = Field(10 * 10**9, description="Length of the measurement.")
     interval: Interval = Field(10**9, description="Length of an interval of the time series, at least 100 ms.")
-    kill_server_after: Annotated[int | None, BeforeValidator(parse_duration_or_none)] = Field(
+    kill_server_after: DurationOrNone = Field(
         None,
         description="Kill the server (SIGKILL) this long after the start of the measurement, restart it, and look up "
         "every acknowledged commit; empty: never.",

@@ -5,7 +5,7 @@ They differ only in what their parameters report as `population` and `loaded_byt
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from iosonde.errors import StudyError, TargetError
@@ -16,7 +16,7 @@ from iosonde.units import format_bytes, format_duration
 from iosonde.workload import terms
 from iosonde.workload.engine_spec import engine_spec
 from iosonde.workload.sql_server import EMPTY_BYTES, identity
-from iosonde.workload.workload import Layout, Room, Spec, Workload
+from iosonde.workload.workload import Hints, Layout, Product, Rate, Room, Spec, Workload
 
 if TYPE_CHECKING:
     from iosonde.storage import Target
@@ -37,18 +37,15 @@ class OltpWorkload(Workload[P]):
     """Transactions on a database server; `connections` is the parameter with their number."""
 
     connections = ""
-    sizes: Sequence[str] = ("memory_limit",)
-    durations = ("ramp", "duration", "interval", "kill_server_after")
     places = ("log_target", "server_url")
-    has_no_target = True
-    is_transactional = True
+    io = "server"
     has_statistics = True
-    rate_unit = "transactions/s"
-    shows_bandwidth = False
-    counted = "transactions"
+    rate = Rate("transactions/s", counted="transactions", shows_bandwidth=False)
     subject = "server"
-    titles: Mapping[str, str] = {"postgresql": "PostgreSQL", "mariadb": "MariaDB InnoDB"}
-    installed = ("mariadb", "postgresql")
+    products: Mapping[str, Product] = {
+        "mariadb": Product(title="MariaDB InnoDB", is_installed=True),
+        "postgresql": Product(title="PostgreSQL", is_installed=True),
+    }
     worded = ("server",)
 
     def fit(self, streams: Mapping[str, P], target: Room, *, room_bytes: int) -> dict[str, P]:
@@ -144,7 +141,7 @@ class TpccWorkload(OltpWorkload[TpccParameters]):
     title = "TPC-C"
     parameters = TpccParameters
     shown = ("server", "warehouses", "terminals", "think", "memory_limit", "duration")
-    smaller = "make the database smaller with `--set warehouses=...`"
+    hints = Hints(smaller="make the database smaller with `--set warehouses=...`")
     connections = "terminals"
     operations = ("new_order", "payment", "order_status", "delivery", "stock_level")
     workload = staticmethod(spec.tpcc)
@@ -164,9 +161,8 @@ class CommitWorkload(OltpWorkload[CommitParameters]):
     name = "commit"
     title = "durable commits"
     parameters = CommitParameters
-    sizes = (*OltpWorkload.sizes, "payload")
     shown = ("server", "clients", "operation", "payload", "memory_limit", "duration")
-    smaller = "commit for a shorter time with `--set duration=...`"
+    hints = Hints(smaller="commit for a shorter time with `--set duration=...`")
     connections = "clients"
     operations = ("commit",)
     workload = staticmethod(spec.commit)

@@ -10,7 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from iosonde.features.external_commands.named import parse_metrics
 from iosonde.features.external_commands.template import AT_START, names_in
-from iosonde.workload.reading import Duration, Interval, Size, none_as_empty, parse_size_or_none
+from iosonde.workload.reading import Duration, Interval, Size, SizeOrNone, none_as_empty
 
 _VARIABLE = re.compile(r"[a-z][a-z0-9_]{0,47}")
 _ENVIRONMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -98,7 +98,7 @@ class CommandParameters(BaseModel):
     interval: Interval = Field(10**9, description="Interval of the readings of CPU time and devices.")
     output_limit: Size = Field(16 << 20, description="Maximum output; a command that prints more is killed.")
     space: Size = Field(1 << 30, description="Room that a run needs in its working directory.")
-    memory_limit: Annotated[int | None, BeforeValidator(parse_size_or_none)] = Field(
+    memory_limit: SizeOrNone = Field(
         None, description="Memory of all its processes with the page cache (a control group; needs root)."
     )
     server: Annotated[Literal["postgresql", "mariadb"] | None, BeforeValidator(none_as_empty)] = Field(

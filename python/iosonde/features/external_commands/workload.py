@@ -14,7 +14,7 @@ from iosonde.features.external_commands.parameters import CommandParameters, che
 from iosonde.features.external_commands.spec import NAME, only
 from iosonde.plan import Cost, JsonObject, commands
 from iosonde.workload.sql_server import EMPTY_BYTES, identity
-from iosonde.workload.workload import Room, Spec, Workload
+from iosonde.workload.workload import Hints, Room, Spec, Workload
 
 if TYPE_CHECKING:
     from iosonde.storage import Target
@@ -32,16 +32,12 @@ class CommandWorkload(Workload[CommandParameters]):
     name = "command"
     title = commands.TITLE
     parameters = CommandParameters
-    sizes = ("output_limit", "space", "memory_limit")
-    durations = ("duration", "timeout", "interval")
     shown = ("memory_limit", "timeout")
-    smaller = "need less room with `--set space=...`"
-    sized_by = "by the parameter `space`"
-    is_external = True
+    io = "command"
+    hints = Hints(smaller="need less room with `--set space=...`", sized_by="by the parameter `space`")
     operations = ("command",)
     subject = "command"
     worded = ("command",)
-    printed_apart = commands.PRINTED
     resolve = staticmethod(spec.resolve)
 
     def read_value(self, name: str, value: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, ConfigDict, Field, PrivateAttr
 
 from iosonde.units import MIB
-from iosonde.workload.reading import Cpus, Interval, Size, SizeOrZero, WithRules, none_as_empty, parse_duration_or_none
+from iosonde.workload.reading import Cpus, DurationOrNone, Interval, Size, SizeOrZero, WithRules, none_as_empty
 
 PAGE_BYTES = 4096
 """Unit in which adjacency lists are read and cached."""
@@ -83,7 +83,7 @@ class GraphParameters(WithRules):
     verify_after: bool = Field(
         True, description="After the measurement, read the whole graph and check the result against it."
     )
-    duration: Annotated[int | None, BeforeValidator(parse_duration_or_none)] = Field(
+    duration: DurationOrNone = Field(
         None, description="Maximum length of the measurement; `none`: until the computation is complete."
     )
     interval: Interval = Field(5 * 10**8, description="Length of an interval of the time series, at least 100 ms.")

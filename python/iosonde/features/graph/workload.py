@@ -13,7 +13,7 @@ from iosonde.features.graph.size import area_bytes, size_of
 from iosonde.features.graph.spec import graph_name, only
 from iosonde.plan import ASSUMED_BYTES_PER_SECOND, Cost
 from iosonde.units import format_count, format_duration
-from iosonde.workload.workload import CLOSED, Layout, Spec, Workload
+from iosonde.workload.workload import CLOSED, Hints, Layout, Spec, Workload
 
 if TYPE_CHECKING:
     from iosonde.storage import Target
@@ -40,13 +40,14 @@ class GraphWorkload(Workload[GraphParameters]):
     name = "graph"
     title = "graph algorithms"
     parameters = GraphParameters
-    sizes = ("request_size", "merge_gap", "cache_size", "sort_memory")
-    durations = ("duration", "interval")
     shown = ("algorithm", "scale", "edge_factor", "jobs", "queue_depth", "request_size", "cache_size")
     places = ("edge_list",)
-    smaller = "use a smaller graph with `--set scale=...`, or a shorter `edge_list`"
-    sized_by = "by the parameters `scale`, `edge_factor` and `lists`, or `edge_list`"
-    less_memory = "use a smaller graph with `--set scale=...`, or a smaller page cache with `--set cache_fraction=...`"
+    hints = Hints(
+        smaller="use a smaller graph with `--set scale=...`, or a shorter `edge_list`",
+        sized_by="by the parameters `scale`, `edge_factor` and `lists`, or `edge_list`",
+        less_memory="use a smaller graph with `--set scale=...`, or a smaller page cache with "
+        "`--set cache_fraction=...`",
+    )
     subject = "algorithm"
     worded = stated = ("algorithm", "mode")
     fit = staticmethod(spec.fit)

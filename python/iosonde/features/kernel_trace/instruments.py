@@ -162,7 +162,7 @@ class KernelTrace(Instrument):
 def _traceable(spec: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
     """The system calls of a run, and the device whose requests are traced; `NoTracingError` if there is none."""
     workload = spec["workload"]
-    if not described(workload).moves_blocks:
+    if described(workload).io != "blocks":
         raise NoTracingError("stages are traced for block I/O only")
     calls = SYSTEM_CALLS.get(workload["backend"]["kind"])
     target = workload["target"]

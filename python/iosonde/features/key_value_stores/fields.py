@@ -15,16 +15,18 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from iosonde.features.key_value_stores import notation, store_options
 from iosonde.features.key_value_stores.phases import Phase
 from iosonde.protocol.spec import StoreKind
-from iosonde.units import parse_size
 from iosonde.workload.reading import (
+    BYTES,
+    NANOSECONDS,
     Cpus,
     Duration,
     DurationOrZero,
     Interval,
+    SizeOrNone,
+    SizeOrZero,
     parse_duration_or_none,
     parse_path,
     parse_positive_rate,
-    parse_size_or_none,
 )
 
 STORES: tuple[StoreKind, ...] = get_args(StoreKind)
@@ -91,10 +93,8 @@ class KvFields(BaseModel):
         "memory",
         description="memcached: place of items: `memory` only, or `extstore` with values in a file on the target too.",
     )
-    cache_memory: Annotated[int, BeforeValidator(parse_size)] = Field(
-        64 << 20, gt=0, description="memcached: memory for items (its `memory-limit`)."
-    )
-    extstore_size: Annotated[int, BeforeValidator(parse_size)] = Field(
+    cache_memory: SizeOrZero = Field(64 << 20, gt=0, description="memcached: memory for items (its `memory-limit`).")
+    extstore_size: SizeOrZero = Field(
         1 << 30, gt=0, description='memcached, `tier = "extstore"`: size of the file on the target.'
     )
     cassandra: Options = Field(
@@ -103,9 +103,7 @@ class KvFields(BaseModel):
         "`memtable_heap_space`; with `server_url` options of the client: `consistency`, `in_flight`, "
         "`replication_factor`.",
     )
-    heap_size: Annotated[int, BeforeValidator(parse_size)] = Field(
-        1 << 30, gt=0, description="Cassandra: size of the heap of its Java virtual machine."
-    )
+    heap_size: SizeOrZero = Field(1 << 30, gt=0, description="Cassandra: size of the heap of its Java virtual machine.")
     commitlog_sync: Literal["periodic", "batch", "group"] | None = Field(
         None,
         description="Cassandra: writes are acknowledged before the commit log is synced (`periodic`, the default of a "
@@ -197,10 +195,10 @@ class KvFields(BaseModel):
         False, description="The stream ends when all streams that are not in the background have ended."
     )
     records: Count = Field(100_000, description="Records of the database; `80M` is 80 million.")
-    key_size: Annotated[int | str, BeforeValidator(notation.parse_size_mix(8))] = Field(
+    key_size: Annotated[int | str, BeforeValidator(notation.parse_size_mix(8)), BYTES] = Field(
         16, description="Size of a key: fixed, `16..32`, or a mix as `16/90:64/10`; at least 8 B."
     )
-    value_size: Annotated[int | str, BeforeValidator(notation.parse_size_mix(16))] = Field(
+    value_size: Annotated[int | str, BeforeValidator(notation.parse_size_mix(16)), BYTES] = Field(
         100,
         description="Size of a value: fixed, `16..4000`, a mix as `100/70:4000/30`, or `pareto:SCALE:SHAPE:MAX` "
         "(generalized Pareto distribution); at least 16 B.",
@@ -252,7 +250,7 @@ class KvFields(BaseModel):
         "drop", description="The database's pages before the measurement: dropped, kept, or all read once."
     )
     settle_at_end: bool = Field(False, description="After the measurement, wait until background work is done.")
-    memory_limit: Annotated[int | None, BeforeValidator(parse_size_or_none)] = Field(
+    memory_limit: SizeOrNone = Field(
         None,
         description="Memory of the engine, store and page cache together (a memory cgroup; needs root), of memcached "
         "and Cassandra that of the server and of the page cache of its files; empty: the machine's.",
@@ -271,7 +269,7 @@ class KvFields(BaseModel):
         description="RocksDB, WiredTiger and Cassandra: directory on a second target for the log, named with "
         "`--set log_target=DIRECTORY`.",
     )
-    read_cache: Annotated[int | None, BeforeValidator(parse_size_or_none)] = Field(
+    read_cache: SizeOrNone = Field(
         None,
         description="RocksDB: size of a persistent read cache in files, at least 100 MiB; empty: none. It needs `g++` "
         "and RocksDB's headers.",
@@ -298,15 +296,14 @@ class KvFields(BaseModel):
     duration: Annotated[
         int | Literal["phase"] | None,
         BeforeValidator(lambda value: value if value == "phase" else parse_duration_or_none(value)),
+        NANOSECONDS,
     ] = Field(
         "phase", description="Maximum length of the measurement; `phase`: until a load is done, else 10 s; `none`."
     )
     limit_operations: Annotated[int | None, BeforeValidator(notation.parse_count_or_none)] = Field(
         None, description="Maximum operations of each stream in the measurement; empty: a load writes all records."
     )
-    limit_bytes: Annotated[int | None, BeforeValidator(parse_size_or_none)] = Field(
-        None, description="Maximum bytes of each stream in the measurement."
-    )
+    limit_bytes: SizeOrNone = Field(None, description="Maximum bytes of each stream in the measurement.")
     interval: Interval = Field(10**9, description="Length of an interval of the time series, at least 100 ms.")
     cpus: Cpus = Field(
         default_factory=list, description="CPUs to run on (job `i` on the `i`-th), as a list or `0-3`; empty: any."
@@ -348,12 +345,5 @@ WHOLE_WORKLOAD = (
     *("memory_limit", "in_memory", "log", "log_target", "ramp", "ramp_until", "start", "interval"),
 )
 """Parameters of the run: streams that run together must agree on them."""
-
-SIZES: Sequence[str] = (
-    *("key_size", "value_size", "memory_limit", "limit_bytes"),
-    *("cache_memory", "extstore_size", "read_cache", "heap_size"),
-)
-
-DURATIONS: Sequence[str] = ("ramp", "duration", "interval", "ttl", "backend_latency")
 
 SHOWN: Sequence[str] = ("store", "phase", "jobs", "records", "key_size", "value_size", "memory_limit", "duration")

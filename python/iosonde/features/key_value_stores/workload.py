@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from iosonde.features.key_value_stores import admission, cost, fitting, requirements, spec
-from iosonde.features.key_value_stores.fields import DURATIONS, SHOWN, SIZES
+from iosonde.features.key_value_stores.fields import SHOWN
 from iosonde.features.key_value_stores.parameters import KvParameters
 from iosonde.plan import target_of
 from iosonde.workload import terms
-from iosonde.workload.workload import Engine, Spec, Workload
+from iosonde.workload.workload import Engine, Hints, Product, Rate, Spec, Workload
 
 _PHASES = {
     "load": "loads",
@@ -35,27 +35,25 @@ class KvWorkload(Workload[KvParameters]):
     name = "kv"
     title = "key-value stores"
     parameters = KvParameters
-    sizes, durations, shown = SIZES, DURATIONS, SHOWN
+    shown = SHOWN
     places = ("log_target", "read_cache_target", "user_database", "server_url", "options_file", "trace", "library")
-    smaller = "make the database smaller with `--set records=...`"
-
-    reads_own_cache = True
-    counts_until_durable = True
-    adds_streams = False
-    counts_operations = True
-    wipes_devices = True
+    hints = Hints(smaller="make the database smaller with `--set records=...`")
+    io = "store"
     has_statistics = True
-    rate_unit = "ops/s"
+    rate = Rate("ops/s", is_ops_per_sec=True)
     operations = ("read", "write", "delete", "scan", "read_modify_write")
     subject = "store"
     stated = ("store", "phase")
     worded = ("store", "sync", "phase")
-    titles: Mapping[str, str] = {
-        **{"lmdb": "LMDB", "rocksdb": "RocksDB", "wiredtiger": "WiredTiger", "null": "no store"},
-        **{"mongodb": "MongoDB", "cassandra": "Cassandra"},
+    products: Mapping[str, Product] = {
+        "lmdb": Product(title="LMDB"),
+        "rocksdb": Product(title="RocksDB", is_installed=True),
+        "wiredtiger": Product(title="WiredTiger", is_installed=True),
+        "null": Product(title="no store"),
+        "memcached": Product(title="memcached", is_installed=True),
+        "cassandra": Product(title="Cassandra", is_installed=True, engine="iosonde-engine-clients"),
+        "mongodb": Product(title="MongoDB", is_installed=True, engine="iosonde-engine-clients"),
     }
-    installed = ("rocksdb", "wiredtiger", "memcached", "cassandra", "mongodb")
-    with_clients = ("cassandra", "mongodb")
 
     fit = staticmethod(fitting.fit)
     resolve = staticmethod(spec.resolve)
@@ -73,7 +71,7 @@ class KvWorkload(Workload[KvParameters]):
 
     def engine(self, workload: Spec) -> Engine:
         """The store's client decides."""
-        return "iosonde-engine-clients" if workload["store"]["kind"] in self.with_clients else "iosonde-engine"
+        return self.products[workload["store"]["kind"]].engine
 
     def rules(self, workload: Spec) -> str:
         """Of a store in a server the engine does not see the I/O."""

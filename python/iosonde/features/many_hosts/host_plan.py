@@ -231,7 +231,7 @@ def _problem_of_procedure(case: Case, procedure: Procedure) -> str:
 
 def _problem_of_spec(spec: JsonObject, shares: bool) -> str:
     workload = spec["workload"]
-    if not described(workload).moves_blocks:
+    if described(workload).io != "blocks":
         return "a workload other than block I/O"
     if workload["backend"]["kind"] in VIRTUAL:
         return f"the backend `{workload['backend']['kind']}`"

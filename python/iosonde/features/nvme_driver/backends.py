@@ -31,7 +31,6 @@ BACKENDS = (
         name=NAME,
         title="the user-level NVMe driver",
         parameters=DriverParameters,
-        durations=("command_timeout",),
         options={"data_pointers": "data_pointers", "interrupts": "interrupts", "command_timeout": "timeout_ns"},
         direct_only=True,
         is_counted=False,

@@ -10,11 +10,11 @@ from iosonde.units import MIB
 from iosonde.workload.reading import (
     Cpus,
     Duration,
+    DurationOrNone,
     DurationOrZero,
     Interval,
     Size,
     WithRules,
-    parse_duration_or_none,
     parse_positive_rate,
 )
 from iosonde.workload.server_settings import Settings
@@ -95,11 +95,11 @@ class ObjectsParameters(WithRules):
         60 * 10**9, description="An operation that takes longer fails, and with it the run; at least 1 s."
     )
     delete_after: bool = Field(False, description="Delete all objects after the measurement (not measured).")
-    stop_osd_after: Annotated[int | None, BeforeValidator(parse_duration_or_none)] = Field(
+    stop_osd_after: DurationOrNone = Field(
         None,
         description="Kill one object daemon this long after the start of the measurement, and continue; empty: never.",
     )
-    restart_osd_after: Annotated[int | None, BeforeValidator(parse_duration_or_none)] = Field(
+    restart_osd_after: DurationOrNone = Field(
         None,
         description="Start it again this long after the start of the measurement; recovery is the time until all "
         "placement groups are `active+clean`. Empty: after the measurement.",

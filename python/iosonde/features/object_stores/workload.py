@@ -13,7 +13,7 @@ from iosonde.plan import ASSUMED_BYTES_PER_SECOND, Cost
 from iosonde.storage.setups.bluestore import CONTROL_BYTES
 from iosonde.units import format_bytes
 from iosonde.workload import terms
-from iosonde.workload.workload import Layout, Spec, Workload
+from iosonde.workload.workload import Hints, Layout, Product, Rate, Spec, Workload
 
 if TYPE_CHECKING:
     from iosonde.storage import Target
@@ -34,25 +34,23 @@ class ObjectsWorkload(Workload[ObjectsParameters]):
     name = "objects"
     title = "objects"
     parameters = ObjectsParameters
-    sizes = ("osd_size", "object_size")
-    durations = ("ramp", "duration", "interval", "timeout", "stop_osd_after", "restart_osd_after")
     shown = ("operation", "object_size", "objects", "jobs", "queue_depth", "duration")
     places = ("server_url",)
-    smaller = "use smaller object daemons with `--set osd_size=...`, or fewer with `--set osds=1`"
-    sized_by = "by the parameters `osds` and `osd_size`"
-    less_memory = (
-        "use smaller objects or fewer operations in flight, with `--set object_size=...`, `--set "
-        "queue_depth=...` or `--set jobs=...`"
+    hints = Hints(
+        smaller="use smaller object daemons with `--set osd_size=...`, or fewer with `--set osds=1`",
+        sized_by="by the parameters `osds` and `osd_size`",
+        less_memory="use smaller objects or fewer operations in flight, with `--set object_size=...`, `--set "
+        "queue_depth=...` or `--set jobs=...`",
     )
-    counts_operations = True
-    has_no_target = True
+    io = "server"
     is_on_osds = True
-    rate_unit = "ops/s"
-    counted = "operations"
+    rate = Rate("ops/s", counted="operations", is_ops_per_sec=True)
     operations = ("read", "write")
     subject = "object_store"
-    titles: Mapping[str, str] = {"ceph": "Ceph", "s3": "S3"}
-    installed = ("ceph", "s3")
+    products: Mapping[str, Product] = {
+        "ceph": Product(title="Ceph", is_installed=True),
+        "s3": Product(title="S3", is_installed=True),
+    }
     stated = ("operation",)
     fit = staticmethod(spec.fit)
     resolve = staticmethod(spec.resolve)

@@ -9,12 +9,12 @@ from pydantic import BeforeValidator, ConfigDict, Field
 from iosonde.units import MIB, parse_number
 from iosonde.workload.reading import (
     Cpus,
+    DurationOrNone,
     DurationOrZero,
     Interval,
     Size,
+    SizeOrNone,
     WithRules,
-    parse_duration_or_none,
-    parse_size_or_none,
 )
 
 PATTERNS = ("uniform", "zipfian", "normal", "sequential")
@@ -59,7 +59,7 @@ class PagingParameters(WithRules):
         "read-only through the page cache.",
     )
     size: Size = Field(256 * MIB, description="Size of the mapping.")
-    memory_limit: Annotated[int | None, BeforeValidator(parse_size_or_none)] = Field(
+    memory_limit: SizeOrNone = Field(
         None,
         description="Memory of the engine, mapping and page cache together (a memory cgroup; needs root); empty: by "
         "`overcommit`, else the machine's.",
@@ -92,7 +92,7 @@ class PagingParameters(WithRules):
     ramp_until: Literal["time", "steady"] = Field(
         "time", description="End the ramp after its time, or once the rate is steady (`ramp` is then the maximum)."
     )
-    duration: Annotated[int | None, BeforeValidator(parse_duration_or_none)] = Field(
+    duration: DurationOrNone = Field(
         10 * 10**9, description="Maximum length of the measurement; `none`: until `limit_operations`."
     )
     limit_operations: Annotated[int | None, BeforeValidator(_parse_count)] = Field(

@@ -8,7 +8,7 @@ from typing import Any
 from iosonde.features.paging import spec
 from iosonde.features.paging.parameters import PagingParameters
 from iosonde.plan import ASSUMED_BYTES_PER_SECOND, Cost
-from iosonde.workload.workload import CLOSED, Layout, Spec, Workload
+from iosonde.workload.workload import CLOSED, Hints, Layout, Rate, Spec, Workload
 
 ASSUMED_OPERATIONS_PER_SECOND = 10_000
 """Speed of a run that only accesses limit, when a plan estimates time."""
@@ -20,17 +20,14 @@ class PagingWorkload(Workload[PagingParameters]):
     name = "paging"
     title = "paging"
     parameters = PagingParameters
-    sizes = ("size", "memory_limit")
-    durations = ("ramp", "duration", "interval")
     shown = ("mapping", "pattern", "jobs", "size", "memory_limit", "read_fraction", "duration")
-    smaller = "map less with `--set size=...`"
-    sized_by = "by the parameter `size`"
-    less_memory = "map less with `--set size=...`, or set a `memory_limit`"
-    counts_operations = True
-    rate_unit = "accesses/s"
-    shows_bandwidth = False
-    counted = "accesses"
-    accesses_memory = True
+    hints = Hints(
+        smaller="map less with `--set size=...`",
+        sized_by="by the parameter `size`",
+        less_memory="map less with `--set size=...`, or set a `memory_limit`",
+    )
+    io = "page faults"
+    rate = Rate("accesses/s", counted="accesses", shows_bandwidth=False, is_ops_per_sec=True)
     operations = ("hit", "minor_fault", "major_fault")
     subject = "mapping"
     worded = ("pattern",)

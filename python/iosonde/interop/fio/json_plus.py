@@ -54,7 +54,7 @@ def files(results: ResultSet) -> Iterator[tuple[str, bytes]]:
     """Name and content of the file of each run of block I/O that came to its end."""
     facts = _Facts.from_results(results)
     for record in results.records():
-        if record.outcome == "complete" and described(record.spec["workload"]).moves_blocks:
+        if record.outcome == "complete" and described(record.spec["workload"]).io == "blocks":
             yield record.run_id + SUFFIX, json.dumps(_document(record, facts), indent=1).encode()
 
 

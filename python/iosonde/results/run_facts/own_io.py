@@ -64,7 +64,7 @@ def own_bytes(own_io: Json | None, workload: Json, what: str) -> tuple[int, int]
 
 def _rows(own_io: Json, workload: Json) -> list[Json]:
     """The account by device; empty if a counter was reset in between, so that less was counted than before."""
-    rows: list[Json] = own_io["run" if described(workload).counts_until_durable else "measure"]
+    rows: list[Json] = own_io["run" if described(workload).io == "store" else "measure"]
     is_reset = any(value < 0 for row in rows for name, value in row.items() if name != "device")
     return [] if is_reset else rows
 
@@ -102,6 +102,6 @@ def _share_of_all(read: int | None, written: int | None, rows: list[Json]) -> fl
 
 def _is_plain(workload: Json) -> bool:
     """Return True if all writes are direct and without flushes."""
-    return described(workload).moves_blocks and all(
+    return described(workload).io == "blocks" and all(
         stream["io_mode"] == "direct" and stream["durability"]["kind"] == "none" for stream in workload["streams"]
     )

@@ -12,9 +12,9 @@ from typing import Any
 
 from iosonde.workload import terms
 from iosonde.workload.block import cost, fitting, requirements, spec
-from iosonde.workload.block.fields import DURATIONS, OF_BACKENDS, SHOWN, SIZES
+from iosonde.workload.block.fields import SHOWN
 from iosonde.workload.block.parameters import BlockParameters
-from iosonde.workload.workload import Workload
+from iosonde.workload.workload import Hints, Workload
 
 
 class BlockWorkload(Workload[BlockParameters]):
@@ -23,21 +23,16 @@ class BlockWorkload(Workload[BlockParameters]):
     name = "block"
     title = "block I/O"
     parameters = BlockParameters
-    sizes, durations, shown = SIZES, DURATIONS, SHOWN
-    smaller = "make the span smaller with `--set span=...`"
-    less_memory = (
-        "leave out the largest blocks, the deepest queues or the most jobs, with `--set block_size=...`, "
-        "`--set queue_depth=...` or `--set jobs=...`"
+    shown = SHOWN
+    io = "blocks"
+    hints = Hints(
+        smaller="make the span smaller with `--set span=...`",
+        less_memory="leave out the largest blocks, the deepest queues or the most jobs, with `--set block_size=...`, "
+        "`--set queue_depth=...` or `--set jobs=...`",
     )
-
-    moves_blocks = True
     operations = ("read", "write", "trim")
     stated = ("block_size", "access", "io_mode", "read_fraction")
     worded = ("block_size", "access", "io_mode", "read_fraction", "trim_fraction", "durability")
-    ignored_when_simulated = (
-        *("backend", "fallback", "registered_files", "registered_buffers", "submission_polling", "completion_polling"),
-        *(*OF_BACKENDS, "io_mode", "page_cache"),
-    )
 
     fit = staticmethod(fitting.fit)
     resolve, vary, prepare = staticmethod(spec.resolve), staticmethod(spec.vary), staticmethod(spec.prepare)

@@ -14,13 +14,14 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from iosonde.workload.block import notation
 from iosonde.workload.block.backends import BACKENDS, VIRTUAL, VIRTUAL_DRIVES
 from iosonde.workload.reading import (
+    BYTES,
     Cpus,
     Duration,
+    DurationOrNone,
     DurationOrZero,
     Interval,
     Size,
     none_as_empty,
-    parse_duration_or_none,
 )
 
 Rate = Annotated[float | str, BeforeValidator(notation.parse_rate_or_steps)]
@@ -66,7 +67,7 @@ class BlockFields(BaseModel):
     stride_blocks: int | None = Field(
         None, ge=2, le=1 << 20, description="Strided access: the same in blocks, so that it grows with `block_size`."
     )
-    block_size: Annotated[int | str, BeforeValidator(notation.parse_block_size)] = Field(
+    block_size: Annotated[int | str, BeforeValidator(notation.parse_block_size), BYTES] = Field(
         4096, description="Size of an I/O, or a weighted mix such as `4KiB/70:64KiB/30` (weights)."
     )
     unaligned: Literal["refuse", "round_up"] = Field(
@@ -76,12 +77,12 @@ class BlockFields(BaseModel):
     jobs: int = Field(1, ge=1, le=1024, description="Threads (fio `numjobs`).")
     read_fraction: float = Field(1.0, ge=0, le=1, description="Share of reads; the rest are writes.")
     trim_fraction: float = Field(0.0, ge=0, le=1, description="Share of trims (discard).")
-    span: Annotated[int | str, BeforeValidator(notation.parse_span)] = Field(
+    span: Annotated[int | str, BeforeValidator(notation.parse_span), BYTES] = Field(
         1 << 30,
         description="Addressed range: a size, or a share of the available space such as `80%`; with "
         '`files = "per_job"` of each job\'s file (a share is then divided among the jobs).',
     )
-    offset: Annotated[int | str, BeforeValidator(notation.parse_offset)] = Field(
+    offset: Annotated[int | str, BeforeValidator(notation.parse_offset), BYTES] = Field(
         0, description="Start of the span in the file: a size, or a share of the available space such as `50%`."
     )
     span_sharing: Literal["shared", "split"] = Field(
@@ -172,7 +173,7 @@ class BlockFields(BaseModel):
     capacity: Size | None = Field(
         None, description="`fill`: the capacity; empty: the whole file system or simulated device."
     )
-    precondition: Annotated[int | None, BeforeValidator(notation.parse_block_size_or_none)] = Field(
+    precondition: Annotated[int | None, BeforeValidator(notation.parse_block_size_or_none), BYTES] = Field(
         None,
         description="Rounds: block size of the writes that precondition the span, in the order of "
         "`precondition_access`.",
@@ -200,7 +201,7 @@ class BlockFields(BaseModel):
         description="`cold`: start the measurement with an empty page cache and without a ramp, on purpose.",
     )
     ramp_bytes: Size | None = Field(None, description="Maximum bytes of each stream during the ramp.")
-    duration: Annotated[int | None, BeforeValidator(parse_duration_or_none)] = Field(
+    duration: DurationOrNone = Field(
         10 * 10**9, description="Maximum length of the measurement; `none` where only a limit ends it."
     )
     limit_bytes: Size | None = Field(None, description="Maximum bytes of each stream in the measurement.")
@@ -211,7 +212,7 @@ class BlockFields(BaseModel):
     )
     limit_operations: int | None = Field(None, ge=1, description="Maximum I/Os of each stream in the measurement.")
     interval: Interval = Field(10**9, description="Length of an interval of the time series, at least 100 ms.")
-    round_length: Annotated[int | None, BeforeValidator(parse_duration_or_none)] = Field(
+    round_length: DurationOrNone = Field(
         None, description="Length of the rounds by which the steady-state rule judges a run; empty: it is not judged."
     )
     tracking: Literal["iops", "bandwidth", "completion_latency_ns_mean"] = Field(
@@ -331,24 +332,11 @@ WHOLE_WORKLOAD = (
 )
 """Parameters of the run: streams that run together must agree on them."""
 
-SIZES: Sequence[str] = (
-    "capacity",
-    "precondition",
-    "stride",
-    "block_size",
-    "span",
-    "offset",
-    "duplicate_size",
-    "ramp_bytes",
-    "limit_bytes",
+OF_HOST = (
+    *("backend", "fallback", "registered_files", "registered_buffers", "submission_polling", "completion_polling"),
+    *(*OF_BACKENDS, "io_mode", "page_cache"),
 )
-"""Parameters in bytes."""
-
-DURATIONS: Sequence[str] = (
-    *("round_length", "ramp", "duration", "interval", "spin", "read_service", "write_service"),
-    *(name for each in BACKENDS.values() for name in each.durations),
-)
-"""Parameters in nanoseconds."""
+"""Parameters of the host's path to a device, which a simulated target does not have: they change nothing there."""
 
 SHOWN: Sequence[str] = (
     "access",
