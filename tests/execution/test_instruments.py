@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,7 @@ from iosonde.execution import execute
 from iosonde.execution.engine import EngineRun, without_engine
 from iosonde.execution.instruments import memory_limit
 from iosonde.execution.instruments.database_server import accounts_of
-from iosonde.execution.instruments.instrument import Instrument, NotStartedError, Reading, RunInstruments
+from iosonde.execution.instruments.instrument import Instrument, NotStartedError, Reading, start, stop
 from iosonde.execution.instruments.shared_log_device import shared_devices
 from iosonde.features.swap_areas.instruments import SwapAreas
 from iosonde.planning import expand, parse
@@ -47,9 +48,10 @@ def kinds(*names: str) -> tuple[list[type[Instrument]], list[str]]:
 
 def test_the_last_to_start_is_the_first_to_stop() -> None:
     made, log = kinds("a", "b")
-    with RunInstruments(made, CONTEXT) as around:
-        around.start()
-        reading = around.stop(DONE)
+    instruments = [kind(CONTEXT) for kind in made]
+    with ExitStack() as closing:
+        start(instruments, closing)
+        reading = stop(instruments, DONE)
     assert log == ["a start", "b start", "b stop", "a stop", "b close", "a close"]
     assert reading.facts == {"a": 1, "b": 1}
     assert [warning.code for warning in reading.warnings] == ["b", "a"]
@@ -62,8 +64,8 @@ def test_what_was_started_is_closed_after_an_error() -> None:
         raise NotStartedError("refused", TargetError("no"))
 
     made[1].start = refuse  # type: ignore[method-assign]
-    with pytest.raises(NotStartedError, match="no"), RunInstruments(made, CONTEXT) as around:
-        around.start()
+    with pytest.raises(NotStartedError, match="no"), ExitStack() as closing:
+        start([kind(CONTEXT) for kind in made], closing)
     assert log == ["a start", "b close", "a close"]
 
 

@@ -21,7 +21,6 @@ from iosonde.errors import IosondeError
 from iosonde.execution import execute
 from iosonde.execution.engine import find_engine
 from iosonde.execution.engine_programs import probe_backends
-from iosonde.execution.setups import ReadyTarget
 from iosonde.features.nvme_driver import handover
 from iosonde.features.nvme_driver.handover import Controller
 from iosonde.features.nvme_driver.preparations import handed_over
@@ -337,7 +336,7 @@ def driven(drive: Path, spec: dict[str, Any]) -> Iterator[dict[str, Any]]:
     consent = consent_for(drive, handover.controller_of(number_of(drive)))
     with (
         target.claimed(consent, keep=True),
-        handed_over(spec, ReadyTarget(target=target), consent) as (changed, _),
+        handed_over(spec, target, consent) as changed,
     ):
         yield changed
 

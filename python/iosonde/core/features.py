@@ -23,11 +23,11 @@ it adds in a tuple:
     planning.py      REQUIREMENTS    `planning.feasible.Requirements`            each case of a plan
     layers.py        LAYERS          `storage.targets.layer.LayerKind`           creation of setups
     undo.py          KINDS           `storage.safety.journal_entry.JournalKind`  the journal
-    consent.py       REQUIRED        `execution.preparation.RequiredConsent`     each plan before it starts
+    consent.py       REQUIRED        `execution.admission.RequiredConsent`       each plan before it starts
     carriers.py      CARRIERS        `execution.session.Carrier`                 `--hosts`
-    preparations.py  PREPARATIONS    `execution.preparation.Preparation`         each run, before its instruments
-                     STATES          classes with `execution.preparation.DataState`  each run, before and after it
-                     ENCLOSURES      `execution.preparation.Enclosure`           the engine of each run
+    preparations.py  PREPARATIONS    `execution.context.Preparation`             each run, before its instruments
+                     STATES          classes with `execution.context.DataState`  each run, before and after it
+                     ENCLOSURES      `execution.context.Enclosure`               the engine of each run
     instruments.py   INSTRUMENTS     subclasses of `Instrument`                  each run
     record.py        PARTS           subclasses of `results.schema.RecordPart`   the record
     verdict.py       RULES           `verdict.rules.Rule`                        the verdict on a run

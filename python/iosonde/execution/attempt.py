@@ -5,55 +5,59 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
 
 import polars as pl
 
 from iosonde.core.features import contributed
 from iosonde.errors import IosondeError, ServerError, TargetError, UnsupportedError
-from iosonde.execution import record
+from iosonde.execution import record, servers
+from iosonde.execution.admission import describe, describe_log
+from iosonde.execution.context import Enclosure, Preparation, RunContext, TargetSession
 from iosonde.execution.engine import EngineRun, drive, without_engine
-from iosonde.execution.harness import Harness
-from iosonde.execution.instruments.instrument import NotStartedError, Reading, RunContext, RunInstruments
-from iosonde.execution.instruments.order import INSTRUMENTS
-from iosonde.execution.preparation import DataState, Enclosure, Preparation, Workbench
-from iosonde.execution.servers import DatabaseServers, RunningServer
-from iosonde.execution.setups import ReadyTarget, Setups
-from iosonde.execution.stop import Start, Stop
-from iosonde.execution.target_facts import describe, describe_log
-from iosonde.plan import Case, JsonObject, Plan, Run
+from iosonde.execution.instruments import instrument
+from iosonde.execution.instruments.block_queue import BlockQueue
+from iosonde.execution.instruments.carried_over_state import CarriedOverState
+from iosonde.execution.instruments.command_group import CommandGroup
+from iosonde.execution.instruments.database_server import DatabaseServer
+from iosonde.execution.instruments.device_totals import DeviceTotals
+from iosonde.execution.instruments.drive_counters import DriveCounters
+from iosonde.execution.instruments.harness_cost import HarnessCost
+from iosonde.execution.instruments.instrument import Instrument, NotStartedError, Reading
+from iosonde.execution.instruments.memory_limit import MemoryLimit
+from iosonde.execution.instruments.own_io import OwnIo
+from iosonde.execution.instruments.prepared_files import PreparedFiles
+from iosonde.execution.instruments.purge import Purge
+from iosonde.execution.instruments.shared_log_device import SharedLogDevice
+from iosonde.execution.instruments.temperatures import Temperatures
+from iosonde.plan import Case, Run
 from iosonde.procedure.watch import Watch
 from iosonde.protocol.event import Event
 from iosonde.results.schema import UNSUPPORTED, Failure, Record, RecordWarning
-from iosonde.storage.safety.consent import Consent
-from iosonde.storage.targets.kind import TargetState
 
 _PREPARATIONS: tuple[Preparation, ...] = contributed("preparations", "PREPARATIONS")
 _ENCLOSURES: tuple[Enclosure, ...] = contributed("preparations", "ENCLOSURES")
+_OF_FEATURES: tuple[type[Instrument], ...] = contributed("instruments", "INSTRUMENTS")
 
+INSTRUMENTS: Sequence[type[Instrument]] = (
+    PreparedFiles,
+    HarnessCost,
+    BlockQueue,
+    CarriedOverState,
+    SharedLogDevice,
+    Temperatures,
+    Purge,
+    OwnIo,
+    DeviceTotals,
+    DriveCounters,
+    *_OF_FEATURES,
+    MemoryLimit,
+    DatabaseServer,
+    CommandGroup,
+)
+"""In the order in which they start; they stop in reverse order after the engine has exited.
 
-@dataclass(frozen=True, kw_only=True)
-class Equipment:
-    """Common parameters of the attempts of a session."""
-
-    plan: Plan
-    state: TargetState
-    setups: Setups
-    harness: Harness
-    states: Sequence[DataState]
-    servers: DatabaseServers
-    environment: str
-    """Hash of the description of machine and software."""
-    environment_facts: dict[str, Any]
-    session: str
-    """Name of the session."""
-    consent: Consent
-    stop: Stop
-    note: Callable[[str], None]
-    """Shows a message to the user."""
-    start: Callable[[], Start] | None = None
-    """Returns the agreed start of the next run, which other hosts carry out at the same time; None on one host."""
+Those that read counters are last, so that their readings enclose the engine and little else. `CommandGroup` is the
+first to stop: the groups of the others must be empty when they are removed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,184 +72,133 @@ class Attempt:
 
 
 def carry_out(
-    run: Run, case: Case, number: int, equipment: Equipment, on_event: Callable[[Event], None]
+    session: TargetSession, run: Run, case: Case, number: int, on_event: Callable[[Event], None]
 ) -> Attempt | None:
     """Attempt `number` at a run; None if it was stopped and leaves no record."""
+    target = session.base
+    session.admission.check(run.run_id, case, run.spec)
+    target.recheck()
+    context = RunContext(session=session, run=run, case=case, number=number, target=target)
+    attempt = _prepared_and_measured(context, on_event)
+    if attempt is None or attempt.ends_session:
+        return attempt
     try:
-        ready = equipment.setups.prepare(run, case)
+        target.recheck()
+    except TargetError as error:
+        # A run on a device that came into use during it leaves no record, unless it failed: that is the reason.
+        failure = attempt.record.failure
+        if failure is None:
+            raise
+        message = f"{error.what} ({failure.message})"
+        because = failure.model_copy(update={"message": message, "hint": error.hint})
+        record = attempt.record.model_copy(update={"failure": because})
+        return replace(attempt, record=record, ends_session=error)
+    return attempt
+
+
+def _prepared_and_measured(context: RunContext, on_event: Callable[[Event], None]) -> Attempt | None:
+    session, case = context.session, context.case
+    try:
+        context = session.prepare(context)
     except TargetError as error:
         code = "vanished" if isinstance(error.__cause__, FileNotFoundError) else "setup" if case.setup else "target"
-        return _not_started(run, case, number, equipment, error, code=code)
-    run = run.model_copy(update={"spec": ready.spec(run)})
-    step = partial(_carry_out_step, equipment)
-    bench = Workbench(
-        setups=equipment.setups, drive=step, consent=equipment.consent, stop=equipment.stop, note=equipment.note
-    )
+        return _not_started(context, error, code)
     try:
         for prepare in _PREPARATIONS:
-            run, ready = prepare(run, case, ready, bench)
+            context = prepare(context)
     except TargetError as error:
-        code = UNSUPPORTED if isinstance(error, UnsupportedError) else "setup"
-        return _not_started(run, case, number, equipment, error, code=code)
-    carried_over = ""
-    for state in equipment.states:
-        spec, writer = state.prepare(run, case)
-        run, carried_over = run.model_copy(update={"spec": spec}), carried_over or writer
+        return _not_started(context, error, UNSUPPORTED if isinstance(error, UnsupportedError) else "setup")
+    for state in session.data:
+        spec, writer = state.prepare(context.run, case)
+        context = replace(context.with_spec(spec), carried_over=context.carried_over or writer)
     try:
-        server = equipment.servers.prepare(run, case, ready)
+        server = servers.prepare(context)
     except TargetError as error:
-        code = error.code if isinstance(error, ServerError) else "target"
-        return _not_started(run, case, number, equipment, error, code=code)
+        return _not_started(context, error, error.code if isinstance(error, ServerError) else "target")
     with ExitStack() as closing:
         if server:
             closing.callback(server.close)
-            run = run.model_copy(update={"spec": server.spec})
-        context = _context(run, case, equipment, ready, server, carried_over)
-        return _measured(context, number, equipment, on_event)
+            context = replace(context.with_spec(server.spec), server=server)
+        facts = describe(context.target) | describe_log(context.run)
+        return _measured(replace(context, target_facts=facts), on_event)
 
 
-def _carry_out_step(equipment: Equipment, ready: ReadyTarget, spec: JsonObject) -> EngineRun:
-    """A step of the preparation, which leaves no record."""
-    return drive(
-        ready.with_claims(spec),
-        on_event=lambda _: None,
-        stop=equipment.stop,
-        inherited=ready.claims,
-        identities=ready.identities,
-    )
-
-
-def _context(
-    run: Run, case: Case, equipment: Equipment, ready: ReadyTarget, server: RunningServer | None, carried_over: str
-) -> RunContext:
-    return RunContext(
-        run=run,
-        case=case,
-        plan=equipment.plan,
-        state=equipment.state,
-        ready=ready,
-        target=describe(ready.target) | describe_log(run),
-        harness=equipment.harness,
-        carried_over=carried_over,
-        server=server,
-        note=equipment.note,
-    )
-
-
-def _measured(
-    context: RunContext, number: int, equipment: Equipment, on_event: Callable[[Event], None]
-) -> Attempt | None:
+def _measured(context: RunContext, on_event: Callable[[Event], None]) -> Attempt | None:
     """Run the engine among the instruments, and compose the record."""
-    run, case = context.run, context.case
+    session, run = context.session, context.run
     reading: Reading | None = None
     not_restored: TargetError | None = None
     try:
-        with RunInstruments(INSTRUMENTS, context) as instruments:
+        instruments = [kind(context) for kind in INSTRUMENTS]
+        with ExitStack() as closing:
             try:
-                instruments.start()
+                instrument.start(instruments, closing)
             except NotStartedError as error:
-                return _not_started(run, case, number, equipment, error, code=error.code)
-            done = _drive(context, equipment, instruments, on_event)
-            reading = instruments.stop(done)
+                return _not_started(context, error, error.code)
+            done = _drive(context, instruments, on_event)
+            reading = instrument.stop(instruments, done)
     except TargetError as error:
         if reading is None:
             raise
-        reading, not_restored = _with_warning(reading, error), error
-    if reading.store_statistics is not None:
-        done = replace(done, store_statistics=_with_statistics(done, reading.store_statistics))
-    ended = record.early_end(context, done, equipment.stop)
+        # The machine could not be restored after the run, which has its record nevertheless.
+        warning = RecordWarning(code="not_restored", message=error.what, hint=error.hint)
+        reading, not_restored = replace(reading, warnings=[*reading.warnings, warning]), error
+    if reading.store_statistics is not None:  # After those that the engine reported.
+        tables = [each for each in (done.store_statistics, reading.store_statistics) if each is not None]
+        done = replace(done, store_statistics=pl.concat(tables))
+    ended = record.early_end(context, done)
     is_kept = done.is_complete or bool(ended)
-    equipment.setups.ended(run, complete=is_kept)
-    for state in equipment.states:
+    session.ended(run, complete=is_kept)
+    for state in session.data:
         state.ended(run)
-    if equipment.stop.is_set() and not is_kept:
+    if session.stop.is_set() and not is_kept:
         if not_restored:
             raise not_restored
         return None
-    composed = record.compose(
-        context, number, done, reading, environment=equipment.environment, session=equipment.session
-    )
-    composed = record.judged(
-        composed.model_copy(update=ended),
-        done.intervals,
-        environment=equipment.environment_facts,
-        study=equipment.plan.study,
-    )
-    return Attempt(record=composed, done=done, ends_session=not_restored)
+    return Attempt(record=record.compose(context, done, reading, ended), done=done, ends_session=not_restored)
 
 
-def _with_warning(reading: Reading, error: TargetError) -> Reading:
-    """The run's reading, with a warning that the machine could not be restored after it."""
-    warning = RecordWarning(code="not_restored", message=error.what, hint=error.hint)
-    return replace(reading, warnings=[*reading.warnings, warning])
+def _drive(context: RunContext, instruments: Sequence[Instrument], on_event: Callable[[Event], None]) -> EngineRun:
+    session, run = context.session, context.run
+    watch = Watch(run.until, note=session.note) if run.until else None
 
-
-def _with_statistics(done: EngineRun, read: pl.DataFrame) -> pl.DataFrame:
-    """Statistics that instruments read, after those that the engine reported."""
-    return read if done.store_statistics is None else pl.concat([done.store_statistics, read])
-
-
-def _drive(
-    context: RunContext,
-    equipment: Equipment,
-    instruments: RunInstruments,
-    on_event: Callable[[Event], None],
-) -> EngineRun:
-    run = context.run
-    watch = Watch(run.until, note=equipment.note) if run.until else None
+    def started(pid: int) -> None:
+        for each in instruments:
+            each.engine_started(pid)
 
     def handle(event: Event) -> None:
-        instruments.event(event)
+        for each in instruments:
+            each.event(event)
         on_event(event)
 
     try:
         with ExitStack() as enclosed:
-            spec, ready = run.spec, context.ready
+            of_engine = context
             for enclose in _ENCLOSURES:
-                spec, ready = enclosed.enter_context(enclose(spec, ready, equipment.consent))
+                of_engine = enclosed.enter_context(enclose(of_engine))
             return drive(
-                ready.with_claims(equipment.state.with_state(spec)),
+                of_engine.claimed(session.state.with_state(of_engine.run.spec)),
+                stop=session.stop,
                 on_event=handle,
-                stop=equipment.stop,
-                start=equipment.start() if equipment.start else None,
-                on_start=instruments.engine_started,
+                start=session.start() if session.start else None,
+                on_start=started,
                 is_enough=watch.is_enough if watch else None,
-                inherited=ready.claims,
-                identities=ready.identities,
-                shims=ready.shims,
+                inherited=of_engine.claims,
+                identities=of_engine.identities,
+                shims=of_engine.shims,
                 environment=context.server.environment if context.server else None,
             )
     except UnsupportedError as error:
         return without_engine(Failure(code=UNSUPPORTED, message=error.what, context=error.where, hint=error.hint))
 
 
-def _not_started(
-    run: Run, case: Case, number: int, equipment: Equipment, error: TargetError, *, code: str
-) -> Attempt | None:
+def _not_started(context: RunContext, error: TargetError, code: str) -> Attempt | None:
     """The record of a run whose target could not be prepared: a failure like any other."""
-    if equipment.stop.is_set():
+    session, setup = context.session, context.case.setup
+    if session.stop.is_set():
         return None
     done = without_engine(Failure(code=code, message=error.what, context=error.where, hint=error.hint))
-    base = equipment.setups.base
-    target = describe(base)
-    requested = {"requested": case.setup.model_dump()} if case.setup else {}
-    facts = {"target": target, **requested}
-    context = RunContext(
-        run=run,
-        case=case,
-        plan=equipment.plan,
-        state=equipment.state,
-        ready=ReadyTarget(target=base, facts=facts),
-        target=target,
-        harness=equipment.harness,
-        note=equipment.note,
-    )
-    composed = record.compose(
-        context,
-        number,
-        done,
-        Reading(),
-        environment=equipment.environment,
-        session=equipment.session,
-    )
-    return Attempt(record=composed, done=done)
+    facts = describe(session.base)
+    requested = {"target": facts, **({"requested": setup.model_dump()} if setup else {})}
+    context = replace(context, target_facts=facts, setup_facts=requested)
+    return Attempt(record=record.compose(context, done, Reading(), {}), done=done)

@@ -95,8 +95,8 @@ def find_engine(program: Engine = ENGINE) -> Path:
 def drive(
     spec: dict[str, Any],
     *,
-    on_event: Callable[[Event], None],
     stop: Stop,
+    on_event: Callable[[Event], None] = lambda event: None,
     start: Start | None = None,
     engine: Path | None = None,
     timeouts: Timeouts | None = None,

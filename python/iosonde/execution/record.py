@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from iosonde.execution.context import RunContext
 from iosonde.execution.engine import EngineRun
-from iosonde.execution.instruments.instrument import Reading, RunContext
-from iosonde.execution.stop import Stop
+from iosonde.execution.instruments.instrument import Reading
 from iosonde.plan import Case, Run
 from iosonde.results.schema import Record, RecordVerdict, RecordWarning
 from iosonde.workload import described, streams_of
@@ -22,14 +22,13 @@ if TYPE_CHECKING:
     from iosonde.verdict.evidence import VerdictFacts
 
 
-def compose(
-    context: RunContext, number: int, done: EngineRun, reading: Reading, *, environment: str, session: str
-) -> Record:
-    """The record without its verdict."""
+def compose(context: RunContext, done: EngineRun, reading: Reading, ended: Mapping[str, str]) -> Record:
+    """The record with its verdict; `ended` has fields of a measurement that iosonde ended early."""
+    session = context.session
     failure = (reading.failure or done.failure) if done.failure else None
     facts: dict[str, Any] = {
-        **requested(context.run, context.case, number),
-        "setup": context.ready.facts,
+        **requested(context.run, context.case, context.number),
+        "setup": context.setup_facts,
         "started_at": done.started_at,
         "ended_at": done.ended_at,
         "outcome": "failed" if failure else (done.result or {})["outcome"],
@@ -38,12 +37,14 @@ def compose(
         "phases": done.phases,
         "result": done.result,
         "child": done.child,
-        "target": context.target,
-        "environment": environment,
-        "session": session,
+        "target": context.target_facts,
+        "environment": session.environment,
+        "session": session.name,
         "warnings": [*(RecordWarning(**warning) for warning in done.warnings), *reading.warnings],
     }
-    return Record(**facts, **reading.facts, parts={each.name: each.model_dump() for each in reading.parts})
+    parts = {each.name: each.model_dump() for each in reading.parts}
+    record = Record(**facts, **reading.facts, parts=parts).model_copy(update=ended)
+    return judged(record, done.intervals, environment=session.environment_facts, study=session.plan.study)
 
 
 def requested(run: Run, case: Case, number: int) -> dict[str, Any]:
@@ -64,7 +65,7 @@ def requested(run: Run, case: Case, number: int) -> dict[str, Any]:
     }
 
 
-def early_end(context: RunContext, done: EngineRun, stop: Stop) -> dict[str, str]:
+def early_end(context: RunContext, done: EngineRun) -> dict[str, str]:
     """Fields of the record of a measurement that iosonde ended early and that is complete nevertheless."""
     if done.failure or not done.result:
         return {}
@@ -75,7 +76,7 @@ def early_end(context: RunContext, done: EngineRun, stop: Stop) -> dict[str, str
     if done.was_enough:
         return {"outcome": "complete", "end_reason": "steady"}
     is_measured = done.intervals.filter(done.intervals["phase"] == "measure").height > 0
-    if stop.is_time_over and context.parameters.get("round_length") and is_measured:
+    if context.session.stop.is_time_over and context.parameters.get("round_length") and is_measured:
         return {"outcome": "complete", "end_reason": "time_limit"}
     return {}
 

@@ -8,29 +8,24 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from iosonde import servers
 from iosonde.core.features import contributed
 from iosonde.errors import ServerError
+from iosonde.execution.context import ManagedServer, RunContext, RunningServer
 from iosonde.execution.engine import EngineRun, drive
-from iosonde.execution.setups import ReadyTarget
 from iosonde.execution.stop import Stop
-from iosonde.plan import Case, JsonObject, Plan, Run
-from iosonde.protocol.event import Event
-from iosonde.results.schema import RecordWarning
+from iosonde.plan import Case, JsonObject
 from iosonde.servers import foreign
 from iosonde.servers.directories import Directories
 from iosonde.servers.foreign import ServerUrl, kinds, parse
 from iosonde.servers.instance import DATABASE, Instance
-from iosonde.servers.server import Connection, EventLog, ServerDescription
 from iosonde.storage import open_target
-from iosonde.storage.control_groups.process_group import ProcessGroup
 from iosonde.workload import described
 from iosonde.workload.sql_server import DECIDED_AT_CREATION
 
@@ -42,99 +37,92 @@ LOAD_SETTINGS: Mapping[str, dict[str, Any]] = {
 """Settings while a template is loaded: durable only at its end, when the template is synced."""
 
 
-class DatabaseServers:
-    """The servers of a session."""
+def prepare(context: RunContext) -> RunningServer | None:
+    """The server of a run, ready for its load; None for other workloads. `ServerError` if that fails."""
+    workload = context.workload
+    kind, url = described(workload).server(workload), context.case.parameters.get("server_url")
+    if "server" in workload:  # Of transactions, or of an external command.
+        return _on_foreign(context, parse(str(url))) if url else _restored(context)
+    if kind is None:
+        return None
+    if url:
+        _create_database_for_store(context, parse(str(url)))
+        return None
+    starter = next(each for each in contributed("servers", "STARTERS", ServerStarter) if each.kind == kind)
+    return starter.start(context)
 
-    def __init__(self, plan: Plan, *, stop: Stop, note: Callable[[str], None]) -> None:
-        self._plan = plan
-        self._tools = ServerTools(drive=partial(drive, on_event=lambda _: None, stop=stop), check=stop.check, note=note)
 
-    def prepare(self, run: Run, case: Case, ready: ReadyTarget) -> RunningServer | None:
-        """The server of a run, ready for its load; None for other workloads. `ServerError` if that fails."""
-        workload = run.spec["workload"]
-        kind, url = described(workload).server(workload), case.parameters.get("server_url")
-        if "server" in workload:  # Of transactions, or of an external command.
-            return self._foreign(run, parse(str(url))) if url else self._restored(run, case, ready.swap_bytes)
-        if kind is None:
-            return None
-        if url:
-            self._create_database_for_store(run, case, parse(str(url)))
-            return None
-        starter = next(each for each in contributed("servers", "STARTERS", ServerStarter) if each.kind == kind)
-        return starter.start(run, case, ready, self._tools)
+def _restored(context: RunContext) -> RunningServer:
+    instance = _instance(context, limit_bytes=context.case.parameters.get("memory_limit"))
+    instance.swap_bytes = context.swap_bytes
+    with removed_on_failure(instance):
+        instance.create_directories()
+        facts = restored(instance, lambda: _load(context))
+        _create_acknowledged(context.run.spec)
+        facts |= started(instance)
+    return RunningServer(
+        spec=_with_socket(context.run.spec, instance),
+        server=instance.server,
+        facts=facts,
+        connect=lambda: instance.connect(DATABASE),
+        instance=instance,
+    )
 
-    def close(self) -> None:
-        """Drop the databases that were created on servers of the user."""
-        foreign.drop_all(self._plan.created_name)
 
-    def _restored(self, run: Run, case: Case, swap_bytes: int) -> RunningServer:
-        instance = self._instance(run.spec, case, limit_bytes=case.parameters.get("memory_limit"))
-        instance.swap_bytes = swap_bytes
-        with removed_on_failure(instance):
-            instance.create_directories()
-            facts = restored(instance, lambda: self._load(run, case))
-            _create_acknowledged(run.spec)
-            facts |= started(instance)
-        return RunningServer(
-            spec=_with_socket(run.spec, instance),
-            server=instance.server,
-            facts=facts,
-            connect=lambda: instance.connect(DATABASE),
-            instance=instance,
-            measure=self._tools.drive,
-        )
+def _load(context: RunContext) -> None:
+    """Load the template without a memory limit, and with its log next to the data."""
+    instance = _instance(context, limit_bytes=None, loading=True)
+    context.session.note(
+        f"loading the database of `{context.run.case_id}` into {instance.server.title}, once for this study"
+    )
+    spec = described(context.workload).load_spec(context.run.spec, context.case.parameters)
+    load_template(
+        instance,
+        _with_socket(spec, instance) if spec else None,
+        context.session.stop,
+        what="the database was loaded",
+        result=lambda done: {"result": _oltp(done)},
+    )
 
-    def _load(self, run: Run, case: Case) -> None:
-        """Load the template without a memory limit, and with its log next to the data."""
-        instance = self._instance(run.spec, case, limit_bytes=None, loading=True)
-        self._tools.note(f"loading the database of `{run.case_id}` into {instance.server.title}, once for this study")
-        spec = described(run.spec["workload"]).load_spec(run.spec, case.parameters)
-        load_template(
-            instance,
-            _with_socket(spec, instance) if spec else None,
-            self._tools,
-            what="the database was loaded",
-            result=lambda done: {"result": _oltp(done)},
-        )
 
-    def _instance(self, spec: JsonObject, case: Case, *, limit_bytes: int | None, loading: bool = False) -> Instance:
-        kind = case.parameters["server"]
-        settings: dict[str, Any] = dict(case.parameters[kind])
-        if loading:
-            settings = {name: value for name, value in settings.items() if name in DECIDED_AT_CREATION} | LOAD_SETTINGS[
-                kind
-            ]
-        log_own = None if loading else _log_own(spec, case)
-        run_directory = Path(spec["workload"]["server"]["address"]["path"]).parent.parent
-        directories = Directories(
-            own=run_directory.parent,
-            name=run_directory.name,
-            template_name=f"template-{run_directory.name[-8:]}",
-            log_own=log_own,
-        )
-        return Instance.locate(servers.named(kind), directories, settings, limit_bytes, check=self._tools.check)
+def _instance(context: RunContext, *, limit_bytes: int | None, loading: bool = False) -> Instance:
+    spec, parameters = context.run.spec, context.case.parameters
+    kind = parameters["server"]
+    settings: dict[str, Any] = dict(parameters[kind])
+    if loading:
+        decided = {name: value for name, value in settings.items() if name in DECIDED_AT_CREATION}
+        settings = decided | LOAD_SETTINGS[kind]
+    run_directory = Path(spec["workload"]["server"]["address"]["path"]).parent.parent
+    directories = Directories(
+        own=run_directory.parent,
+        name=run_directory.name,
+        template_name=f"template-{run_directory.name[-8:]}",
+        log_own=None if loading else _log_own(spec, context.case),
+    )
+    return Instance.locate(servers.named(kind), directories, settings, limit_bytes, check=context.session.stop.check)
 
-    def _foreign(self, run: Run, url: ServerUrl) -> RunningServer:
-        assert url.kind in ("postgresql", "mariadb"), "others have no SQL"
-        server = servers.named(url.kind)
-        database = run.spec["workload"]["server"]["database"]
-        foreign.create(server, url, database, own=self._plan.created_name)
-        return RunningServer(
-            spec=run.spec,
-            server=server,
-            facts={"url": url.text, "database": database},
-            connect=lambda: server.connect(url.address(database)),
-            measure=self._tools.drive,
-        )
 
-    def _create_database_for_store(self, run: Run, case: Case, url: ServerUrl) -> None:
-        """The engine empties and loads it for each run, and describes the server."""
-        kind = kinds()[url.kind]
-        kind.require(url, case.parameters)
-        client = kind.client_options(case.parameters)
-        database = kind.database_of(run.spec["workload"])
-        host = kind.creating_host(case.parameters)
-        foreign.create(host, url, database, own=self._plan.created_name, client=client)
+def _on_foreign(context: RunContext, url: ServerUrl) -> RunningServer:
+    assert url.kind in ("postgresql", "mariadb"), "others have no SQL"
+    server = servers.named(url.kind)
+    database = context.workload["server"]["database"]
+    foreign.create(server, url, database, own=context.session.plan.created_name)
+    return RunningServer(
+        spec=context.run.spec,
+        server=server,
+        facts={"url": url.text, "database": database},
+        connect=lambda: server.connect(url.address(database)),
+    )
+
+
+def _create_database_for_store(context: RunContext, url: ServerUrl) -> None:
+    """The engine empties and loads it for each run, and describes the server."""
+    kind, parameters = kinds()[url.kind], context.case.parameters
+    kind.require(url, parameters)
+    client = kind.client_options(parameters)
+    database = kind.database_of(context.workload)
+    host = kind.creating_host(parameters)
+    foreign.create(host, url, database, own=context.session.plan.created_name, client=client)
 
 
 def verification_spec(spec: JsonObject) -> JsonObject:
@@ -212,7 +200,7 @@ def create_database(instance: Instance) -> None:
 def load_template(
     instance: Instance,
     spec: JsonObject | None,
-    tools: ServerTools,
+    stop: Stop,
     *,
     what: str,
     result: Callable[[EngineRun | None], dict[str, Any]] = lambda done: {},
@@ -227,10 +215,10 @@ def load_template(
         instance.start()
         create_database(instance)
         if spec:
-            done = tools.drive(spec, environment=instance.environment)
+            done = drive(spec, stop=stop, environment=instance.environment)
             _require_loaded(done, instance, what)
         with closing(instance.connect(DATABASE)) as connection:
-            instance.database_server.finish_load(connection, tools.check)
+            instance.database_server.finish_load(connection, stop.check)
         instance.stop_after_load()
         instance.keep_as_template({"seconds": round(time.monotonic() - began, 3), **result(done)})
     finally:
@@ -252,121 +240,11 @@ def _require_loaded(done: EngineRun, instance: Instance, what: str) -> None:
     raise ServerError(failure.message, where=failure.context, hint=failure.hint, code=failure.code)
 
 
-class ObservedServer(Protocol):
-    """Readings of a server during a run."""
-
-    @property
-    def name(self) -> str:
-        """Name in records."""
-
-    @property
-    def title(self) -> str:
-        """Name in reports."""
-
-    def describe(self, connection: Connection) -> ServerDescription:
-        """Version and all effective settings."""
-
-    def statistics(self, connection: Connection) -> dict[str, int]:
-        """Counters and states by name, at this moment."""
-
-
-class ManagedServer(Protocol):
-    """A server that iosonde has started: one process or several, in directories and a control group of its own."""
-
-    directories: Directories
-
-    @property
-    def group(self) -> ProcessGroup:
-        """Control groups of what is measured."""
-
-    def device_paths(self) -> Sequence[Path]:
-        """Paths on the devices that take the server's I/O."""
-
-    def event_log(self) -> EventLog | None:
-        """A log with further statistics, where it has one."""
-
-    def describe(self) -> dict[str, Any]:
-        """For the record."""
-
-    def open_files(self) -> list[dict[str, Any]]:
-        """Files that it has open, with their flags."""
-
-    def start(self) -> None:
-        """Start it, and wait until it is ready; `ServerError` if that fails."""
-
-    def stop(self) -> bool:
-        """Shut it down; returns whether nothing had to be killed."""
-
-    def kill(self) -> None:
-        """Kill it; may be called again."""
-
-    def remove(self) -> None:
-        """Kill it and remove everything; may be called again."""
-
-    def failure(self, what: str) -> ServerError:
-        """An error with the cause that its messages and its control group show."""
-
-
-class Companion(Protocol):
-    """Actions on a server under load, and notes about them."""
-
-    def event(self, event: Event) -> None:
-        """Take an event of the engine."""
-
-    def finish(self, *, engine_failed: bool) -> tuple[dict[str, Any], list[RecordWarning]]:
-        """Facts about the server and warnings, before it is shut down."""
-
-    def close(self) -> None:
-        """Stop what it does; may be called again."""
-
-
-@dataclass(kw_only=True)
-class RunningServer:
-    """The server of one run."""
-
-    spec: JsonObject
-    """The engine's spec with the socket or address that is in use."""
-    server: ObservedServer
-    facts: dict[str, Any]
-    """For the record: where the database comes from."""
-    connect: Callable[[], Connection]
-    """Connects a client to the measured database."""
-    instance: ManagedServer | None = None
-    """None for a server that the user runs."""
-    companion: Companion | None = None
-    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Environment variables of its engines, such as a password; never recorded."""
-    measure: Callable[[JsonObject], EngineRun] = field(repr=False)
-    """Carries out a further spec on the server, such as one that looks up acknowledged commits."""
-
-    def close(self) -> None:
-        """Kill the server if it still runs, and remove its data."""
-        if self.instance:
-            self.instance.remove()
-
-
-class Drive(Protocol):
-    """Carries out a spec on a server; it leaves no record."""
-
-    def __call__(self, spec: JsonObject, *, environment: Mapping[str, str] = ...) -> EngineRun: ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class ServerTools:
-    """Parameters of a session to start a server."""
-
-    drive: Drive
-    check: Callable[[], None]
-    """Called while it waits; raises `ServerError` to stop waiting."""
-    note: Callable[[str], None]
-    """Shows a message to the user."""
-
-
 @dataclass(frozen=True)
 class ServerStarter:
     """Starts a server for each run, in a directory of the target; of a feature in `STARTERS` of its `servers.py`."""
 
     kind: str
     """Its name in `Workload.server`."""
-    start: Callable[[Run, Case, ReadyTarget, ServerTools], RunningServer]
+    start: Callable[[RunContext], RunningServer]
     """The server, ready for the load; `ServerError` if that fails."""

@@ -9,24 +9,28 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
 
 from iosonde.core.features import contributed
-from iosonde.errors import ResultsError, TargetError
+from iosonde.errors import ResultsError
 from iosonde.execution import engine_programs, environment
-from iosonde.execution.admission import Admission, check_libraries, require_commands_allowed
-from iosonde.execution.attempt import Attempt, Equipment, carry_out
+from iosonde.execution.admission import (
+    Admission,
+    check_libraries,
+    check_same_target,
+    describe,
+    require_commands_allowed,
+    require_consent,
+)
+from iosonde.execution.attempt import Attempt, carry_out
+from iosonde.execution.context import DataState, TargetSession
 from iosonde.execution.engine import find_engine
 from iosonde.execution.harness import Harness
-from iosonde.execution.preparation import require_consent, states
 from iosonde.execution.run_loop import CarryOut, Observer, RunLoop
-from iosonde.execution.servers import DatabaseServers
-from iosonde.execution.setups import Setups, remove_leftovers
 from iosonde.execution.stop import Start, Stop, after, stop_on_signals
-from iosonde.execution.target_facts import check_same_target, describe
 from iosonde.plan import Case, Plan, Run
 from iosonde.planning import expand, load
 from iosonde.procedure.schedule import Schedule
@@ -35,11 +39,15 @@ from iosonde.results.interpreting import interpreting
 from iosonde.results.result_set import ResultSet
 from iosonde.servers import foreign
 from iosonde.storage import Target, has_leftovers, open_target, prepare, restore
+from iosonde.storage.safety import journal
 from iosonde.storage.safety.consent import NO_CONSENT, Consent, ConsentError, together
 from iosonde.storage.targets.device_target import DeviceTarget
 from iosonde.storage.targets.kind import state_of
+from iosonde.storage.targets.workspace import reused
 from iosonde.study.model import Study
 from iosonde.workload import described
+
+_STATES: tuple[Callable[[], DataState], ...] = contributed("preparations", "STATES")
 
 
 class Interrupted(KeyboardInterrupt):  # Not an error: it is what it inherits from.
@@ -170,8 +178,8 @@ def _carry_out(
             _put_back(result_set)
             return result_set
         engine_programs.require(result_set.plan.specs(), observer.note)
-        with opened(result_set, observer, stop, name, consent) as session:
-            session.loop.carry_out_all(schedule)
+        with opened(result_set, observer, stop, name, consent) as sessions:
+            RunLoop(result_set, observer, stop, on_targets(sessions)).carry_out_all(schedule)
         if stop.is_set() and schedule.next_run():
             if not stop.is_time_over:
                 raise Interrupted(result_set)
@@ -191,61 +199,6 @@ def _put_back(result_set: ResultSet) -> None:
         state_of(plan, result_set.directory).remove()
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Rig:
-    """A target that is claimed and prepared, with what carries out runs on it."""
-
-    plan: Plan
-    """The runs on this target."""
-    admission: Admission
-    equipment: Equipment
-
-    def attempt(self, run: Run, case: Case, number: int, on_event: Callable[[Event], None]) -> Attempt | None:
-        """Carry out one run; None if it was stopped and leaves no record."""
-        self.admission.check(run.run_id, case, run.spec)
-        target = self.equipment.setups.base
-        target.recheck()
-        attempt = carry_out(run, case, number, self.equipment, on_event=on_event)
-        if attempt is None or attempt.ends_session:
-            return attempt
-        try:
-            target.recheck()
-        except TargetError as error:
-            # A run on a device that came into use during it leaves no record, unless it failed: that is the reason.
-            failure = attempt.record.failure
-            if failure is None:
-                raise
-            message = f"{error.what} ({failure.message})"
-            because = failure.model_copy(update={"message": message, "hint": error.hint})
-            record = attempt.record.model_copy(update={"failure": because})
-            return replace(attempt, record=record, ends_session=error)
-        return attempt
-
-
-@dataclass(frozen=True, kw_only=True)
-class OpenSession:
-    """Claimed and prepared targets, and the loop of runs on them."""
-
-    loop: RunLoop
-    rigs: Sequence[_Rig]
-
-    def remove_setup(self, target: str) -> None:
-        """Remove the setup of the last run on a target, before a run that would do so."""
-        for rig in self.rigs:
-            if rig.plan.target == target:
-                rig.equipment.setups.remove()
-
-
-def _on_rigs(rigs: Sequence[_Rig]) -> CarryOut:
-    """Carry out each run on the target that it belongs to."""
-
-    def attempt(run: Run, case: Case, number: int, on_event: Callable[[Event], None]) -> Attempt | None:
-        rig = next(each for each in rigs if each.plan.case_of(run.run_id))
-        return rig.attempt(run, case, number, on_event)
-
-    return attempt
-
-
 @contextmanager
 def opened(
     result_set: ResultSet,
@@ -254,68 +207,77 @@ def opened(
     name: str,
     consent: Consent,
     start: Callable[[], Start] | None = None,
-) -> Iterator[OpenSession]:
+) -> Iterator[Sequence[TargetSession]]:
     """A session on targets that are claimed and prepared, and restored at the end in any case."""
     plans = result_set.plan.by_target()
     admissions = [Admission.for_plan(plan, result_set.directory) for plan in plans]
     for admission in admissions:
         admission.check_plan()
     foreign.require_consent(result_set.plan, consent.confirm)
-    with ExitStack() as stack:
-        rigs = []
+    with ExitStack() as closing:
+        sessions = []
         for plan, admission in zip(plans, admissions, strict=True):
             target = open_target(plan.target)
             check_same_target(plan, result_set, describe(target))
             require_consent(plan, target, consent)
-            stack.enter_context(target.claimed(consent, keep=plan.keep or plan.joins))
-            equipment = stack.enter_context(_prepared(plan, result_set, target, observer, stop, name, consent, start))
-            rigs.append(_Rig(plan=plan, admission=admission, equipment=equipment))
-        yield OpenSession(loop=RunLoop(result_set, observer, stop, _on_rigs(rigs)), rigs=rigs)
+            closing.enter_context(target.claimed(consent, keep=plan.keep or plan.joins))
+            state = state_of(plan, result_set.directory)
+            engine = find_engine()
+            facts = environment.capture(engine, engine_programs.clients_of(plan.specs()))
+            session = TargetSession(
+                name=name,
+                plan=plan,
+                admission=admission,
+                state=state,
+                base=target.called(plan.created_name),
+                harness=Harness(engine=engine, environment=facts, stop=stop),
+                data=[kind() for kind in _STATES],
+                environment=result_set.write_environment(facts),
+                environment_facts=facts,
+                consent=consent,
+                stop=stop,
+                note=observer.note,
+                start=start,
+            )
+            closing.enter_context(_prepared(session, target, result_set))
+            sessions.append(session)
+        yield sessions
 
 
 @contextmanager
-def _prepared(
-    plan: Plan,
-    result_set: ResultSet,
-    target: Target,
-    observer: Observer,
-    stop: Stop,
-    name: str,
-    consent: Consent,
-    start: Callable[[], Start] | None,
-) -> Iterator[Equipment]:
-    state = state_of(plan, result_set.directory)
-    engine = find_engine()
-    facts = environment.capture(engine, engine_programs.clients_of(plan.specs()))
-    equipment = Equipment(
-        plan=plan,
-        state=state,
-        setups=Setups(plan, target, state),
-        harness=Harness(engine=engine, environment=facts, stop=stop),
-        states=states(),
-        servers=DatabaseServers(plan, stop=stop, note=observer.note),
-        environment=result_set.write_environment(facts),
-        environment_facts=facts,
-        session=name,
-        consent=consent,
-        stop=stop,
-        note=observer.note,
-        start=start,
-    )
+def _prepared(session: TargetSession, target: Target, result_set: ResultSet) -> Iterator[None]:
+    plan, state = session.plan, session.state
     try:
         prepare(plan)
         _wipe_for_stores(plan, target)
         state.create()
-        equipment.harness.learn(run.spec for run in plan.runs)
-        yield equipment
+        session.harness.learn(run.spec for run in plan.runs)
+        yield
     finally:
         try:
-            equipment.servers.close()
-            equipment.setups.remove()
+            foreign.drop_all(plan.created_name)
+            session.remove_setup()
         finally:
             restore(plan)
         if not Schedule(result_set, retry_failed=False).next_run():
             state.remove()
+
+
+def remove_leftovers(plan: Plan) -> None:
+    """Remove what `cleanup` would remove of a killed session of this plan, except the files and databases it reuses."""
+    if plan.created_name and not plan.joins:
+        with journal.undoing(f"remove what was created on `{plan.target}`"):
+            journal.clear(plan.created_name, reused=reused(plan))
+
+
+def on_targets(sessions: Sequence[TargetSession]) -> CarryOut:
+    """Carry out each run on the target that it belongs to."""
+
+    def attempt(run: Run, case: Case, number: int, on_event: Callable[[Event], None]) -> Attempt | None:
+        session = next(each for each in sessions if each.plan.case_of(run.run_id))
+        return carry_out(session, run, case, number, on_event)
+
+    return attempt
 
 
 def _wipe_for_stores(plan: Plan, target: Target) -> None:

@@ -187,7 +187,7 @@ class Record(BaseModel):
     """Description of the target: file system, mount options, block-device stack with model, firmware, sizes, queue
     settings, temperature where the device reports it (storage/targets/describe.py)."""
     setup: dict[str, Any] = {}
-    """Setup between target and workload (execution/setups.py): `requested` (the case's `Setup`), `target` (the
+    """Setup between target and workload (execution/context.py): `requested` (the case's `Setup`), `target` (the
     target below it), when and for which run it was created, in how many seconds and by which commands, and the result.
     Empty without a setup."""
     environment: str

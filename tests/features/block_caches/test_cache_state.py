@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from iosonde.errors import TargetError
-from iosonde.execution.preparation import Workbench
-from iosonde.execution.setups import ReadyTarget
+from iosonde.execution.context import RunContext
 from iosonde.features.block_caches import facts as facts_of_cache
 from iosonde.features.block_caches import instruments, preparations
 from iosonde.features.block_caches.block_cache import BlockCache
@@ -19,7 +18,6 @@ from iosonde.features.block_caches.record import BlockCacheReading, Prepared
 from iosonde.features.block_caches.setup import BlockCacheSetup
 from iosonde.plan import Setup
 from iosonde.results.run_facts.run import values
-from iosonde.storage.safety.consent import NO_CONSENT
 
 MIB = 1 << 20
 CACHE = BlockCache(
@@ -61,13 +59,11 @@ class Fake:
         layer = BlockCacheSetup(kind="bcache", mode="writeback", **setup)
         self.case = SimpleNamespace(setup=Setup(parts={layer.part: layer.model_dump()}))
         self.run = SimpleNamespace(spec=SPEC, model_copy=lambda update: SimpleNamespace(**update))
-        self.bench = Workbench(
-            setups=SimpleNamespace(ended=lambda run, complete: self.done.append("layout recorded")),  # type: ignore[arg-type]
-            drive=self.drive,
-            consent=NO_CONSENT,
-            stop=SimpleNamespace(is_set=lambda: False),  # type: ignore[arg-type]
-            note=lambda text: None,
+        self.session = SimpleNamespace(
+            ended=lambda run, complete: self.done.append("layout recorded"),
+            stop=SimpleNamespace(is_set=lambda: False),
         )
+        monkeypatch.setattr("iosonde.execution.context.drive", self.drive)
 
     def empty(self, built: BlockCache) -> None:
         self.done.append("emptied")
@@ -75,7 +71,7 @@ class Fake:
     def hold_dirty(self, built: BlockCache, *, held: bool) -> None:
         self.done.append("held" if held else "released")
 
-    def drive(self, ready: Any, spec: dict[str, Any]) -> Any:
+    def drive(self, spec: dict[str, Any], **options: Any) -> Any:
         self.specs.append(spec)
         self.done.append("layout" if spec["workload"]["layout"] != "never" else "step")
         reads = 10 * MIB
@@ -84,10 +80,10 @@ class Fake:
         self.dirty = min(self.dirty + 6 * MIB, 30 * MIB)
         return SimpleNamespace(failure=self.failure)
 
-    def prepare(self) -> tuple[Any, ReadyTarget]:
-        building = SimpleNamespace(layer=lambda kind: CACHE)
-        ready = ReadyTarget(target=None, building=building)  # type: ignore[arg-type]
-        return prepare(self.run, self.case, ready, self.bench)  # type: ignore[arg-type]
+    def prepare(self) -> RunContext:
+        building: Any = SimpleNamespace(layer=lambda kind: CACHE)
+        given: Any = {"session": self.session, "run": self.run, "case": self.case, "number": 1, "target": None}
+        return prepare(RunContext(building=building, **given))
 
 
 def test_a_cold_cache_is_emptied_after_the_layout_and_a_warm_one_then_loaded_until_its_hit_ratio_is_reached(
@@ -95,14 +91,15 @@ def test_a_cold_cache_is_emptied_after_the_layout_and_a_warm_one_then_loaded_unt
 ) -> None:
     """Laying out writes through the cache, so emptying it before would not leave it cold."""
     cold = Fake(monkeypatch, state="cold")
-    run, ready = cold.prepare()
+    context = cold.prepare()
     assert cold.done == ["layout", "layout recorded", "emptied"]
-    assert run.spec["workload"]["layout"] == "never"
-    assert ready.facts["cache_prepared"] == {"state": "cold"}
+    assert context.workload["layout"] == "never"
+    assert context.setup_facts["cache_prepared"] == {"state": "cold"}
     warm = Fake(monkeypatch, state="warm", hit_ratio=0.9)
-    _, ready = warm.prepare()
+    context = warm.prepare()
     assert warm.done == [*cold.done, "step", "step", "step"]
-    assert ready.facts["cache_prepared"] == {"state": "warm", "requested_hit_ratio": 0.9, "hit_ratio": 0.95, "steps": 3}
+    reached = {"state": "warm", "requested_hit_ratio": 0.9, "hit_ratio": 0.95, "steps": 3}
+    assert context.setup_facts["cache_prepared"] == reached
     seeds = [spec["seed"] for spec in warm.specs]
     assert len(set(seeds)) == len(seeds) and 7 not in seeds[1:]
 
@@ -110,8 +107,7 @@ def test_a_cold_cache_is_emptied_after_the_layout_and_a_warm_one_then_loaded_unt
 def test_a_cache_that_gets_no_warmer_is_measured_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     fake = Fake(monkeypatch, state="warm", hit_ratio=0.9)
     fake.hit_ratios = iter([0.0, *[0.3] * 20])
-    _, ready = fake.prepare()
-    prepared = ready.facts["cache_prepared"]
+    prepared = fake.prepare().setup_facts["cache_prepared"]
     assert (prepared["hit_ratio"], prepared["steps"]) == (0.3, 1 + preparations.PATIENCE)
     [warning] = instruments.warnings(Prepared.model_validate(prepared))
     assert warning.code == "cache_not_warm" and "0.30 before the run, not 0.90" in warning.message
@@ -121,11 +117,11 @@ def test_a_dirty_cache_writes_back_only_after_its_preparation_or_when_that_fails
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     fake = Fake(monkeypatch, state="dirty", dirty_fraction=0.2)
-    _, ready = fake.prepare()
+    prepared = fake.prepare().setup_facts["cache_prepared"]
     assert fake.done[2:] == ["emptied", "held", "step", "step", "step"], "released when the engine starts"
-    assert ready.facts["cache_prepared"]["dirty_bytes"] >= 20 * MIB
+    assert prepared["dirty_bytes"] >= 20 * MIB
     assert fake.specs[-1]["workload"]["streams"][0]["mix"]["read_fraction"] == 0.0
-    assert list(instruments.warnings(Prepared.model_validate(ready.facts["cache_prepared"]))) == []
+    assert list(instruments.warnings(Prepared.model_validate(prepared))) == []
     failing = Fake(monkeypatch, state="dirty", dirty_fraction=0.2)
     failing.run.spec = {**SPEC, "workload": {**SPEC["workload"], "layout": "never"}}
     failing.failure = SimpleNamespace(message="I/O error", context="", hint="")
@@ -135,10 +131,11 @@ def test_a_dirty_cache_writes_back_only_after_its_preparation_or_when_that_fails
 
 
 def context(cache: BlockCache | None = CACHE, *, seconds: int = 30, prepared: Any = None) -> Any:
-    facts = {"cache_prepared": prepared}
     return SimpleNamespace(
-        ready=ReadyTarget(target=None, building=SimpleNamespace(layer=lambda kind: cache), facts=facts),  # type: ignore[arg-type]
-        run=SimpleNamespace(run_id="c0001-r1", spec={"workload": {"duration_ns": seconds * 1_000_000_000}}),
+        building=SimpleNamespace(layer=lambda kind: cache),
+        setup_facts={"cache_prepared": prepared},
+        run=SimpleNamespace(run_id="c0001-r1"),
+        workload={"duration_ns": seconds * 1_000_000_000},
     )
 
 

@@ -303,7 +303,8 @@ def test_what_cannot_be_traced_has_the_reason(backend: str, depth: int, reason: 
     target, done = {"path": str(tmp_path)}, cast("Any", SimpleNamespace(failure=None))
     streams = [{"queue_depth": depth}]
     workload = {"kind": "block", "target": target, "backend": {"kind": backend}, "streams": streams}
-    context: Any = SimpleNamespace(parameters={"kernel_trace": True}, run=SimpleNamespace(spec={"workload": workload}))
+    run = SimpleNamespace(spec={"workload": workload})
+    context: Any = SimpleNamespace(parameters={"kernel_trace": True}, run=run, workload=workload)
     trace = kernel_trace.KernelTrace(context)
     trace.start()
     assert reason in trace.stop(done).parts[0].model_dump()["reason"]

@@ -23,7 +23,7 @@ from samples import Samples, write
 
 from iosonde.errors import StudyError, TargetError
 from iosonde.execution import nfs_server
-from iosonde.execution.instruments.order import INSTRUMENTS
+from iosonde.execution.attempt import INSTRUMENTS
 from iosonde.features.network_storage import checks, mountstats, netlink, path, tcp, transport
 from iosonde.features.network_storage.availability import Interval, unavailability
 from iosonde.features.network_storage.link import Link

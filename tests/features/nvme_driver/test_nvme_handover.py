@@ -12,7 +12,6 @@ from study_texts import study_text
 
 from iosonde.errors import TargetError, UnsupportedError
 from iosonde.execution import execute
-from iosonde.execution.setups import ReadyTarget
 from iosonde.features.nvme_driver import handover, preparations, probes, undo
 from iosonde.features.nvme_driver.handover import JOURNALED, KERNEL_DRIVER, VFIO, Controller
 from iosonde.planning import expand, parse
@@ -253,12 +252,11 @@ limit_operations = 4
 
 
 @pytest.fixture
-def ready(monkeypatch: pytest.MonkeyPatch) -> ReadyTarget:
+def namespace(monkeypatch: pytest.MonkeyPatch) -> DeviceTarget:
     """A namespace of the controller, which could be handed over."""
     monkeypatch.setattr(handover, "controller_of", lambda number: CONTROLLER)
     monkeypatch.setattr(handover, "check", lambda controller, claimed: None)
-    target = DeviceTarget(devices=(Path("/dev/nvme1n1"),), numbers=("259:0",), incarnations=("1",), hardware=("",))
-    return ReadyTarget(target=target)
+    return DeviceTarget(devices=(Path("/dev/nvme1n1"),), numbers=("259:0",), incarnations=("1",), hardware=("",))
 
 
 @pytest.mark.parametrize(
@@ -271,23 +269,25 @@ def ready(monkeypatch: pytest.MonkeyPatch) -> ReadyTarget:
     ],
 )
 def test_a_controller_needs_consent_by_address_and_serial_number(
-    given: Consent, missing: str, ready: ReadyTarget
+    given: Consent, missing: str, namespace: DeviceTarget
 ) -> None:
     with pytest.raises(
         UnsupportedError, match=r"takes the NVMe controller at 0000:03:00.0 .* `nvme1n1`, `nvme1n2`"
     ) as found:
-        preparations.check(ready, given)
+        preparations.check(namespace, given)
     assert found.value.hint == f"to allow it, add {missing}"
-    preparations.check(ready, Consent(destroy=("0000:03:00.0",), confirm=("S1",)))
+    preparations.check(namespace, Consent(destroy=("0000:03:00.0",), confirm=("S1",)))
 
 
-def test_a_controller_in_use_is_refused_with_any_consent(ready: ReadyTarget, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_controller_in_use_is_refused_with_any_consent(
+    namespace: DeviceTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(controller: Controller, claimed: str) -> None:
         raise UnsupportedError("`nvme1n2` is mounted")
 
     monkeypatch.setattr(handover, "check", refuse)
     with pytest.raises(UnsupportedError, match="mounted"):
-        preparations.check(ready, Consent(destroy=("0000:03:00.0",), confirm=("S1",)))
+        preparations.check(namespace, Consent(destroy=("0000:03:00.0",), confirm=("S1",)))
 
 
 def plan_on(directory: Path, backends: str) -> Any:

@@ -14,7 +14,7 @@ class ToyMark(Instrument):
     _mark: int | None = None
 
     def engine_started(self, pid: int) -> None:
-        building = self.context.ready.building
+        building = self.context.building
         layer = building.layer(ToyLayer) if building else None
         self._mark = int(layer.file.read_text()) if layer else None
 

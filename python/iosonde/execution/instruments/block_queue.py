@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from iosonde.errors import TargetError
+from iosonde.execution.context import RunContext
 from iosonde.execution.engine import EngineRun
-from iosonde.execution.instruments.instrument import Instrument, NotStartedError, Reading, RunContext
+from iosonde.execution.instruments.instrument import Instrument, NotStartedError, Reading
 from iosonde.results.schema import UNSUPPORTED
 from iosonde.storage.safety import guard
 from iosonde.storage.setups import queue_settings
@@ -26,9 +27,9 @@ class BlockQueue(Instrument):
         is_set_by_another = guard.shares_claims() and self.context.case.setup is None
         if not asked or is_set_by_another:
             return
-        devices = self.context.target.get("devices", [])
+        devices = self.context.target_facts.get("devices", [])
         try:
-            self._saved = queue_settings.apply(devices, asked, own=self.context.plan.created_name)
+            self._saved = queue_settings.apply(devices, asked, own=self.context.session.plan.created_name)
         except TargetError as error:
             raise NotStartedError(UNSUPPORTED, error) from error
 

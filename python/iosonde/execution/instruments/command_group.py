@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from iosonde.execution.context import RunContext
 from iosonde.execution.engine import EngineRun
-from iosonde.execution.instruments.instrument import Instrument, Reading, RunContext
+from iosonde.execution.instruments.instrument import Instrument, Reading
 from iosonde.storage.control_groups.process_group import ProcessGroup
 from iosonde.workload import described
 
@@ -23,7 +24,7 @@ class CommandGroup(Instrument):
 
     def engine_started(self, pid: int) -> None:
         """Create the groups where this machine permits, and move the supervisor into them."""
-        if described(self.context.run.spec["workload"]).io == "command":
+        if described(self.context.workload).io == "command":
             with suppress(OSError):
                 self._group = ProcessGroup.for_cpu_time(pid)
 

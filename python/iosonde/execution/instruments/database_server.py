@@ -16,10 +16,11 @@ import polars as pl
 
 from iosonde import memory
 from iosonde.errors import ServerError
-from iosonde.execution.engine import EngineRun
+from iosonde.execution.context import Companion, RunContext, RunningServer
+from iosonde.execution.engine import EngineRun, drive
 from iosonde.execution.instruments.device_totals import device_of
-from iosonde.execution.instruments.instrument import Instrument, NotStartedError, Reading, RunContext
-from iosonde.execution.servers import Companion, RunningServer, verification_spec
+from iosonde.execution.instruments.instrument import Instrument, NotStartedError, Reading
+from iosonde.execution.servers import verification_spec
 from iosonde.protocol.event import Event
 from iosonde.results.run_facts.server_counters import COUNTED_NS, STATES
 from iosonde.results.schema import STORE_STATISTICS, Failure, RecordWarning
@@ -150,7 +151,7 @@ class DatabaseServer(Instrument):
             found |= self._log.totals()
         if found and self._server.instance:
             found |= accounts_of(self._server.instance.group.facts(), self._devices)
-            if self.context.ready.swap_bytes:
+            if self.context.swap_bytes:
                 found |= {f"server_{name}": value for name, value in memory.swap_traffic().items()}
         if found:
             found[COUNTED_NS] = time.monotonic_ns()
@@ -209,7 +210,8 @@ class DatabaseServer(Instrument):
         except ServerError as error:
             return {"error": error.what, "where": error.where}
         recovery_s = time.monotonic() - started
-        done = self._server.measure(verification_spec(self._server.spec))
+        spec = verification_spec(self._server.spec)
+        done = drive(spec, stop=self.context.session.stop, environment=self._server.environment)
         facts: dict[str, Any] = {"recovery_seconds": round(recovery_s, 3)}
         if done.failure:
             return facts | {"error": done.failure.message, "where": done.failure.context}

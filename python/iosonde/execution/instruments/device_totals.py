@@ -13,9 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from iosonde.execution.context import RunContext, RunningServer
 from iosonde.execution.engine import EngineRun
-from iosonde.execution.instruments.instrument import Instrument, Reading, RunContext
-from iosonde.execution.servers import RunningServer
+from iosonde.execution.instruments.instrument import Instrument, Reading
 from iosonde.plan import target_of
 from iosonde.workload import described
 

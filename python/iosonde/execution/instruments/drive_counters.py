@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from iosonde.execution.context import RunContext
 from iosonde.execution.engine import EngineRun
 from iosonde.execution.instruments.device_totals import counters
-from iosonde.execution.instruments.instrument import Instrument, Reading, RunContext
+from iosonde.execution.instruments.instrument import Instrument, Reading
 from iosonde.storage.block_layer import block_stack
 from iosonde.storage.nvme import counters as nvme
 

@@ -11,4 +11,4 @@ class HarnessCost(Instrument):
 
     def stop(self, done: EngineRun) -> Reading:
         """Look it up, or measure a shape that no run of the plan had."""
-        return Reading(facts={"harness": self.context.harness.costs(self.context.run.spec)})
+        return Reading(facts={"harness": self.context.session.harness.costs(self.context.run.spec)})

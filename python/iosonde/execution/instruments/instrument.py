@@ -1,52 +1,19 @@
-"""The interface of instruments, and the context of the run that they surround."""
+"""The interface of instruments, which surround each run and add facts and warnings to its record."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 
 from iosonde.errors import TargetError
+from iosonde.execution.context import RunContext
 from iosonde.execution.engine import EngineRun
-from iosonde.execution.harness import Harness
-from iosonde.execution.servers import RunningServer
-from iosonde.execution.setups import ReadyTarget
-from iosonde.plan import Case, Plan, Run
 from iosonde.protocol.event import Event
 from iosonde.results.schema import Failure, RecordPart, RecordWarning
-from iosonde.storage.targets.kind import TargetState
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunContext:
-    """The run that instruments surround."""
-
-    run: Run
-    """With the spec that the engine gets."""
-    case: Case
-    plan: Plan
-    state: TargetState
-    ready: ReadyTarget
-    target: dict[str, Any]
-    """Description of the target before the run."""
-    harness: Harness
-    carried_over: str = ""
-    """The run whose writes left the database in its state; empty if it was loaded for this run."""
-    server: RunningServer | None = None
-    """The database server that is measured, if any."""
-    note: Callable[[str], None]
-    """Shows a message to the user."""
-
-    @property
-    def parameters(self) -> Mapping[str, Any]:
-        """The case's parameters with those that a procedure decided."""
-        return self.case.parameters | self.run.parameters
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,11 +29,6 @@ class Reading:
     """Statistics of a server or block cache over time, which the engine does not report."""
     failure: Failure | None = None
     """The cause of a failed run, where the instrument reports more than the engine's exit status."""
-
-
-def _together(tables: Iterable[pl.DataFrame | None]) -> pl.DataFrame | None:
-    found = [each for each in tables if each is not None]
-    return pl.concat(found) if found else None
 
 
 class NotStartedError(TargetError):
@@ -100,45 +62,24 @@ class Instrument:
         """Release what `start` created; called once, also after errors."""
 
 
-class RunInstruments:
-    """All instruments of one run."""
+def start(instruments: Iterable[Instrument], closing: ExitStack) -> None:
+    """Start them in order. Each is closed with the stack, also one that does not start."""
+    for each in instruments:
+        closing.callback(each.close)
+        each.start()
 
-    def __init__(self, kinds: Iterable[type[Instrument]], context: RunContext) -> None:
-        self._instruments = [kind(context) for kind in kinds]
-        self._open = ExitStack()
 
-    def __enter__(self) -> RunInstruments:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._open.close()
-
-    def start(self) -> None:
-        """Start them in order."""
-        for each in self._instruments:
-            self._open.callback(each.close)
-            each.start()
-
-    def engine_started(self, pid: int) -> None:
-        """Pass on that the engine's process exists."""
-        for each in self._instruments:
-            each.engine_started(pid)
-
-    def event(self, event: Event) -> None:
-        """Pass on an event of the engine."""
-        for each in self._instruments:
-            each.event(event)
-
-    def stop(self, done: EngineRun) -> Reading:
-        """Stop them in reverse order and combine their readings."""
-        readings = [each.stop(done) for each in reversed(self._instruments)]
-        facts: dict[str, Any] = {}
-        for each in readings:
-            facts |= each.facts
-        return Reading(
-            facts=facts,
-            parts=[part for each in readings for part in each.parts],
-            warnings=[warning for each in readings for warning in each.warnings],
-            failure=next((each.failure for each in readings if each.failure), None),
-            store_statistics=_together([each.store_statistics for each in readings]),
-        )
+def stop(instruments: Sequence[Instrument], done: EngineRun) -> Reading:
+    """Stop them in reverse order and combine their readings."""
+    readings = [each.stop(done) for each in reversed(instruments)]
+    facts: dict[str, Any] = {}
+    for each in readings:
+        facts |= each.facts
+    tables = [each.store_statistics for each in readings if each.store_statistics is not None]
+    return Reading(
+        facts=facts,
+        parts=[part for each in readings for part in each.parts],
+        warnings=[warning for each in readings for warning in each.warnings],
+        failure=next((each.failure for each in readings if each.failure), None),
+        store_statistics=pl.concat(tables) if tables else None,
+    )

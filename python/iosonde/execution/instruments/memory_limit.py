@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from iosonde.execution.context import RunContext
 from iosonde.execution.engine import EngineRun
-from iosonde.execution.instruments.instrument import Instrument, Reading, RunContext
+from iosonde.execution.instruments.instrument import Instrument, Reading
 from iosonde.results.schema import Failure
 from iosonde.storage.control_groups.control_group import MemoryGroup
 from iosonde.units import format_bytes
@@ -23,7 +24,7 @@ class MemoryLimit(Instrument):
         """Create the control group."""
         limit_bytes = self.context.parameters.get("memory_limit")
         if limit_bytes and self.context.server is None:  # Otherwise it limits the server.
-            self._group = MemoryGroup.make(limit_bytes, swap_bytes=self.context.ready.swap_bytes)
+            self._group = MemoryGroup.make(limit_bytes, swap_bytes=self.context.swap_bytes)
 
     def engine_started(self, pid: int) -> None:
         """Move the engine into the group while it waits for its spec and has allocated hardly anything."""
@@ -35,8 +36,8 @@ class MemoryLimit(Instrument):
         if not self._group:
             return Reading()
         memory = self._group.facts()
-        is_external = described(self.context.run.spec["workload"]).io == "command"
-        swap_bytes = self.context.ready.swap_bytes
+        is_external = described(self.context.workload).io == "command"
+        swap_bytes = self.context.swap_bytes
         failure = _out_of_memory(memory, done.failure, is_external=is_external, swap_bytes=swap_bytes)
         return Reading(facts={"memory": memory}, failure=failure)
 

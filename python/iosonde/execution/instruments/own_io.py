@@ -18,9 +18,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from iosonde.execution.context import RunContext
 from iosonde.execution.engine import EngineRun
 from iosonde.execution.instruments.device_totals import counters, device_of
-from iosonde.execution.instruments.instrument import Instrument, Reading, RunContext
+from iosonde.execution.instruments.instrument import Instrument, Reading
 from iosonde.protocol.event import Event
 from iosonde.storage.block_layer.mounts import mount_of
 from iosonde.storage.block_layer.other_processes import OtherProcesses
@@ -50,7 +51,7 @@ class OwnIo(Instrument):
         self._samples: dict[str, Sample] = {}
         self._others = OtherProcesses(devices=self._devices)
         self._next_look = 0.0
-        self._of_load = _in_flight(context.run.spec["workload"])
+        self._of_load = _in_flight(context.workload)
         self._in_flight: Bytes = 0, 0
         self._is_measured = False
 

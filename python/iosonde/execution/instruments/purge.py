@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from iosonde.errors import TargetError
+from iosonde.execution.context import RunContext
 from iosonde.execution.engine import EngineRun
-from iosonde.execution.instruments.instrument import Instrument, NotStartedError, Reading, RunContext
+from iosonde.execution.instruments.instrument import Instrument, NotStartedError, Reading
 from iosonde.results.schema import RecordWarning
 from iosonde.storage.setups.purge import purge
 
@@ -25,14 +26,14 @@ class Purge(Instrument):
             return
         means, target = run.parameters["purge"], run.spec["workload"]["target"]
         if target["kind"] == "virtual":
-            self.context.state.purge()
+            self.context.session.state.purge()
             return
         try:
             self._not_discarded = purge(
                 {**target, "size_bytes": self._written_bytes(target)},
                 means,
-                identities=self.context.ready.identities,
-                report=self.context.note,
+                identities=self.context.identities,
+                report=self.context.session.note,
             )
         except OSError as problem:
             what = f"the purge by `{means}` failed: {problem.strerror or problem}"
@@ -53,6 +54,6 @@ class Purge(Instrument):
 
     def _written_bytes(self, target: dict[str, Any]) -> int:
         """End of the range that any case of the plan writes: a lower fill level also discards that of a higher one."""
-        others = (spec["workload"].get("target", {}) for spec in self.context.plan.specs())
+        others = (spec["workload"].get("target", {}) for spec in self.context.session.plan.specs())
         sizes: list[int] = [each["size_bytes"] for each in others if each.get("path") == target.get("path")]
         return max(int(target["size_bytes"]), *sizes, 0)

@@ -32,7 +32,7 @@ class SharedLogDevice(Instrument):
         if self.context.server and self.context.server.instance:
             directories = self.context.server.instance.directories
             return directories.run, directories.log
-        target = self.context.run.spec["workload"].get("target", {})
+        target = self.context.workload.get("target", {})
         path, log_path = target.get("path"), target.get("log_path")
         return Path(path) if path else None, Path(log_path) if log_path else None
 

@@ -15,7 +15,7 @@ class Temperatures(Instrument):
 
     def stop(self, done: EngineRun) -> Reading:
         """Read them."""
-        return Reading(facts={"target_after": temperatures(self.context.target)})
+        return Reading(facts={"target_after": temperatures(self.context.target_facts)})
 
 
 def temperatures(target: Mapping[str, Any]) -> dict[str, Any]:

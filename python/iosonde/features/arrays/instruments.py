@@ -6,8 +6,9 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from iosonde.execution.context import RunContext
 from iosonde.execution.engine import EngineRun
-from iosonde.execution.instruments.instrument import Instrument, Reading, RunContext
+from iosonde.execution.instruments.instrument import Instrument, Reading
 from iosonde.features.arrays import threads
 from iosonde.features.arrays.array import Array
 from iosonde.features.arrays.record import ArrayReading, MemberFailed
@@ -28,7 +29,7 @@ class ArrayHealth(Instrument):
 
     def __init__(self, context: RunContext) -> None:
         super().__init__(context)
-        self._array = context.ready.building.layer(Array) if context.ready.building else None
+        self._array = context.building.layer(Array) if context.building else None
         self._before: dict[str, Any] = {}
         self._member_failed: MemberFailed | None = None
 
@@ -46,7 +47,7 @@ class ArrayHealth(Instrument):
 
     def stop(self, done: EngineRun) -> Reading:
         """Read the state after the run, and the work of the array's threads, of an array that was there before too."""
-        saturated = [*thread_warnings(self.context.target, (done.result or {}).get("evidence") or {})]
+        saturated = [*thread_warnings(self.context.target_facts, (done.result or {}).get("evidence") or {})]
         if not self._array:
             return Reading(warnings=saturated)
         reading = ArrayReading(before=self._before, after=self._array.state(), member_failed=self._member_failed)

@@ -14,8 +14,9 @@ from typing import Any
 import polars as pl
 
 from iosonde.errors import TargetError
+from iosonde.execution.context import RunContext
 from iosonde.execution.engine import EngineRun
-from iosonde.execution.instruments.instrument import Instrument, NotStartedError, Reading, RunContext
+from iosonde.execution.instruments.instrument import Instrument, NotStartedError, Reading
 from iosonde.features.block_caches.block_cache import BlockCache as Cache
 from iosonde.features.block_caches.layers import implementation
 from iosonde.features.block_caches.record import BlockCacheReading, Prepared
@@ -35,8 +36,8 @@ class BlockCache(Instrument):
 
     def __init__(self, context: RunContext) -> None:
         super().__init__(context)
-        self._cache: Cache | None = context.ready.building.layer(Cache) if context.ready.building else None
-        self._is_held = dict(context.ready.facts.get("cache_prepared") or {}).get("state") == "dirty"
+        self._cache: Cache | None = context.building.layer(Cache) if context.building else None
+        self._is_held = dict(context.setup_facts.get("cache_prepared") or {}).get("state") == "dirty"
         """True if the cache does not write dirty data back until the engine starts (`preparations.py`)."""
         self._before: dict[str, int] = {}
         self._latest: dict[str, int] = {}
@@ -91,7 +92,7 @@ class BlockCache(Instrument):
         after: dict[str, int] = {}
         with contextlib.suppress(TargetError):  # Without the devices there is nothing to read.
             after = self._settled(self._cache)
-        prepared = Prepared.model_validate(self.context.ready.facts.get("cache_prepared") or {})
+        prepared = Prepared.model_validate(self.context.setup_facts.get("cache_prepared") or {})
         reading = BlockCacheReading(
             kind=self._cache.kind,
             mode=self._cache.facts["mode"],
@@ -124,7 +125,7 @@ class BlockCache(Instrument):
     def _counts(self) -> bool:
         """Return True if the counters of the driver cover just this run."""
         assert self._cache is not None
-        is_long = (self.context.run.spec["workload"].get("duration_ns") or 0) >= LONG_NS
+        is_long = (self.context.workload.get("duration_ns") or 0) >= LONG_NS
         return is_long or self._cache.kind != "bcache"
 
     def _settled(self, cache: Cache) -> dict[str, int]:

@@ -8,18 +8,17 @@ is recorded.
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from iosonde.errors import TargetError
-from iosonde.execution.preparation import Workbench
-from iosonde.execution.setups import ReadyTarget
+from iosonde.execution.context import RunContext
 from iosonde.features.block_caches.block_cache import BlockCache
 from iosonde.features.block_caches.facts import read_hits
 from iosonde.features.block_caches.layers import implementation
 from iosonde.features.block_caches.sample import sample
 from iosonde.features.block_caches.setup import BlockCacheSetup
-from iosonde.plan import Case, JsonObject, Run
+from iosonde.plan import JsonObject
 
 STEP_NS = 1_000_000_000
 LAYOUT_NS = 100_000_000
@@ -30,83 +29,76 @@ PROGRESS = 0.005
 """Smallest progress: share of the reads, or of the cache device."""
 
 
-def prepare(run: Run, case: Case, ready: ReadyTarget, bench: Workbench) -> tuple[Run, ReadyTarget]:
-    """The run and its target once the cache is in the state of the case; `TargetError` if that fails."""
-    cache = ready.building.layer(BlockCache) if ready.building else None
-    asked = case.setup.layer(BlockCacheSetup) if case.setup else None
+def prepare(context: RunContext) -> RunContext:
+    """The run once its cache is in the state of the case; `TargetError` if that fails."""
+    cache = context.building.layer(BlockCache) if context.building else None
+    asked = context.case.setup.layer(BlockCacheSetup) if context.case.setup else None
     if cache is None or asked is None or asked.state == "kept":
-        return run, ready
-    return _CacheState(bench).prepare(run, ready, cache, asked)
+        return context
+    kind = implementation(cache.kind)
+    context = _laid_out(context)
+    kind.empty(cache)
+    facts: dict[str, Any] = {"state": asked.state}
+    if asked.state == "warm":
+        facts |= _warm(context, cache, asked.hit_ratio)
+    elif asked.state == "dirty":
+        kind.hold_dirty(cache, held=True)  # Until the engine of the run starts (`instruments.py`).
+        try:
+            facts |= _dirty(context, cache, asked.dirty_fraction)
+        except BaseException:
+            kind.hold_dirty(cache, held=False)
+            raise
+    return replace(context, setup_facts={**context.setup_facts, "cache_prepared": facts})
 
 
 PREPARATIONS = (prepare,)
 
 
-@dataclass(frozen=True)
-class _CacheState:
-    bench: Workbench
+def _laid_out(context: RunContext) -> RunContext:
+    """Lay out now what the run would lay out."""
+    if context.workload.get("layout") not in ("missing", "always"):
+        return context
+    _step(context, step_spec(context.run.spec, 0, duration_ns=LAYOUT_NS))
+    return context.laid_out()
 
-    def prepare(
-        self, run: Run, ready: ReadyTarget, cache: BlockCache, asked: BlockCacheSetup
-    ) -> tuple[Run, ReadyTarget]:
-        kind = implementation(cache.kind)
-        run = self._laid_out(run, ready)
-        kind.empty(cache)
-        facts: dict[str, Any] = {"state": asked.state}
-        if asked.state == "warm":
-            facts |= self._warm(run, ready, cache, asked.hit_ratio)
-        elif asked.state == "dirty":
-            kind.hold_dirty(cache, held=True)  # Until the engine of the run starts (`instruments.py`).
-            try:
-                facts |= self._dirty(run, ready, cache, asked.dirty_fraction)
-            except BaseException:
-                kind.hold_dirty(cache, held=False)
-                raise
-        return run, replace(ready, facts={**ready.facts, "cache_prepared": facts})
 
-    def _laid_out(self, run: Run, ready: ReadyTarget) -> Run:
-        """Lay out now what the run would lay out."""
-        workload = run.spec["workload"]
-        if workload.get("layout") not in ("missing", "always"):
-            return run
-        self._step(ready, step_spec(run.spec, 0, duration_ns=LAYOUT_NS))
-        self.bench.setups.ended(run, complete=True)
-        return run.model_copy(update={"spec": {**run.spec, "workload": {**workload, "layout": "never"}}})
+def _warm(context: RunContext, cache: BlockCache, requested: float) -> dict[str, Any]:
+    reached, best, best_at, steps = 0.0, 0.0, 0, 0
+    while reached < requested and steps - best_at < PATIENCE and _may_step(context, steps):
+        before = sample(cache)
+        steps += 1
+        _step(context, step_spec(context.run.spec, steps))
+        hits, reads = read_hits(cache.kind, before, sample(cache))
+        reached = (hits or 0) / reads if reads else 0.0
+        if reached >= best + PROGRESS:
+            best, best_at = reached, steps
+    return {"requested_hit_ratio": requested, "hit_ratio": round(reached, 4), "steps": steps}
 
-    def _warm(self, run: Run, ready: ReadyTarget, cache: BlockCache, requested: float) -> dict[str, Any]:
-        reached, best, best_at, steps = 0.0, 0.0, 0, 0
-        while reached < requested and steps - best_at < PATIENCE and self._may_step(steps):
-            before = sample(cache)
-            steps += 1
-            self._step(ready, step_spec(run.spec, steps))
-            hits, reads = read_hits(cache.kind, before, sample(cache))
-            reached = (hits or 0) / reads if reads else 0.0
-            if reached >= best + PROGRESS:
-                best, best_at = reached, steps
-        return {"requested_hit_ratio": requested, "hit_ratio": round(reached, 4), "steps": steps}
 
-    def _dirty(self, run: Run, ready: ReadyTarget, cache: BlockCache, requested: float) -> dict[str, Any]:
-        size = int(cache.facts["cache_bytes"])
-        wanted, dirty, best, best_at, steps = int(requested * size), 0, 0, 0, 0
-        while dirty < wanted and steps - best_at < PATIENCE and self._may_step(steps):
-            steps += 1
-            self._step(ready, step_spec(run.spec, steps, read_fraction=0.0))
-            dirty = sample(cache).get("dirty_bytes", 0)
-            if dirty >= best + PROGRESS * size:
-                best, best_at = dirty, steps
-        return {"requested_dirty_bytes": wanted, "dirty_bytes": dirty, "steps": steps}
+def _dirty(context: RunContext, cache: BlockCache, requested: float) -> dict[str, Any]:
+    size = int(cache.facts["cache_bytes"])
+    wanted, dirty, best, best_at, steps = int(requested * size), 0, 0, 0, 0
+    while dirty < wanted and steps - best_at < PATIENCE and _may_step(context, steps):
+        steps += 1
+        _step(context, step_spec(context.run.spec, steps, read_fraction=0.0))
+        dirty = sample(cache).get("dirty_bytes", 0)
+        if dirty >= best + PROGRESS * size:
+            best, best_at = dirty, steps
+    return {"requested_dirty_bytes": wanted, "dirty_bytes": dirty, "steps": steps}
 
-    def _may_step(self, steps: int) -> bool:
-        return steps < MOST_STEPS and not self.bench.stop.is_set()
 
-    def _step(self, ready: ReadyTarget, spec: JsonObject) -> None:
-        done = self.bench.drive(ready, spec)
-        if done.failure and not self.bench.stop.is_set():
-            raise TargetError(
-                f"the block cache could not be prepared: {done.failure.message}",
-                where=done.failure.context,
-                hint=done.failure.hint,
-            )
+def _may_step(context: RunContext, steps: int) -> bool:
+    return steps < MOST_STEPS and not context.session.stop.is_set()
+
+
+def _step(context: RunContext, spec: JsonObject) -> None:
+    done = context.carry_out(spec)
+    if done.failure and not context.session.stop.is_set():
+        raise TargetError(
+            f"the block cache could not be prepared: {done.failure.message}",
+            where=done.failure.context,
+            hint=done.failure.hint,
+        )
 
 
 def step_spec(

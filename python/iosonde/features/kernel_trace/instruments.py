@@ -13,9 +13,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from iosonde.execution.context import RunContext
 from iosonde.execution.engine import EngineRun
 from iosonde.execution.instruments.device_totals import device_of
-from iosonde.execution.instruments.instrument import Instrument, Reading, RunContext
+from iosonde.execution.instruments.instrument import Instrument, Reading
 from iosonde.features.kernel_trace import stages
 from iosonde.features.kernel_trace.instance import Point, TraceInstance
 from iosonde.features.kernel_trace.mount import NoTracingError

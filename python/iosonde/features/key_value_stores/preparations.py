@@ -6,28 +6,26 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 
-from iosonde.execution.setups import ReadyTarget
+from iosonde.execution.context import RunContext
 from iosonde.features.key_value_stores import shim
 from iosonde.features.key_value_stores.database_state import Databases
-from iosonde.plan import JsonObject
-from iosonde.storage.safety.consent import Consent
 
 
 @contextmanager
-def with_shim(spec: JsonObject, ready: ReadyTarget, consent: Consent) -> Iterator[tuple[JsonObject, ReadyTarget]]:
+def with_shim(context: RunContext) -> Iterator[RunContext]:
     """The shim that an engine with such a store loads, compiled if necessary; none where it cannot be compiled.
 
     Without it the engine reads RocksDB through the C interface, which the record names
     (`result.store.build.interface`), and refuses a read cache; it refuses WiredTiger.
     """
-    store = spec["workload"].get("store")
-    described = shim.SHIMS.get(store["kind"]) if spec["workload"]["kind"] == "kv" else None
+    store = context.workload.get("store")
+    described = shim.SHIMS.get(store["kind"]) if store and context.workload["kind"] == "kv" else None
     with ExitStack() as closing:
-        if described:
+        if store and described:
             with suppress(shim.UnavailableError):
                 opened = closing.enter_context(shim.opened(described, store.get("library")))
-                ready = replace(ready, shims={described.store: opened})
-        yield spec, ready
+                context = replace(context, shims={described.store: opened})
+        yield context
 
 
 ENCLOSURES = (with_shim,)

@@ -30,8 +30,7 @@ from typing import Any
 
 from iosonde.errors import IosondeError, TargetError
 from iosonde.execution.run_loop import Observer, RunLoop
-from iosonde.execution.session import opened
-from iosonde.execution.setups import remove_leftovers
+from iosonde.execution.session import on_targets, opened, remove_leftovers
 from iosonde.execution.stop import Start, Stop, stop_on_signals
 from iosonde.features.many_hosts import same_device
 from iosonde.features.many_hosts.progress import Progress
@@ -158,16 +157,20 @@ def _serve(request: Message, inbox: Inbox, stop: Stop) -> None:
             remove_leftovers(part)
         targets = [open_target(part.target) for part in plan.by_target()]
         consent = Consent(destroy=tuple(request["destroy"]), confirm=tuple(request["confirm"]))
-        with opened(result_set, Relay(), stop, request["session"], consent, inbox.start) as session:
+        observer = Relay()
+        with opened(result_set, observer, stop, request["session"], consent, inbox.start) as sessions:
+            loop = RunLoop(result_set, observer, stop, on_targets(sessions))
             devices = {each.name: same_device.seen(each) for each in targets if isinstance(each, DeviceTarget)}
             answer("opened", devices=devices)
             while (message := inbox.next()) is not None:
                 if message["do"] == "remove_setup":
                     with suppress(TargetError):  # The next run tries it again, and fails for the same reason.
-                        session.remove_setup(message["target"])
+                        for each in sessions:
+                            if each.plan.target == message["target"]:
+                                each.remove_setup()
                     answer("removed")
                     continue
-                _carry_out(Run.model_validate(message["run"]), session.loop, inbox, result_set)
+                _carry_out(Run.model_validate(message["run"]), loop, inbox, result_set)
 
 
 def _carry_out(run: Run, loop: RunLoop, inbox: Inbox, result_set: ResultSet) -> None:

@@ -27,7 +27,7 @@ class HostCounters(Instrument):
 
     def event(self, event: Event) -> None:
         """Read it twice: reading takes CPU time too."""
-        if not self.context.plan.hosts:
+        if not self.context.session.plan.hosts:
             return
         if event["event"] == "interval" and event["phase"] == "measure" and self._begin is None:
             self._begin = _so_far()

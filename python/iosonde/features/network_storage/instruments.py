@@ -15,8 +15,9 @@ from typing import Any, get_args
 import polars as pl
 
 from iosonde.execution import nfs_server
+from iosonde.execution.context import RunContext
 from iosonde.execution.engine import EngineRun
-from iosonde.execution.instruments.instrument import Instrument, Reading, RunContext
+from iosonde.execution.instruments.instrument import Instrument, Reading
 from iosonde.features.network_storage import mountstats, path, tcp, transport
 from iosonde.features.network_storage.load import LoadProgress, block_bytes
 from iosonde.features.network_storage.outage import HungMount, Outage
@@ -40,15 +41,15 @@ class NetworkStorage(Instrument):
 
     def start(self) -> None:
         """Describe the transport, and probe the network before the load."""
-        place = _existing(self.context.run.spec["workload"].get("target") or {})
+        place = _existing(self.context.workload.get("target") or {})
         if place is None:
             return
-        self._transport = transport.describe(place, self.context.target.get("devices") or [])
+        self._transport = transport.describe(place, self.context.target_facts.get("devices") or [])
         if self._is_nfs and self._transport["options"].get("proto") in ("tcp", "tcp6", None):
             version = str(self._transport["version"]).partition(".")[0]
-            payload = block_bytes(self.context.run.spec["workload"])
+            payload = block_bytes(self.context.workload)
             self._probe = Probe(self._transport["server"], self._transport["port"], int(version or 0) or None, payload)
-        elif self._has_echoes and (payload := block_bytes(self.context.run.spec["workload"])):
+        elif self._has_echoes and (payload := block_bytes(self.context.workload)):
             self._probe = Probe(self._transport["server"], None, payload_bytes=payload)
         if self._probe:
             self._probe.start()

@@ -10,8 +10,9 @@ import time
 from typing import Protocol
 
 from iosonde.errors import IosondeError, TargetError
+from iosonde.execution.context import RunContext
 from iosonde.execution.engine import EngineRun
-from iosonde.execution.instruments.instrument import Instrument, NotStartedError, Reading, RunContext
+from iosonde.execution.instruments.instrument import Instrument, NotStartedError, Reading
 from iosonde.features.network_storage import link
 from iosonde.features.network_storage.availability import Interval, unavailability
 from iosonde.features.network_storage.record import OutageReading
@@ -107,9 +108,9 @@ class Outage(Instrument):
         self._ended()
 
     def _found(self) -> Stoppable:
-        building = self.context.ready.building
+        building = self.context.building
         if self._kind == "link":
-            return link.to_server(self.context.ready.target.describe(), own=self.context.plan.created_name)
+            return link.to_server(self.context.target.describe(), own=self.context.session.plan.created_name)
         fabric = building.layer(nvme_tcp.Fabric) if building else None
         mount = building.layer(nfs.NfsMount) if building else None
         if mount is not None and mount.is_exported:
@@ -165,7 +166,7 @@ class HungMount(Instrument):
 
     def __init__(self, context: RunContext) -> None:
         super().__init__(context)
-        building = context.ready.building
+        building = context.building
         self._is_watched = building is not None and building.layer(nfs.NfsMount) is not None
         self._over = threading.Event()
         self._last_s = time.monotonic()
@@ -206,7 +207,7 @@ class HungMount(Instrument):
         self._over.set()
 
     def _watch(self) -> None:
-        building = self.context.ready.building
+        building = self.context.building
         assert building
         while not self._over.wait(ABORT_EVERY_S):
             point = building.target.point

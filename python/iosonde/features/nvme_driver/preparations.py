@@ -13,12 +13,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from iosonde.errors import TargetError
-from iosonde.execution.preparation import Workbench
-from iosonde.execution.setups import ReadyTarget
+from iosonde.execution.context import RunContext
 from iosonde.features.nvme_driver import handover
 from iosonde.features.nvme_driver.consent import is_driven, number_of, require
 from iosonde.features.nvme_driver.handover import Controller
-from iosonde.plan import Case, JsonObject, Run
+from iosonde.plan import JsonObject
+from iosonde.storage import Target
 from iosonde.storage.safety.consent import Consent
 from iosonde.storage.targets.device_target import DeviceTarget
 
@@ -32,47 +32,52 @@ _LAYOUT_BACKEND = {
 }
 
 
-def check(ready: ReadyTarget, consent: Consent) -> Controller:
+def check(target: Target, consent: Consent) -> Controller:
     """Return the controller of a target; `UnsupportedError` if it must not be handed over, or without consent."""
-    number = number_of(ready.target)
+    number = number_of(target)
     controller = handover.controller_of(number)
     handover.check(controller, claimed=number)
     require(controller, consent)
     return controller
 
 
-def _lay_out(run: Run, case: Case, ready: ReadyTarget, bench: Workbench) -> tuple[Run, ReadyTarget]:
+def _lay_out(context: RunContext) -> RunContext:
     """Lay out now, through the kernel, what the run would lay out."""
-    workload = run.spec["workload"]
-    if not is_driven(run.spec):
-        return run, ready
-    check(ready, bench.consent)
+    workload = context.workload
+    if not is_driven(context.run.spec):
+        return context
+    check(context.target, context.session.consent)
     if workload.get("layout") not in ("missing", "always"):
-        return run, ready
+        return context
     changes = {
         "backend": _LAYOUT_BACKEND,
         "streams": [_short(stream) for stream in workload["streams"]],
         "duration_ns": _LAYOUT_NS,
         "ramp": {**workload["ramp"], "duration_ns": 0},
     }
-    done = bench.drive(ready, {**run.spec, "workload": {**workload, **changes}})
+    done = context.carry_out({**context.run.spec, "workload": {**workload, **changes}})
     if done.failure:
         raise TargetError(
             f"the device could not be laid out: {done.failure.message}",
             where=done.failure.context,
             hint=done.failure.hint,
         )
-    bench.setups.ended(run, complete=True)
-    return run.model_copy(update={"spec": {**run.spec, "workload": {**workload, "layout": "never"}}}), ready
+    return context.laid_out()
 
 
 @contextmanager
-def handed_over(spec: JsonObject, ready: ReadyTarget, consent: Consent) -> Iterator[tuple[JsonObject, ReadyTarget]]:
-    """Yield the spec and target of an engine that drives the device; `UnsupportedError` if that is refused."""
-    if not is_driven(spec):
-        yield spec, ready
+def _while_handed_over(context: RunContext) -> Iterator[RunContext]:
+    if not is_driven(context.run.spec):
+        yield context
         return
-    controller, target, number = check(ready, consent), ready.target, number_of(ready.target)
+    with handed_over(context.run.spec, context.target, context.session.consent) as spec:
+        yield replace(context.with_spec(spec), claims=(), identities={})
+
+
+@contextmanager
+def handed_over(spec: JsonObject, target: Target, consent: Consent) -> Iterator[JsonObject]:
+    """The spec of an engine that drives the device; `UnsupportedError` if that is refused."""
+    controller, number = check(target, consent), number_of(target)
     assert isinstance(target, DeviceTarget)
     place = {
         "address": controller.address,
@@ -81,7 +86,7 @@ def handed_over(spec: JsonObject, ready: ReadyTarget, consent: Consent) -> Itera
     }
     handover.hand_over(controller, target.claims, own=target.own)
     try:
-        yield _with_place(spec, place), replace(ready, claims=(), identities={})
+        yield _with_place(spec, place)
     finally:
         handover.give_back(controller)
         target.returned(number)
@@ -101,4 +106,4 @@ def _short(stream: JsonObject) -> JsonObject:
 
 
 PREPARATIONS = (_lay_out,)
-ENCLOSURES = (handed_over,)
+ENCLOSURES = (_while_handed_over,)

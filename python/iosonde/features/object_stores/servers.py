@@ -2,60 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import ValidationError
 
 from iosonde.errors import ServerError
-from iosonde.execution.servers import (
-    RunningServer,
-    ServerStarter,
-    ServerTools,
-    removed_on_failure,
-    started,
-)
-from iosonde.execution.setups import ReadyTarget
+from iosonde.execution.context import RunContext, RunningServer
+from iosonde.execution.servers import ServerStarter, removed_on_failure, started
 from iosonde.features.object_stores.ceph import ClusterLayout, keyring_in
 from iosonde.features.object_stores.ceph.cluster import CephCluster
 from iosonde.features.object_stores.osd_outage import OsdOutage
 from iosonde.features.object_stores.parameters import ObjectsParameters
-from iosonde.plan import Case, Run
 from iosonde.servers.directories import Directories
 from iosonde.servers.server import Connection, ServerDescription
 
-if TYPE_CHECKING:
-    from iosonde.storage import Target
 
-
-def start(run: Run, case: Case, ready: ReadyTarget, tools: ServerTools) -> RunningServer:
+def start(context: RunContext) -> RunningServer:
     """The cluster of a run on objects, healthy and empty; `ServerError` if that fails."""
-    cluster = _cluster(run, case, ready.target, tools.check)
+    cluster = _cluster(context)
     with removed_on_failure(cluster):
         cluster.provision()
         facts = started(cluster)
-    # Else librados would prefer the keyring of a cluster of the user to that of the configuration.
-    environment = {"CEPH_KEYRING": str(keyring_in(cluster.data))}
     return RunningServer(
-        spec=run.spec,
+        spec=context.run.spec,
         server=_Ceph(cluster),
         facts=facts,
         connect=_Unconnected,
         instance=cluster,
-        companion=OsdOutage(cluster, case.parameters | run.parameters),
-        environment=environment,
-        measure=partial(tools.drive, environment=environment),
+        companion=OsdOutage(cluster, context.parameters),
+        # Else librados would prefer the keyring of a cluster of the user to that of the configuration.
+        environment={"CEPH_KEYRING": str(keyring_in(cluster.data))},
     )
 
 
-def _cluster(run: Run, case: Case, target: Target, check: Callable[[], None]) -> CephCluster:
-    directory = Path(run.spec["workload"]["store"]["config_path"]).parents[1]
-    layout = layout_of(case.parameters)
-    layout = replace(layout, devices=target.osd_nodes()[: layout.osds])
-    return CephCluster.locate(Directories(own=directory.parent, name=directory.name), layout, check=check)
+def _cluster(context: RunContext) -> CephCluster:
+    directory = Path(context.workload["store"]["config_path"]).parents[1]
+    layout = layout_of(context.case.parameters)
+    layout = replace(layout, devices=context.target.osd_nodes()[: layout.osds])
+    directories = Directories(own=directory.parent, name=directory.name)
+    return CephCluster.locate(directories, layout, check=context.session.stop.check)
 
 
 def layout_of(parameters: Mapping[str, Any]) -> ClusterLayout:

@@ -27,7 +27,7 @@ class LimitSignature(Instrument):
 
     def stop(self, done: EngineRun) -> Reading:
         """Look at the intervals."""
-        target, workload = self.context.target, self.context.run.spec["workload"]
+        target, workload = self.context.target_facts, self.context.workload
         surroundings = context.described(target)
         procedure = self.context.case.procedure
         if procedure is not None and procedure.kind in PROCEDURES:

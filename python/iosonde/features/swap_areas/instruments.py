@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from iosonde.errors import TargetError
+from iosonde.execution.context import RunContext
 from iosonde.execution.engine import EngineRun
-from iosonde.execution.instruments.instrument import Instrument, NotStartedError, Reading, RunContext
+from iosonde.execution.instruments.instrument import Instrument, NotStartedError, Reading
 from iosonde.features.swap_areas import area, settings
 from iosonde.features.swap_areas.area import AreaReading, SwapArea
 from iosonde.features.swap_areas.record import SwapReading
@@ -35,7 +36,7 @@ class SwapAreas(Instrument):
         """Change the settings and enable the area."""
         parameters = self.context.parameters
         try:
-            self._changed = settings.apply(settings.requested(parameters), own=self.context.plan.created_name)
+            self._changed = settings.apply(settings.requested(parameters), own=self.context.session.plan.created_name)
             if uses_swap(parameters):
                 area.check_possible()
                 self._area = self._enabled()
@@ -58,14 +59,14 @@ class SwapAreas(Instrument):
         try:
             if enabled is not None:
                 enabled.remove()
-            target = self.context.ready.target
+            target = self.context.target
             if released and isinstance(target, DeviceTarget):
                 target.claims.take(released, str(target.devices[target.numbers.index(released)]))
         finally:
             settings.restore(changed)
 
     def _enabled(self) -> SwapArea:
-        parameters, own, target = self.context.parameters, self.context.plan.created_name, self.context.ready.target
+        parameters, own, target = self.context.parameters, self.context.session.plan.created_name, self.context.target
         size_bytes = parameters.get("swap_size")
         if parameters["swap"] == "zram":
             return area.on_zram(own, size_bytes or DEFAULT_BYTES)

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from iosonde.execution.preparation import Workbench
-from iosonde.execution.setups import ReadyTarget
+from iosonde.execution.context import RunContext
 from iosonde.features.swap_areas.setup import DEFAULT_BYTES, uses_swap
-from iosonde.plan import Case, Run
 
 
-def _allow(run: Run, case: Case, ready: ReadyTarget, bench: Workbench) -> tuple[Run, ReadyTarget]:
-    parameters = case.parameters
+def _allow(context: RunContext) -> RunContext:
+    parameters = context.case.parameters
     if not uses_swap(parameters):
-        return run, ready
-    is_device = parameters["swap"] == "target" and ready.target.kind == "device"
-    size_bytes = parameters.get("swap_size") or (ready.target.free_bytes() if is_device else DEFAULT_BYTES)
-    return run, replace(ready, swap_bytes=size_bytes)
+        return context
+    is_device = parameters["swap"] == "target" and context.target.kind == "device"
+    size_bytes = parameters.get("swap_size") or (context.target.free_bytes() if is_device else DEFAULT_BYTES)
+    return replace(context, swap_bytes=size_bytes)
 
 
 PREPARATIONS = (_allow,)
