@@ -13,7 +13,7 @@ from iosonde.errors import StudyError, TargetError
 from iosonde.execution import execute
 from iosonde.execution.admission import Admission
 from iosonde.execution.engine import without_engine
-from iosonde.execution.instruments.carried_over_state import CarriedOverState
+from iosonde.execution.instruments.conditions import CarriedOverState
 from iosonde.features.key_value_stores.database_state import EARLIER_SESSION, Databases
 from iosonde.features.key_value_stores.workload import KV
 from iosonde.features.swap_areas.area import active

@@ -12,10 +12,10 @@ import pytest
 from iosonde.errors import TargetError
 from iosonde.execution import execute
 from iosonde.execution.engine import EngineRun, without_engine
-from iosonde.execution.instruments import memory_limit
+from iosonde.execution.instruments import conditions
+from iosonde.execution.instruments.conditions import shared_devices
 from iosonde.execution.instruments.database_server import accounts_of
 from iosonde.execution.instruments.instrument import Instrument, NotStartedError, Reading, start, stop
-from iosonde.execution.instruments.shared_log_device import shared_devices
 from iosonde.features.swap_areas.instruments import SwapAreas
 from iosonde.planning import expand, parse
 from iosonde.results import ResultSet
@@ -74,7 +74,7 @@ def test_more_swap_is_suggested_only_where_it_was_full() -> None:
     killed = Failure(code="killed", message="killed", context="", hint="")
     for peak, size, is_full in ((13 << 20, 512 << 20, False), (510 << 20, 512 << 20, True), (None, 0, False)):
         memory = {"oom_kills": 1, "limit_bytes": 112 << 20, "swap_peak_bytes": peak}
-        found = memory_limit._out_of_memory(memory, killed, is_external=False, swap_bytes=size)
+        found = conditions._out_of_memory(memory, killed, is_external=False, swap_bytes=size)
         assert found and found.message.startswith("the kernel killed the engine at its memory limit of 112 MiB")
         assert ("more swap" in found.hint) == is_full
 

@@ -19,7 +19,7 @@ import psutil
 from guest_sessions import run, study
 from network_conditions import BY_NAME, Condition
 
-from iosonde.execution import Observer, environment, execute, nfs_server
+from iosonde.execution import Observer, environment, execute
 from iosonde.features.network_storage import mountstats, transport
 from iosonde.plan import Case, Run
 from iosonde.planning import expand
@@ -27,6 +27,7 @@ from iosonde.protocol.event import Event
 from iosonde.results.schema import Record
 from iosonde.storage import open_target
 from iosonde.study.model import Study
+from iosonde.supervisor.account import nfs_server_counters
 
 CLIENT, SERVER = "10.77.0.1", "10.77.0.2"
 MOUNT, EXPORT = Path("/mnt/network"), Path("/export")
@@ -118,7 +119,7 @@ def counted(condition: Condition) -> dict[str, int]:
     table.write_text(in_server("cat", "/proc/net/rpc/nfsd"))
     statistics = mountstats.read(str(folder(condition))) or mountstats.read(str(MOUNT))
     assert statistics
-    return statistics.counters | nfs_server.counters(table)
+    return statistics.counters | nfs_server_counters(table)
 
 
 @contextmanager

@@ -15,20 +15,20 @@ from iosonde.execution.admission import describe, describe_log
 from iosonde.execution.context import Enclosure, Preparation, RunContext, TargetSession
 from iosonde.execution.engine import EngineRun, drive, without_engine
 from iosonde.execution.instruments import instrument
-from iosonde.execution.instruments.block_queue import BlockQueue
-from iosonde.execution.instruments.carried_over_state import CarriedOverState
-from iosonde.execution.instruments.command_group import CommandGroup
+from iosonde.execution.instruments.conditions import (
+    BlockQueue,
+    CarriedOverState,
+    CommandGroup,
+    HarnessCost,
+    MemoryLimit,
+    PreparedFiles,
+    Purge,
+    SharedLogDevice,
+)
+from iosonde.execution.instruments.counters import DeviceTotals, DriveCounters, Temperatures
 from iosonde.execution.instruments.database_server import DatabaseServer
-from iosonde.execution.instruments.device_totals import DeviceTotals
-from iosonde.execution.instruments.drive_counters import DriveCounters
-from iosonde.execution.instruments.harness_cost import HarnessCost
 from iosonde.execution.instruments.instrument import Instrument, NotStartedError, Reading
-from iosonde.execution.instruments.memory_limit import MemoryLimit
 from iosonde.execution.instruments.own_io import OwnIo
-from iosonde.execution.instruments.prepared_files import PreparedFiles
-from iosonde.execution.instruments.purge import Purge
-from iosonde.execution.instruments.shared_log_device import SharedLogDevice
-from iosonde.execution.instruments.temperatures import Temperatures
 from iosonde.plan import Case, Run
 from iosonde.procedure.watch import Watch
 from iosonde.protocol.event import Event

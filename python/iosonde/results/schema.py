@@ -207,7 +207,7 @@ class Record(BaseModel):
     end of the measurement, control group, shutdown, durability (execution/instruments/database_server.py)."""
     device_totals: list[dict[str, Any]] = []
     """Key-value workloads: I/O of each block device from before the start until all data was durable
-    (execution/instruments/device_totals.py)."""
+    (execution/instruments/counters.py)."""
     own_io: dict[str, Any] | None = None
     """Bytes of each device that holds the target, and the engine's own of them, over the run and over the measurement
     (execution/instruments/own_io.py); None without a device."""
@@ -216,7 +216,7 @@ class Record(BaseModel):
     their absence, and the kernel's requests to the drive in the same time (execution/instruments/drive_counters.py)."""
     queue_settings: list[dict[str, Any]] = []
     """Settings of block queues that were changed for the run, with their values before it
-    (execution/instruments/block_queue.py)."""
+    (execution/instruments/conditions.py)."""
     parts: dict[str, Any] = {}
     """Parts of features, by `RecordPart.name`; read with `of`."""
     verdict: RecordVerdict | None = None

@@ -12,15 +12,17 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-SECTOR_BYTES = 512
 _GROUP = "iosonde-"
 """Prefix of iosonde's own control groups."""
 
-_DEVICE = (
-    *("reads", "read_merges", "read_sectors", "read_ms", "writes", "write_merges", "write_sectors", "write_ms"),
-    *("in_flight", "busy_ms", "queue_ms", "discards", "discard_merges", "discard_sectors", "discard_ms", "flushes"),
-)
-"""Fields of `/sys/block/DEVICE/stat` (kernel `Documentation/block/stat.rst`)."""
+_SECTOR_BYTES, _MS = 512, 1_000_000
+_DEVICE = {
+    "reads": (0, 1), "read_merges": (1, 1), "writes": (4, 1), "write_merges": (5, 1), "in_flight": (8, 1),
+    "discards": (11, 1), "flushes": (15, 1),
+    "read_bytes": (2, _SECTOR_BYTES), "write_bytes": (6, _SECTOR_BYTES), "discard_bytes": (13, _SECTOR_BYTES),
+    "read_wait_ns": (3, _MS), "write_wait_ns": (7, _MS), "busy_ns": (9, _MS),
+}  # fmt: skip
+"""Position of each counter in the file `stat` of a device, and its unit (kernel `Documentation/block/stat.rst`)."""
 
 Usage = dict[str, int]
 
@@ -55,7 +57,9 @@ class Account:
             "fs_inputs": ended.ru_inblock,
             "fs_outputs": ended.ru_oublock,
         }
-        return process, {device: counters for device in self._devices if (counters := device_counters(device))}
+        found = {device: device_counters(Path("/sys/dev/block", device)) for device in self._devices}
+        # The protocol has all counters; an older kernel does not count discards and flushes.
+        return process, {device: dict.fromkeys(_DEVICE, 0) | each for device, each in found.items() if each}
 
 
 def between(before: Usage, after: Usage) -> Usage:
@@ -72,23 +76,30 @@ def devices_between(before: dict[str, Usage], after: dict[str, Usage]) -> list[d
     ]
 
 
-def device_counters(device: str) -> Usage:
-    """Counters of a block device (`major:minor`); empty where it is gone."""
+def device_counters(directory: Path) -> Usage:
+    """The kernel's counters of a block device with this directory in sysfs; empty where it is gone."""
     try:
-        values = map(int, Path(f"/sys/dev/block/{device}/stat").read_text(encoding="utf-8").split())
-    except OSError:
+        values = [int(value) for value in (directory / "stat").read_text(encoding="utf-8").split()]
+    except (OSError, ValueError):
         return {}
-    read = dict.fromkeys(_DEVICE, 0) | dict(zip(_DEVICE, values, strict=False))
-    return {
-        **{name: read[name] for name in ("reads", "read_merges", "writes", "write_merges", "in_flight")},
-        **{name: read[name] for name in ("discards", "flushes")},
-        "read_bytes": read["read_sectors"] * SECTOR_BYTES,
-        "write_bytes": read["write_sectors"] * SECTOR_BYTES,
-        "discard_bytes": read["discard_sectors"] * SECTOR_BYTES,
-        "read_wait_ns": read["read_ms"] * 1_000_000,
-        "write_wait_ns": read["write_ms"] * 1_000_000,
-        "busy_ns": read["busy_ms"] * 1_000_000,
-    }
+    return {name: values[at] * unit for name, (at, unit) in _DEVICE.items() if at < len(values)}
+
+
+NFS_SERVER = Path("/proc/net/rpc/nfsd")
+
+
+def nfs_server_counters(table: Path = NFS_SERVER) -> dict[str, int]:
+    """Bytes, calls and threads of the NFS server of this machine (kernel `fs/nfsd/stats.c`); empty without one."""
+    with suppress(OSError, ValueError, IndexError, KeyError):
+        lines = dict(line.partition(" ")[::2] for line in table.read_text(encoding="utf-8").splitlines())
+        read, written = lines["io"].split()[:2]
+        return {
+            "nfsd_read_bytes": int(read),
+            "nfsd_write_bytes": int(written),
+            "nfsd_calls": int(lines["rpc"].split()[0]),
+            "nfsd_threads": int(lines["th"].split()[0]),
+        }
+    return {}
 
 
 def group_cpu() -> Callable[[], tuple[int, int]] | None:

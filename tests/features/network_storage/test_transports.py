@@ -22,7 +22,6 @@ from plans import hand_plan
 from samples import Samples, write
 
 from iosonde.errors import StudyError, TargetError
-from iosonde.execution import nfs_server
 from iosonde.execution.attempt import INSTRUMENTS
 from iosonde.features.network_storage import checks, mountstats, netlink, path, tcp, transport
 from iosonde.features.network_storage.availability import Interval, unavailability
@@ -44,6 +43,7 @@ from iosonde.storage.safety import journal
 from iosonde.storage.safety.journal_entry import Entry
 from iosonde.storage.setups import file_systems
 from iosonde.study.setup import resolve
+from iosonde.supervisor.account import nfs_server_counters
 from iosonde.tools import USES
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -85,8 +85,8 @@ def test_counters_are_those_of_the_mount_at_the_point() -> None:
 
 def test_counters_of_the_server_are_read() -> None:
     expected = {"nfsd_read_bytes": 8192000, "nfsd_write_bytes": 33554432, "nfsd_calls": 2161, "nfsd_threads": 8}
-    assert nfs_server.counters(RECORDED / "nfsd") == expected
-    assert nfs_server.counters(RECORDED / "missing") == {}
+    assert nfs_server_counters(RECORDED / "nfsd") == expected
+    assert nfs_server_counters(RECORDED / "missing") == {}
 
 
 def test_options_of_others_are_known_ones_that_can_be_written() -> None:

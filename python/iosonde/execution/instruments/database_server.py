@@ -12,18 +12,16 @@ from contextlib import suppress
 from threading import Timer
 from typing import Any
 
-import polars as pl
-
 from iosonde import memory
 from iosonde.errors import ServerError
 from iosonde.execution.context import Companion, RunContext, RunningServer
 from iosonde.execution.engine import EngineRun, drive
-from iosonde.execution.instruments.device_totals import device_of
+from iosonde.execution.instruments.counters import CounterSampler, device_of
 from iosonde.execution.instruments.instrument import Instrument, NotStartedError, Reading
 from iosonde.execution.servers import verification_spec
 from iosonde.protocol.event import Event
 from iosonde.results.run_facts.server_counters import COUNTED_NS, STATES
-from iosonde.results.schema import STORE_STATISTICS, Failure, RecordWarning
+from iosonde.results.schema import Failure, RecordWarning
 from iosonde.servers import instance
 from iosonde.servers.server import Connection, EventLog
 
@@ -35,12 +33,8 @@ class DatabaseServer(Instrument):
         super().__init__(context)
         self._server: RunningServer | None = context.server
         self._connection: Connection | None = None
-        self._rows: list[dict[str, Any]] = []
+        self._counters = CounterSampler(context.run.run_id, self._statistics)
         self._facts: dict[str, Any] = {}
-        self._latest: dict[str, int] = {}
-        """At the end of the last interval; before the load, at the start."""
-        self._at_start: dict[str, int] = {}
-        self._at_end: dict[str, int] = {}
         self._devices: set[str | None] = set()
         """Those that hold the server's directories, and not those below them."""
         self._timer: Timer | None = None
@@ -58,7 +52,7 @@ class DatabaseServer(Instrument):
         try:
             self._connection = self._server.connect()
             self._facts = dict(self._server.facts) | self._description()
-            self._latest = self._statistics()
+            self._counters.read()
         except ServerError as error:
             raise NotStartedError(error.code, error) from None
 
@@ -69,20 +63,13 @@ class DatabaseServer(Instrument):
         if self._companion:
             self._companion.event(event)
         if event["event"] == "phase" and event["edge"] == "end":  # A cache is loaded by the engine.
-            self._latest = self._statistics() or self._latest
+            self._counters.read()
         if event["event"] == "interval":
-            found = self._statistics()
+            found = self._counters.interval(event)
             if event["phase"] == "measure":
-                self._at_start = self._at_start or self._latest
                 self._schedule_kill(event["end_ns"] - event["begin_ns"])
-            self._latest = found or self._latest
-            place = {"run_id": self.context.run.run_id, "phase": event["phase"], "interval": event["index"]}
-            if found and event["phase"] == "measure":
-                self._at_end = found
-                self._note_open_files()
-            self._rows += [
-                {**place, "end_ns": event["end_ns"], "statistic": name, "value": value} for name, value in found.items()
-            ]
+                if found:
+                    self._note_open_files()
 
     def stop(self, done: EngineRun) -> Reading:
         """Verify what a kill has left, shut the server down, and read its accounts."""
@@ -95,7 +82,7 @@ class DatabaseServer(Instrument):
         self._add_times()
         facts = dict(self._facts)
         facts["statistics_mean"] = self._means()
-        facts |= {"statistics_at_start": self._at_start, "statistics_at_end": self._at_end}
+        facts |= {"statistics_at_start": self._counters.at_start, "statistics_at_end": self._counters.at_end}
         if self._killed and done.failure is None:
             durability = self._verify()
             facts["durability"] = durability
@@ -114,7 +101,7 @@ class DatabaseServer(Instrument):
             facts={"server": facts, **({"memory": memory} if memory else {})},
             warnings=warnings,
             failure=failure,
-            store_statistics=pl.DataFrame(self._rows, schema=STORE_STATISTICS),
+            store_statistics=self._counters.table(),
         )
 
     def close(self) -> None:
@@ -161,20 +148,17 @@ class DatabaseServer(Instrument):
         """Add times of the log to each poll: a pause that one of them interrupts is logged after it."""
         if self._log is None:
             return
-        polls = [row for row in self._rows if row["statistic"] == COUNTED_NS]
+        polls = [row for row in self._counters.rows if row["statistic"] == COUNTED_NS]
         found = self._log.times_until([row["value"] for row in polls])
         for row, times in zip(polls, found, strict=True):
-            self._rows += [row | {"statistic": name, "value": value} for name, value in times.items()]
-        for counted in filter(None, (self._at_start, self._at_end)):
+            self._counters.rows += [row | {"statistic": name, "value": value} for name, value in times.items()]
+        for counted in filter(None, (self._counters.at_start, self._counters.at_end)):
             counted.update(*self._log.times_until([counted[COUNTED_NS]]))
 
     def _means(self) -> dict[str, float]:
         """Mean number of sessions in each state over the intervals of the measurement."""
-        found: dict[str, list[int]] = {}
-        for row in self._rows:
-            if row["phase"] == "measure" and row["statistic"] in STATES:
-                found.setdefault(row["statistic"], []).append(row["value"])
-        return {name: sum(values) / len(values) for name, values in found.items()}
+        found = self._counters.measured().items()
+        return {name: sum(values) / len(values) for name, values in found if name in STATES}
 
     def _note_open_files(self) -> None:
         """Files are open while transactions run; PostgreSQL closes them with the connections."""

@@ -20,7 +20,7 @@ from typing import Any
 
 from iosonde.execution.context import RunContext
 from iosonde.execution.engine import EngineRun
-from iosonde.execution.instruments.device_totals import counters, device_of
+from iosonde.execution.instruments.counters import counters, device_of
 from iosonde.execution.instruments.instrument import Instrument, Reading
 from iosonde.protocol.event import Event
 from iosonde.storage.block_layer.mounts import mount_of

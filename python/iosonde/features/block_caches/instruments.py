@@ -9,24 +9,26 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
-
-import polars as pl
+from pathlib import Path
 
 from iosonde.errors import TargetError
 from iosonde.execution.context import RunContext
 from iosonde.execution.engine import EngineRun
+from iosonde.execution.instruments.counters import CounterSampler
 from iosonde.execution.instruments.instrument import Instrument, NotStartedError, Reading
 from iosonde.features.block_caches.block_cache import BlockCache as Cache
 from iosonde.features.block_caches.layers import implementation
 from iosonde.features.block_caches.record import BlockCacheReading, Prepared
-from iosonde.features.block_caches.sample import sample
-from iosonde.protocol.event import Event, IntervalEvent
-from iosonde.results.schema import STORE_STATISTICS, RecordWarning
+from iosonde.protocol.event import Event
+from iosonde.results.schema import RecordWarning
+from iosonde.supervisor.account import device_counters
 from iosonde.units import format_bytes
 
 LONG_NS = 10_000_000_000
 """Shortest run whose driver counters are worth waiting for."""
+SYS = Path("/sys")
+PREFIX = "block_cache."
+"""Of the names of its statistics."""
 NOT_WARM = "cache_not_warm"
 NOT_DIRTY = "cache_not_dirty"
 
@@ -40,18 +42,15 @@ class BlockCache(Instrument):
         self._is_held = dict(context.setup_facts.get("cache_prepared") or {}).get("state") == "dirty"
         """True if the cache does not write dirty data back until the engine starts (`preparations.py`)."""
         self._before: dict[str, int] = {}
-        self._latest: dict[str, int] = {}
-        """At the end of the last interval; before the load, at the start."""
-        self._at_start: dict[str, int] = {}
-        self._at_end: dict[str, int] = {}
-        self._rows: list[dict[str, Any]] = []
+        self._counters = CounterSampler(context.run.run_id, self._sample, prefix=PREFIX)
 
     def start(self) -> None:
         """Read the counters once they cover all I/O before the run."""
         if self._cache is None:
             return
         try:
-            self._before = self._latest = self._settled(self._cache)
+            self._settle(self._cache)
+            self._before = self._counters.read()
         except TargetError as error:
             raise NotStartedError("setup", error) from None
 
@@ -66,24 +65,10 @@ class BlockCache(Instrument):
             return
         if event["event"] == "phase" and event["phase"] == "layout" and event["edge"] == "end" and event["bytes"]:
             with contextlib.suppress(TargetError):  # The devices are gone; the engine reports why.
-                self._latest = sample(self._cache)
+                self._counters.read()
         elif event["event"] == "interval":
-            self._interval(self._cache, event)
-
-    def _interval(self, cache: Cache, event: IntervalEvent) -> None:
-        try:
-            found = sample(cache)
-        except TargetError:
-            return  # The devices are gone; the engine reports why.
-        if event["phase"] == "measure":
-            self._at_start = self._at_start or self._latest
-            self._at_end = found
-        self._latest = found
-        place = {"run_id": self.context.run.run_id, "phase": event["phase"], "interval": event["index"]}
-        self._rows += [
-            {**place, "end_ns": event["end_ns"], "statistic": f"block_cache.{name}", "value": value}
-            for name, value in found.items()
-        ]
+            with contextlib.suppress(TargetError):
+                self._counters.interval(event)
 
     def stop(self, done: EngineRun) -> Reading:
         """Read the counters once they cover all I/O of the run."""
@@ -91,23 +76,26 @@ class BlockCache(Instrument):
             return Reading()
         after: dict[str, int] = {}
         with contextlib.suppress(TargetError):  # Without the devices there is nothing to read.
-            after = self._settled(self._cache)
+            self._settle(self._cache)
+            after = sample(self._cache)
+        measured = self._counters.measured()
+        dirty, congested = (measured.get(f"{PREFIX}{name}", []) for name in ("dirty_bytes", "congested"))
         prepared = Prepared.model_validate(self.context.setup_facts.get("cache_prepared") or {})
         reading = BlockCacheReading(
             kind=self._cache.kind,
             mode=self._cache.facts["mode"],
             prepared=prepared,
-            at_start=self._at_start,
-            at_end=self._at_end,
+            at_start=self._counters.at_start,
+            at_end=self._counters.at_end,
             counters_before=self._before if self._counts else {},
             counters_after=after if self._counts else {},
-            dirty_bytes_mean=self._mean("dirty_bytes"),
-            congested_share=self._share("congested"),
+            dirty_bytes_mean=sum(dirty) / len(dirty) if dirty else None,
+            congested_share=sum(value > 0 for value in congested) / len(congested) if congested else None,
         )
         return Reading(
             parts=[reading],
             warnings=list(warnings(prepared)),
-            store_statistics=pl.DataFrame(self._rows, schema=STORE_STATISTICS),
+            store_statistics=self._counters.table(),
         )
 
     def close(self) -> None:
@@ -128,23 +116,14 @@ class BlockCache(Instrument):
         is_long = (self.context.workload.get("duration_ns") or 0) >= LONG_NS
         return is_long or self._cache.kind != "bcache"
 
-    def _settled(self, cache: Cache) -> dict[str, int]:
-        """A sample whose counters of the driver cover all I/O so far, if they are reported."""
+    def _settle(self, cache: Cache) -> None:
+        """Wait until the counters of the driver cover all I/O so far, if they are reported."""
         if self._counts:
             implementation(cache.kind).settle(cache)
-        return sample(cache)
 
-    def _mean(self, name: str) -> float | None:
-        values = self._measured(name)
-        return sum(values) / len(values) if values else None
-
-    def _share(self, name: str) -> float | None:
-        values = self._measured(name)
-        return sum(value > 0 for value in values) / len(values) if values else None
-
-    def _measured(self, name: str) -> list[int]:
-        statistic = f"block_cache.{name}"
-        return [row["value"] for row in self._rows if row["phase"] == "measure" and row["statistic"] == statistic]
+    def _sample(self) -> dict[str, int]:
+        assert self._cache is not None
+        return sample(self._cache)
 
 
 INSTRUMENTS = (BlockCache,)
@@ -167,3 +146,12 @@ def warnings(prepared: Prepared) -> Iterator[RecordWarning]:
             message=f"{format_bytes(dirty or 0)} of the cache were dirty before the run, not {format_bytes(wanted)}",
             hint="use a larger `span`, or a lower `cache_dirty_fraction`",
         )
+
+
+def sample(built: Cache) -> dict[str, int]:
+    """Counters of a cache and of its three block devices since they were created, and what is dirty and congested."""
+    found = dict(implementation(built.kind).counters(built))
+    for prefix, device in {"": built.device, "backing_": built.backing, "cache_device_": built.cache}.items():
+        counted = device_counters(SYS / "class/block" / device.name)
+        found |= {f"{prefix}{name}": counted[name] for name in ("read_bytes", "write_bytes") if name in counted}
+    return found

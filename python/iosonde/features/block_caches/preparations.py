@@ -15,8 +15,8 @@ from iosonde.errors import TargetError
 from iosonde.execution.context import RunContext
 from iosonde.features.block_caches.block_cache import BlockCache
 from iosonde.features.block_caches.facts import read_hits
+from iosonde.features.block_caches.instruments import sample
 from iosonde.features.block_caches.layers import implementation
-from iosonde.features.block_caches.sample import sample
 from iosonde.features.block_caches.setup import BlockCacheSetup
 from iosonde.plan import JsonObject
 

@@ -19,11 +19,11 @@ import numpy as np
 import polars as pl
 
 from iosonde.errors import TargetError
-from iosonde.execution import nfs_server
 from iosonde.features.many_hosts.hosts import Host, gather
 from iosonde.features.many_hosts.workers import START_S
 from iosonde.plan import Case, Plan
 from iosonde.results.server_reading import ServerCounters, ServerReading
+from iosonde.supervisor.account import nfs_server_counters
 
 if TYPE_CHECKING:
     from distributed import Worker
@@ -87,7 +87,7 @@ def read(root: Path) -> dict[str, int]:
     for source in (_cpu, _disks, _interfaces, _nfsd_pools):
         with suppress(OSError, ValueError, IndexError, KeyError):
             found |= source(root)
-    return found | nfs_server.counters(root / "proc/net/rpc/nfsd")
+    return found | nfs_server_counters(root / "proc/net/rpc/nfsd")
 
 
 def _cpu(root: Path) -> dict[str, int]:

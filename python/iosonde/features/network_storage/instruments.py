@@ -12,11 +12,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, get_args
 
-import polars as pl
-
-from iosonde.execution import nfs_server
 from iosonde.execution.context import RunContext
 from iosonde.execution.engine import EngineRun
+from iosonde.execution.instruments.counters import CounterSampler
 from iosonde.execution.instruments.instrument import Instrument, Reading
 from iosonde.features.network_storage import mountstats, path, tcp, transport
 from iosonde.features.network_storage.load import LoadProgress, block_bytes
@@ -24,7 +22,7 @@ from iosonde.features.network_storage.outage import HungMount, Outage
 from iosonde.features.network_storage.probe import Probe, RoundTrip
 from iosonde.features.network_storage.record import STATISTICS, NetworkReading
 from iosonde.protocol.event import Event
-from iosonde.results.schema import STORE_STATISTICS
+from iosonde.supervisor.account import nfs_server_counters
 
 
 class NetworkStorage(Instrument):
@@ -37,7 +35,9 @@ class NetworkStorage(Instrument):
         self._samples: list[dict[str, int]] = []
         self._engine_at_ns = 0
         self._load = LoadProgress()
-        self._rows: list[dict[str, Any]] = []
+        self._counters = CounterSampler(
+            context.run.run_id, self._sample, prefix=STATISTICS, hidden=("clock_ns", "time_ns", "read_ns")
+        )
 
     def start(self) -> None:
         """Describe the transport, and probe the network before the load."""
@@ -63,15 +63,8 @@ class NetworkStorage(Instrument):
         if not self._transport:
             return
         if event["event"] == "interval":
-            found = sample(self._transport, self._own_ports)
-            self._samples.append(found)
+            self._samples.append(self._counters.interval(event))
             self._load.add(event)
-            row = {"run_id": self.context.run.run_id, "phase": event["phase"], "interval": event["index"]}
-            self._rows += [
-                {**row, "end_ns": event["end_ns"], "statistic": f"{STATISTICS}{name}", "value": value}
-                for name, value in found.items()
-                if name not in ("clock_ns", "time_ns", "read_ns")
-            ]
 
     def stop(self, done: EngineRun) -> Reading:
         """End the probes and return what was read."""
@@ -79,8 +72,7 @@ class NetworkStorage(Instrument):
             return Reading()
         start, end = self._load.ends(self._samples, done.hello, done.result or {})
         reading = NetworkReading(transport=self._transport, at_start=start, at_end=end, **self._probed(start, end))
-        rows = pl.DataFrame(self._rows, schema=STORE_STATISTICS)
-        return Reading(parts=[reading], store_statistics=rows if self._rows else None)
+        return Reading(parts=[reading], store_statistics=self._counters.table() if self._counters.rows else None)
 
     def close(self) -> None:
         """End the probes, also after a run that did not start."""
@@ -97,9 +89,8 @@ class NetworkStorage(Instrument):
         is_remote = (self._transport.get("path") or {}).get("server_is_local") is False
         return is_remote and self._transport["transport"] in (*transport.DEVICES, "fuse")
 
-    @property
-    def _own_ports(self) -> Collection[int]:
-        return self._probe.ports if self._probe else ()
+    def _sample(self) -> dict[str, int]:
+        return sample(self._transport, self._probe.ports if self._probe else ())
 
     def _probed(self, start: dict[str, int], end: dict[str, int]) -> dict[str, Any]:
         """Fields of a record with the round trips of probes between two samples, and before the engine started."""
@@ -130,7 +121,7 @@ def sample(facts: dict[str, Any], own_ports: Collection[int] = ()) -> dict[str, 
     if interface := way.get("interface"):
         found |= path.counters(interface)
     if way.get("server_is_local") and facts["transport"] == "nfs":
-        found |= nfs_server.counters()
+        found |= nfs_server_counters()
     if pid := facts.get("daemon_pid"):
         found |= _cpu_time([pid, *facts.get("connection_pids", ())]) | _bytes_moved(pid)
     return found | {"read_ns": time.monotonic_ns() - found["clock_ns"]}
