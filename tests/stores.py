@@ -27,7 +27,7 @@ EMPTY = {"kind": "empty"}
 EXISTING = {"kind": "existing"}
 LOADED = {"kind": "loaded", "reload": False, "order": "random", "batch": 100, "sync": False}
 WIREDTIGER = pytest.mark.needs("wiredtiger", "wiredtiger-header", "cc")
-STORES = ("lmdb", "rocksdb", "redb", "fjall", pytest.param("wiredtiger", marks=WIREDTIGER))
+STORES = ("lmdb", "rocksdb", pytest.param("wiredtiger", marks=WIREDTIGER))
 
 
 def stream(name: str, operation: str | dict[str, float], **changes: Any) -> Spec:

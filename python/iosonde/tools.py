@@ -337,8 +337,6 @@ USES: dict[str, dict[str, tuple[str, ...]]] = {
     "network storage": {"NVMe/TCP": (), "NFS": ("mount.nfs", "exportfs")},
     "key-value stores": {
         "LMDB": (),
-        "redb": (),
-        "fjall": (),
         "RocksDB": ("rocksdb",),
         "WiredTiger": ("wiredtiger", "wiredtiger-header", "cc"),
         "memcached": ("memcached",),

@@ -125,8 +125,8 @@ def test_a_read_cache_that_cannot_be_is_refused_in_the_plan(tmp_path: Path) -> N
     ):
         with pytest.raises((StudyError, TargetError), match=message):
             plan(tmp_path, measurement)
-    study = STUDY.replace('"rocksdb"', '"redb"', 1).replace("{measurement}", 'read_cache = "100MiB"')
-    with pytest.raises(StudyError, match="redb has no persistent read cache"):
+    study = STUDY.replace('"rocksdb"', '"wiredtiger"', 1).replace("{measurement}", 'read_cache = "100MiB"')
+    with pytest.raises(StudyError, match="wiredtiger has no persistent read cache"):
         expand(parse(study), open_target(str(tmp_path)))
 
 

@@ -16,17 +16,15 @@ MARK = "iosonde-database.json"
 WRITTEN = {**LOADED, "checkpoint": True}
 RESTORED = {**WRITTEN, "restore": True}
 
-pytestmark = pytest.mark.parametrize(
-    "store", [pytest.param("rocksdb", marks=pytest.mark.needs("rocksdb")), pytest.param("fjall")]
-)
+pytestmark = pytest.mark.needs("rocksdb")
 
 
-def overwrites(store: str, target: Path, database: Spec) -> Spec:
+def overwrites(target: Path, database: Spec) -> Spec:
     writer = stream("writer", "update", limit_operations=COUNT)
-    options = {"write_buffer_size": 1 << 20} if store == "rocksdb" else {"max_memtable_size": 1 << 20}
+    options = {"write_buffer_size": 1 << 20}
     settle = {"settle": True, "reopen": False, "page_cache": "keep"}
     return spec(
-        store, target, writer, database=database, options=options, count=COUNT, value_bytes=VALUE, transition=settle
+        "rocksdb", target, writer, database=database, options=options, count=COUNT, value_bytes=VALUE, transition=settle
     )
 
 
@@ -35,30 +33,29 @@ def content(directory: Path) -> dict[str, str]:
     return {str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
-def test_a_run_after_writes_is_restored_and_costs_less_than_loading(store: str, tmp_path: Path) -> None:
-    first = carry_out(overwrites(store, tmp_path, WRITTEN))
+def test_a_run_after_writes_is_restored_and_costs_less_than_loading(tmp_path: Path) -> None:
+    first = carry_out(overwrites(tmp_path, WRITTEN))
     assert first.result["layout"]["written_bytes"] == COUNT * (16 + VALUE)
     assert "restored_copied_bytes" not in first.store
     saved = content(tmp_path / "database-checkpoint")
     assert saved
     for _ in range(2):
-        again = carry_out(overwrites(store, tmp_path, RESTORED))
+        again = carry_out(overwrites(tmp_path, RESTORED))
         assert again.warnings == []
         assert again.phases[:2] == [("layout", "begin"), ("layout", "end")]
         assert again.store["restored_linked_bytes"] > 0
         copied = again.store["restored_copied_bytes"]
         assert copied == again.result["layout"]["written_bytes"]
         assert content(tmp_path / "database-checkpoint") == saved, "runs do not modify it"
-    if store == "rocksdb":
-        assert copied < COUNT * VALUE / 4, "tables are links; only logs and manifests are copied"
+    assert copied < COUNT * VALUE / 4, "tables are links; only logs and manifests are copied"
 
 
 def test_the_restored_database_has_the_loaded_records_also_after_an_interrupted_restore(
-    store: str, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
     """Deletes in between would leave records missing."""
-    carry_out(overwrites(store, tmp_path, WRITTEN))
-    delete = overwrites(store, tmp_path, RESTORED)
+    carry_out(overwrites(tmp_path, WRITTEN))
+    delete = overwrites(tmp_path, RESTORED)
     delete["workload"]["streams"] = [stream("delete", "delete", choice=EACH_ONCE, limit_operations=COUNT)]
     assert carry_out(delete).store["restored_linked_bytes"] > 0
     # The restore is interrupted, and repeated by the next run.
@@ -68,7 +65,7 @@ def test_the_restored_database_has_the_loaded_records_also_after_an_interrupted_
     for file in (tmp_path / "database").rglob("*"):
         if file.is_file():
             file.unlink()
-    read = overwrites(store, tmp_path, RESTORED)
+    read = overwrites(tmp_path, RESTORED)
     read["workload"]["streams"] = [stream("reader", "read", choice=EACH_ONCE, limit_operations=COUNT)]
     done = carry_out(read)
     assert done.warnings == []
@@ -76,12 +73,12 @@ def test_the_restored_database_has_the_loaded_records_also_after_an_interrupted_
     assert done.checks("missing") == done.checks("corrupted") == 0
 
 
-def test_a_file_linked_from_elsewhere_is_refused(store: str, tmp_path: Path) -> None:
+def test_a_file_linked_from_elsewhere_is_refused(tmp_path: Path) -> None:
     (tmp_path / "target").mkdir()
-    carry_out(overwrites(store, tmp_path / "target", WRITTEN))
+    carry_out(overwrites(tmp_path / "target", WRITTEN))
     foreign = tmp_path / "foreign"
     foreign.write_text("data of somebody else")
     os.link(foreign, tmp_path / "target/database/linked")
-    run = overwrites(store, tmp_path / "target", LOADED)
+    run = overwrites(tmp_path / "target", LOADED)
     assert carry_out(run).error["code"] == "wrong_target"
     assert foreign.read_text() == "data of somebody else"

@@ -17,7 +17,7 @@ INTERVALS = 2
 SLOW = 100.0
 """Writes per second that fill no buffer of a process (1 MiB for RocksDB's log) before it is killed, however late that is."""
 
-EMBEDDED = ("lmdb", "rocksdb", "redb", "fjall")
+EMBEDDED = ("lmdb", "rocksdb")
 
 
 def wiredtiger(options: Spec, *, sync: bool, survives: str) -> Any:
@@ -32,7 +32,6 @@ WRITES: list[Any] = [
     ("lmdb", {"MDB_NOMETASYNC": True}, True, "process_crash"),
     ("lmdb", {"MDB_NOSYNC": True}, False, "process_crash"),
     ("lmdb", {"MDB_WRITEMAP": True, "MDB_MAPASYNC": True, "mapsize": 1 << 30}, True, "process_crash"),
-    ("redb", {"durability": "none"}, False, "nothing"),
     ("rocksdb", {"disableWAL": True}, False, "nothing"),
     ("rocksdb", {"manual_wal_flush": True}, False, "nothing"),
     wiredtiger({"log.enabled": False}, sync=False, survives="nothing"),

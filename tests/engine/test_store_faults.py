@@ -111,7 +111,7 @@ def test_what_a_store_does_not_have_is_refused(tmp_path: Path) -> None:
     long_keys["workload"]["records"]["key_bytes"] = {"kind": "fixed", "bytes": 600}
     writers = [stream(name, "update", limit_operations=10, sync=sync) for name, sync in (("a", True), ("b", False))]
     for run, code, context in (
-        (spec("redb", tmp_path, READER, library="libredb.so"), "invalid_spec", "`store.library`"),
+        (spec("memcached", tmp_path, READER, library="libmemcached.so"), "invalid_spec", "`store.library`"),
         (long_keys, "unsupported", "`records.key_bytes`"),
         (spec("lmdb", tmp_path, *writers), "unsupported", "`streams`"),
     ):

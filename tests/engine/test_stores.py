@@ -128,8 +128,6 @@ class TestEveryStore:
         misspelt, meant = {
             "lmdb": ("map_size", "mapsize"),
             "rocksdb": ("write_bufer_size", "write_buffer_size"),
-            "redb": ("cachesize", "cache_size"),
-            "fjall": ("cachesize", "cache_size"),
             "wiredtiger": ("leaf_page_size", "leaf_page_max"),
         }[store]
         error = carry_out(spec(store, tmp_path, reading_all(), options={misspelt: 1})).error
@@ -254,5 +252,5 @@ class TestRawDevice:
         assert error["context"] == "phase `layout`"
 
     def test_another_store_is_unsupported_with_a_reason(self, device: Path) -> None:
-        assert carry_out(spec("redb", self.on(device), reading_all())).error["code"] == "unsupported"
+        assert carry_out(spec("rocksdb", self.on(device), reading_all())).error["code"] == "unsupported"
         assert not any(device.read_bytes()[: 1 << 20])

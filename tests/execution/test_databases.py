@@ -28,13 +28,14 @@ question = "?"
 workload = "kv"
 repeats = 2
 shuffle = false
-measurement = { store = "fjall", phase = "overwrite", records = "1k", ramp = 0, duration = "200ms", interval = "100ms" }
+measurement = { store = "rocksdb", phase = "overwrite", records = "1k", ramp = 0, duration = "200ms", interval = "100ms" }
 [[parts]]
 name = "main"
 [profiles.standard]
 """
 
 
+@pytest.mark.needs("rocksdb")
 @pytest.mark.parametrize("carry_over", [False, True])
 def test_the_second_run_of_overwrites_is_restored_unless_it_carries_over(tmp_path: Path, carry_over: bool) -> None:
     (tmp_path / "target").mkdir()
@@ -162,7 +163,7 @@ def test_a_spec_with_a_trace_outside_of_the_cache_directory_is_refused(
                   '[[parts]]\n[profiles.standard]\n')  # fmt: skip
     data = tmp_path / "data"
     data.mkdir()
-    plan = expand(study, open_target(str(data)), settings={"trace": str(trace), "store": "redb"})
+    plan = expand(study, open_target(str(data)), settings={"trace": str(trace), "store": "lmdb"})
     Admission.for_plan(plan, tmp_path).check_plan()
     plan.runs[0].spec["workload"]["streams"][0]["trace"]["path"] = "/etc/shadow"
     with pytest.raises(TargetError, match="names another target") as raised:

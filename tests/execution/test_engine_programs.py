@@ -82,8 +82,8 @@ def test_each_store_is_in_the_program_that_its_specs_name() -> None:
 
 def test_a_checkout_builds_the_program_once_when_a_study_needs_it(bare: Path, tmp_path: Path) -> None:
     log, notes = cargo(bare), []
-    engine_programs.require([spec("redb", bare)], pytest.fail)
-    assert engine_programs.clients_of([spec("redb", bare)]) == {}, "other stores are in the first program"
+    engine_programs.require([spec("lmdb", bare)], pytest.fail)
+    assert engine_programs.clients_of([spec("lmdb", bare)]) == {}, "other stores are in the first program"
     specs = [spec("mongodb", tmp_path)]
     for _ in range(2):
         engine_programs.require(specs, notes.append)

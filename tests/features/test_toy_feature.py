@@ -116,7 +116,7 @@ LEFT_OUT = ("protocol/event.py", "protocol/spec.py", "protocol/store_options.py"
 """Types of the engine's schema."""
 
 
-WORDS = ("zram", "zswap", "memcached", "cassandra", "mongodb", "rocksdb", "lmdb", "wiredtiger", "redb", "fjall")
+WORDS = ("zram", "zswap", "memcached", "cassandra", "mongodb", "rocksdb", "lmdb", "wiredtiger")
 """Terms of features that are no names of what they contribute."""
 
 

@@ -82,7 +82,7 @@ def test_the_passing_load_is_listed_between_published_ones_and_its_improvement_a
 # Statistics of a store or server.
 
 STATISTICS = {"statistics_at_start": {"commits": 7, "deadlocks": 0}, "statistics_at_end": {"commits": 30}}
-STORE: dict[str, Any] = {"kind": "fjall", "version": "3", **STATISTICS}
+STORE: dict[str, Any] = {"kind": "rocksdb", "version": "3", **STATISTICS}
 SERVER: dict[str, Any] = {"kind": "postgresql", "version": "16.1", **STATISTICS}
 
 
@@ -95,7 +95,7 @@ def record(kind: str, workload: dict[str, Any], **accounts: Any) -> Record:
 @pytest.mark.parametrize(
     ("of_kind", "kind"),
     [
-        (record("kv", {"store": {"kind": "fjall"}}, result={"store": STORE}), "kv"),
+        (record("kv", {"store": {"kind": "rocksdb"}}, result={"store": STORE}), "kv"),
         (record("commit", {"server": {"kind": "postgresql"}}, server=SERVER), "commit"),
     ],
 )

@@ -82,7 +82,7 @@ def tree(directory: Path) -> dict[str, Any]:
         {"kind": "file", "path": f"TARGET/{OWN}/../victim", "size_bytes": FILE_BYTES},
         {"kind": "file", "path": "TARGET/iosonde-00000002/data", "size_bytes": FILE_BYTES},
         {"kind": "directory", "path": "TARGET/../x/db", "log_path": None},
-        {"kind": "directory", "path": f"TARGET/{OWN}/redb-1", "log_path": "/etc/x/redb-1-log"},
+        {"kind": "directory", "path": f"TARGET/{OWN}/lmdb-1", "log_path": "/etc/x/lmdb-1-log"},
         {"kind": "virtual", "size_bytes": FILE_BYTES},
         None,
     ],

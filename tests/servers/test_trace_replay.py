@@ -86,7 +86,7 @@ def test_embedded_stores_have_every_key_that_the_trace_reads(store: str, place: 
 def test_gets_of_keys_that_the_trace_neither_sets_nor_sizes_are_reported(place: Path, tmp_path: Path) -> None:
     """All 2,000 gets miss: their rate is that of an empty store."""
     rows = [f"{row / 10_000},get,key-{row},," for row in range(2000)]
-    record = replay(place, tmp_path, rows, 'store = "redb"')
+    record = replay(place, tmp_path, rows, 'store = "lmdb"')
     assert (checks(record)["read"]["values"], checks(record)["read"]["missing"]) == (0, 2000)
     assert record.result and sum(job["bytes"] for job in record.result["jobs"]) == 0, "nothing was read"
     [warning] = [each for each in record.warnings if each.code == "unexplained_misses"]
@@ -95,7 +95,7 @@ def test_gets_of_keys_that_the_trace_neither_sets_nor_sizes_are_reported(place: 
 
 def test_misses_after_a_delete_of_the_trace_are_as_expected(place: Path, tmp_path: Path) -> None:
     operations = ["set,key,20,", "get,key,,", "delete,key,,", "get,key,,", "get,key,,", "set,key,20,", "get,key,,"]
-    record = replay(place, tmp_path, [f"0,{each}" for each in operations], 'store = "redb"')
+    record = replay(place, tmp_path, [f"0,{each}" for each in operations], 'store = "lmdb"')
     assert (checks(record)["read"]["values"], checks(record)["read"]["missing"]) == (2, 2)
     assert "unexplained_misses" not in [each.code for each in record.warnings]
 

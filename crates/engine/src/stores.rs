@@ -4,10 +4,8 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use iosonde_kv::{Contents, NullOpener, Opener, RunError};
-use iosonde_kv_fjall::FjallOpener;
 use iosonde_kv_lmdb::LmdbOpener;
 use iosonde_kv_memcached::MemcachedOpener;
-use iosonde_kv_redb::RedbOpener;
 use iosonde_kv_rocksdb::RocksdbOpener;
 use iosonde_kv_wiredtiger::WiredtigerOpener;
 use iosonde_protocol::{Store, StoreKind};
@@ -23,8 +21,6 @@ pub(crate) fn option_names() -> serde_json::Value {
         "lmdb": iosonde_kv_lmdb::option_names(),
         "rocksdb": iosonde_kv_rocksdb::option_names(),
         "wiredtiger": iosonde_kv_wiredtiger::option_names(),
-        "redb": iosonde_kv_redb::option_names(),
-        "fjall": iosonde_kv_fjall::option_names(),
         "memcached": iosonde_kv_memcached::option_names(),
     })
 }
@@ -55,9 +51,7 @@ pub(crate) fn opener(
             let opener = WiredtigerOpener::new(store.library.as_deref(), &store.options, shim)?;
             Ok(Box::new(opener))
         }
-        StoreKind::Redb => Ok(Box::new(RedbOpener::new(&store.options)?)),
         StoreKind::Memcached => Ok(Box::new(MemcachedOpener::new(&store.options)?)),
-        StoreKind::Fjall => Ok(Box::new(FjallOpener::new(&store.options)?)),
         StoreKind::Cassandra | StoreKind::Mongodb => Err(RunError::unsupported(
             "clients of Cassandra and MongoDB are not part of `iosonde-engine`",
             "use `iosonde-engine-clients`",

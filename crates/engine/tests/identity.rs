@@ -167,7 +167,7 @@ fn an_identity_of_no_path_of_the_spec_or_of_another_form_is_an_error() {
     assert!(String::from_utf8(output.stderr).unwrap().contains("PATH=MAJOR:MINOR"));
 }
 
-const STORES: [&str; 4] = ["lmdb", "redb", "fjall", "rocksdb"];
+const STORES: [&str; 2] = ["lmdb", "rocksdb"];
 
 /// Stores that this machine has.
 fn stores() -> impl Iterator<Item = &'static str> {

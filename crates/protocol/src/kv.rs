@@ -56,10 +56,6 @@ pub enum StoreKind {
     Rocksdb,
     /// WiredTiger: a B-tree with a cache of its own, from a shared library.
     Wiredtiger,
-    /// redb: a copy-on-write B+ tree in Rust.
-    Redb,
-    /// fjall: a log-structured merge tree in Rust.
-    Fjall,
     /// memcached: a cache, over its meta protocol and a Unix socket.
     Memcached,
     /// Cassandra, or another server with CQL such as ScyllaDB, over TCP.
@@ -77,8 +73,6 @@ impl StoreKind {
             StoreKind::Lmdb => "lmdb",
             StoreKind::Rocksdb => "rocksdb",
             StoreKind::Wiredtiger => "wiredtiger",
-            StoreKind::Redb => "redb",
-            StoreKind::Fjall => "fjall",
             StoreKind::Memcached => "memcached",
             StoreKind::Cassandra => "cassandra",
             StoreKind::Mongodb => "mongodb",

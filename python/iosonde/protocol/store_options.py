@@ -7,15 +7,6 @@ STORE_OPTIONS: dict[str, tuple[str, ...]] = {
         "consistency",
         "in_flight",
     ),
-    "fjall": (
-        "cache_size",
-        "data_block_compression_policy",
-        "data_block_size_policy",
-        "journal_compression",
-        "max_journaling_size",
-        "max_memtable_size",
-        "worker_threads",
-    ),
     "lmdb": (
         "MDB_APPEND",
         "MDB_MAPASYNC",
@@ -39,12 +30,6 @@ STORE_OPTIONS: dict[str, tuple[str, ...]] = {
         "read_concern",
         "w",
         "wtimeout_ms",
-    ),
-    "redb": (
-        "cache_size",
-        "durability",
-        "quick_repair",
-        "two_phase_commit",
     ),
     "rocksdb": (
         "WAL_size_limit_MB",

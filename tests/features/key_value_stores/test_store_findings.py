@@ -21,7 +21,7 @@ from iosonde.findings.support import support_of
 from iosonde.metrics import wording
 from iosonde.planning import load
 
-STORES = {"lmdb": 5_441, "rocksdb": 18_500, "redb": 14_200, "fjall": 22_900}
+STORES = {"lmdb": 5_441, "rocksdb": 18_500, "wiredtiger": 22_900}
 QUESTIONS = [
     {"kind": kind, "over": "store", "metric": "ops_per_sec", "by": ["phase"]} for kind in ("peak", "asymmetry")
 ]
@@ -38,7 +38,7 @@ def about_stores(repeats: int, spread: float = 0.01) -> list[Any]:
 
 def test_the_fastest_store_is_named_with_its_lead_unless_stores_are_tied() -> None:
     [finding] = [each for each in about_stores(3) if isinstance(each, Fastest)]
-    assert [level for level, _ in finding.levels] == ["fjall", "RocksDB", "redb", "LMDB"]
+    assert [level for level, _ in finding.levels] == ["WiredTiger", "RocksDB", "LMDB"]
     assert finding.lead is not None and finding.lead.value == pytest.approx(22_900 / 18_500)
     assert (finding.tied, finding.strength) == (1, "strong")
     [finding] = [each for each in about_stores(3, spread=0.4) if isinstance(each, Fastest)]
@@ -100,16 +100,18 @@ def outcomes(cases: pl.DataFrame, durability: dict[str, str]) -> pl.DataFrame:
     return facts.with_columns(pl.lit(None, dtype=pl.Int64).alias(name) for name in missing)
 
 
-@pytest.mark.parametrize(("redb", "kinds"), [("process_crash", {"fastest"}), ("nothing", set()), ("power_loss", set())])
-def test_stores_of_different_durability_are_not_ranked(redb: str, kinds: set[str]) -> None:
+@pytest.mark.parametrize(
+    ("rocksdb", "kinds"), [("process_crash", {"fastest"}), ("nothing", set()), ("power_loss", set())]
+)
+def test_stores_of_different_durability_are_not_ranked(rocksdb: str, kinds: set[str]) -> None:
     values = {("ycsb_a", store): [rate, rate * 1.01, rate * 1.02] for store, rate in STORES.items()}
     cases, runs = results(["phase", "store"], {"ops_per_sec": values}, database="loaded")
-    facts = outcomes(cases, dict.fromkeys(STORES, "process_crash") | {"redb": redb})
+    facts = outcomes(cases, dict.fromkeys(STORES, "process_crash") | {"rocksdb": rocksdb})
     asked = study({"phase": ["ycsb_a"], "store": list(STORES)}, QUESTIONS)
     found = difference(Question(study=asked, analysis=asked.analysis[0], cases=cases, runs=runs, outcomes=facts))
     assert (found is None) == bool(kinds)
     if found is not None:
-        assert dict(found.stores)["redb"] == redb
+        assert dict(found.stores)["rocksdb"] == rocksdb
         assert found.sentence.startswith("Stores are not ranked: ")
 
 

@@ -19,6 +19,7 @@ from iosonde.features.key_value_stores.parameters import KvParameters
 from iosonde.features.key_value_stores.phases import LOADS, PHASES
 from iosonde.features.key_value_stores.workload import KV
 from iosonde.planning import parse
+from iosonde.protocol.validation import mismatch_of_spec
 from iosonde.storage import open_target
 
 
@@ -177,10 +178,20 @@ def test_the_map_of_lmdb_has_room_for_the_inserts_of_a_run_and_fits_the_file_sys
 
 
 def test_different_databases_have_different_directories(directory: str) -> None:
-    same, other = ({}, {"jobs": 2}, {"phase": "load"}), ({"records": 5}, {"store": "redb"}, {"lmdb": {"mapsize": 1}})
+    same, other = (
+        ({}, {"jobs": 2}, {"phase": "load"}),
+        ({"records": 5}, {"store": "rocksdb"}, {"lmdb": {"mapsize": 1}}),
+    )
     names = [Path(workload(directory, **each)["target"]["path"]).name for each in (*same, *other)]
     assert names[0] == names[1] == names[2], "the same records in the same store"
     assert len(set(names)) == 4
+
+
+def test_specs_of_stores_of_earlier_versions_stay_readable(directory: str) -> None:
+    whole = KV.resolve({"main": KV.build({})}, open_target(directory), seed=1, run_id="r")
+    for kind, found in (("redb", ""), ("fjall", ""), ("leveldb", "in a spec: ")):
+        workload = {**whole["workload"], "store": {**whole["workload"]["store"], "kind": kind}}
+        assert mismatch_of_spec({**whole, "workload": workload})[: len("in a spec: ")] == found
 
 
 def test_a_load_costs_its_records_and_reads_write_nothing(directory: str) -> None:
@@ -221,7 +232,10 @@ def test_invalid_combinations_are_refused(parameters: dict[str, Any], text: str)
 
 def test_streams_that_run_together_have_one_database(directory: str) -> None:
     target = open_target(directory)
-    several = {"reader": KV.build({"phase": "readrandom"}), "writer": KV.build({"phase": "overwrite", "store": "redb"})}
+    several = {
+        "reader": KV.build({"phase": "readrandom"}),
+        "writer": KV.build({"phase": "overwrite", "store": "rocksdb"}),
+    }
     with pytest.raises(StudyError, match="streams that run together differ in `store`"):
         KV.fit(several, target, room_bytes=target.free_bytes())
     behind = {"writer": KV.build({"phase": "overwrite", "background": True})}

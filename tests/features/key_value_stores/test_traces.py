@@ -166,7 +166,7 @@ def test_a_trace_becomes_a_stream_at_its_own_times_or_as_fast_as_possible(tmp_pa
     notes = KV.notes(fitted)
     assert "2 gets, 1 sets, 1 deletes of about 3 keys over 2.25 s" in notes[0]
     assert notes[1] == "loads about 1 key before the replay: those that a get has a `value_size` for"
-    nothing = KV.build({"phase": "trace", "store": "redb", "trace": written(tmp_path, f"{HEADER}0,get,a,,")})
+    nothing = KV.build({"phase": "trace", "store": "lmdb", "trace": written(tmp_path, f"{HEADER}0,get,a,,")})
     notes_of_nothing = KV.notes(KV.fit({"main": nothing}, target, room_bytes=1 << 40))
     assert any(each.startswith("loads nothing before the replay") for each in notes_of_nothing)
     assert "times to live of the trace have no effect" in notes[2]

@@ -30,7 +30,7 @@ from iosonde.workload.reading import (
 )
 
 STORES: tuple[StoreKind, ...] = get_args(StoreKind)
-EMBEDDED = ("lmdb", "rocksdb", "wiredtiger", "redb", "fjall")
+EMBEDDED = ("lmdb", "rocksdb", "wiredtiger")
 """Stores that are libraries in the engine, with options of their own."""
 
 
@@ -82,8 +82,6 @@ class KvFields(BaseModel):
         description="Options of WiredTiger by its own names, of the connection and of the table, such as `cache_size` "
         "or `block_compressor`; nested ones with a dot, such as `log.file_max`.",
     )
-    redb: Options = Field(default_factory=dict, description="Options of redb by its own names, such as `cache_size`.")
-    fjall: Options = Field(default_factory=dict, description="Options of fjall by its own names, such as `cache_size`.")
     memcached: Options = Field(
         default_factory=dict,
         description="Settings of memcached by its own long names, such as `threads` or `ext_page_size`, in its own "
@@ -233,7 +231,7 @@ class KvFields(BaseModel):
     reload: bool = Field(False, description="`loaded`: load again even if every record is there.")
     carry_over: bool = Field(
         False,
-        description="RocksDB and fjall: measure on the database with the writes of earlier runs, with a warning, "
+        description="RocksDB: measure on the database with the writes of earlier runs, with a warning, "
         "instead of restoring it.",
     )
     load_order: Literal["sequential", "random"] = Field("sequential", description="Key order of the load.")

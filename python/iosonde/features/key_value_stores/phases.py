@@ -32,7 +32,7 @@ OPERATIONS = ("read", "update", "update_field", "insert", "delete", "scan", "ite
 
 WRITES = {"update", "update_field", "insert", "delete", "read_modify_write"}
 
-LOG_STRUCTURED = ("rocksdb", "fjall")
+LOG_STRUCTURED = ("rocksdb",)
 """Stores that compact in the background what was written: a run after writes loads their databases again."""
 
 LOG_APART = ("rocksdb", "wiredtiger", "cassandra")
