@@ -184,7 +184,6 @@ def graph(setting: Setting, *, cache_bytes: int = 0) -> dict[str, Any]:
             "reading": {
                 "queue_depth": setting.queue_depth,
                 "request_bytes": 256 << 10,
-                "merge_gap_bytes": 32 << 10,
                 "cache_bytes": cache_bytes,
             },
             "jobs": setting.jobs,

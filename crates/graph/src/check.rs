@@ -8,7 +8,7 @@ use crate::csr::PAGE_BYTES;
 const QUEUE_DEPTH_MAX: u32 = 4_096;
 const REQUEST_BYTES_MAX: u64 = 16 << 20;
 const SORT_MEMORY_MIN: u64 = 1 << 20;
-/// Vertices are stored as `u32`, and the largest number marks a vertex without a parent.
+/// Vertices are stored as `u32`.
 const SCALE_MAX: u32 = 31;
 const EDGE_FACTOR_MAX: u32 = 4_096;
 
@@ -75,37 +75,28 @@ fn check_source(source: &EdgeSource) -> Result<(), RunError> {
 
 fn check_algorithm(workload: &GraphWorkload) -> Result<(), RunError> {
     let lists = workload.graph.lists;
-    match workload.algorithm {
-        Algorithm::Pagerank {
-            mode,
-            damping,
-            tolerance,
-            iterations,
-        } => {
-            let fitting = match mode {
-                PagerankMode::Pull => lists != Lists::Out,
-                PagerankMode::Push => lists != Lists::In,
-            };
-            require(
-                fitting,
-                || format!("PageRank with mode {mode:?} on lists {lists:?}"),
-                "`graph.lists`",
-                "pull needs the lists `in` or `both`, push `out` or `both`",
-            )?;
-            require(
-                damping > 0.0 && damping < 1.0 && tolerance >= 0.0 && tolerance.is_finite() && iterations > 0,
-                || format!("PageRank with damping {damping}, tolerance {tolerance} and {iterations} iterations"),
-                "`algorithm`",
-                "use a damping factor between 0 and 1, a tolerance of 0 or more and at least one iteration",
-            )
-        }
-        Algorithm::Bfs { .. } | Algorithm::Components => require(
-            lists == Lists::Both,
-            || "a search or components on a directed graph".into(),
-            "`graph.lists`",
-            "use the lists `both`",
-        ),
-    }
+    let Algorithm::Pagerank {
+        mode,
+        damping,
+        tolerance,
+        iterations,
+    } = workload.algorithm;
+    let fitting = match mode {
+        PagerankMode::Pull => lists != Lists::Out,
+        PagerankMode::Push => lists != Lists::In,
+    };
+    require(
+        fitting,
+        || format!("PageRank with mode {mode:?} on lists {lists:?}"),
+        "`graph.lists`",
+        "pull needs the lists `in` or `both`, push `out` or `both`",
+    )?;
+    require(
+        damping > 0.0 && damping < 1.0 && tolerance >= 0.0 && tolerance.is_finite() && iterations > 0,
+        || format!("PageRank with damping {damping}, tolerance {tolerance} and {iterations} iterations"),
+        "`algorithm`",
+        "use a damping factor between 0 and 1, a tolerance of 0 or more and at least one iteration",
+    )
 }
 
 fn check_reading(workload: &GraphWorkload) -> Result<(), RunError> {
@@ -122,11 +113,5 @@ fn check_reading(workload: &GraphWorkload) -> Result<(), RunError> {
         || format!("a largest read of {} bytes", reading.request_bytes),
         "`reading.request_bytes`",
         "use a multiple of 4096 up to 16 MiB",
-    )?;
-    require(
-        reading.merge_gap_bytes <= REQUEST_BYTES_MAX,
-        || format!("a merge gap of {} bytes", reading.merge_gap_bytes),
-        "`reading.merge_gap_bytes`",
-        "use at most 16 MiB",
     )
 }

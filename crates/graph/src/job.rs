@@ -17,8 +17,7 @@ use iosonde_protocol::Operation;
 
 use crate::cache::Cache;
 use crate::csr::{Csr, EDGE_BYTES, PAGE_BYTES, PAGE_EDGES};
-use crate::planner::Planner;
-use crate::program::Program;
+use crate::pagerank::Program;
 use crate::team::Team;
 
 /// Pages that are processed between two looks at completions and free buffers.
@@ -37,7 +36,6 @@ pub(crate) struct Tally {
     pub job_wait_ns: u64,
     pub needed_pages: u64,
     pub cached_pages: u64,
-    pub gap_pages: u64,
     /// Reads by size in pages.
     pub reads: Vec<u64>,
 }
@@ -63,14 +61,14 @@ pub(crate) struct Found {
 pub(crate) struct JobPlan {
     /// Largest read, in pages.
     pub largest: u64,
-    /// Largest gap that is read to merge ranges, in pages.
-    pub gap: u64,
     /// Reads in flight.
     pub depth: u32,
     /// True if the backend reads while it is polled for completions.
     pub is_blocking: bool,
     /// Vertices whose lists it processes.
     pub vertices: Range<u32>,
+    /// Pages of these lists.
+    pub pages: Range<u64>,
     /// Vertices that it makes ready for the next pass.
     pub applied: Range<u32>,
 }
@@ -127,7 +125,7 @@ impl<P: Program> Cursor<'_, P> {
     /// The next vertex whose list is needed, if it starts before this edge.
     #[inline]
     fn open_next(&mut self, end: u64) -> Option<(u32, P::Register)> {
-        let vertex = self.program.next_active(self.vertices.start, self.vertices.end);
+        let vertex = self.csr.next_connected(self.vertices.start, self.vertices.end);
         self.vertices.start = vertex;
         if vertex >= self.vertices.end || self.csr.list(vertex).start >= end {
             return None;
@@ -150,11 +148,10 @@ pub(crate) struct Job<'a, P: Program> {
     team: &'a Team,
     phases: JobPhases<'a>,
     arena: &'a Arena,
-    planner: Planner<'a>,
     cache: Cache,
-    /// Planned pages that are not divided into pieces yet.
+    /// Pages of the next read that are not divided into pieces yet, and pages after them.
     planned: Range<u64>,
-    is_planned: bool,
+    unplanned: Range<u64>,
     pieces: VecDeque<Piece>,
     /// Number of the first piece of the pass that is still in `pieces`.
     processed: u64,
@@ -180,10 +177,9 @@ impl<'a, P: Program> Job<'a, P> {
     ) -> Job<'a, P> {
         let slots = slots(plan.depth);
         Job {
-            planner: Planner::new(csr, plan.largest, plan.gap),
             cache,
             planned: 0..0,
-            is_planned: false,
+            unplanned: 0..0,
             pieces: VecDeque::with_capacity(slots as usize + CACHED_AHEAD),
             processed: 0,
             in_slots: vec![(0, 0); slots as usize],
@@ -223,7 +219,6 @@ impl<'a, P: Program> Job<'a, P> {
         let now_ns = backend.now();
         self.phases.advance(now_ns, 0);
         self.phases.end_load(now_ns);
-        self.tally.gap_pages = self.planner.gap_pages;
         let found = Found {
             edges: self.cursor.edges,
             tally: self.tally,
@@ -276,16 +271,18 @@ impl<'a, P: Program> Job<'a, P> {
             } else if self.in_flight > 0 {
                 self.wait(backend)?;
             } else {
-                debug_assert!(self.is_planned && self.pieces.is_empty(), "all pieces are processed");
+                debug_assert!(
+                    self.unplanned.is_empty() && self.pieces.is_empty(),
+                    "all pieces are processed"
+                );
                 return Ok(());
             }
         }
     }
 
     fn start_pass(&mut self) {
-        self.planner.start(self.plan.vertices.clone());
+        self.unplanned = self.plan.pages.clone();
         self.planned = 0..0;
-        self.is_planned = false;
         self.cursor.vertices = self.plan.vertices.clone();
         self.cursor.open = None;
     }
@@ -330,14 +327,12 @@ impl<'a, P: Program> Job<'a, P> {
     #[inline]
     fn next_pages(&mut self) -> Option<(Range<u64>, Option<u32>)> {
         if self.planned.is_empty() {
-            let program = self.program;
-            match self.planner.next(|from, end| program.next_active(from, end)) {
-                Some(planned) => self.planned = planned,
-                None => {
-                    self.is_planned = true;
-                    return None;
-                }
+            let Range { start, end } = self.unplanned;
+            if start >= end {
+                return None;
             }
+            self.planned = start..end.min(start + self.plan.largest);
+            self.unplanned.start = self.planned.end;
         }
         let Range { start, end } = self.planned;
         let first = self.cache.place(start);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use iosonde_protocol::Iteration;
 
-use crate::program::Conclusion;
+use crate::pagerank::Conclusion;
 
 /// Longest wait of a job before it closes intervals that are over.
 const TICK: Duration = Duration::from_millis(20);
@@ -104,7 +104,7 @@ impl Team {
             active_vertices: conclusion.active_vertices,
             read_bytes: take(&self.sums.read_bytes),
             cpu_ns: take(&self.sums.cpu_ns),
-            residual: conclusion.residual,
+            residual: Some(conclusion.residual),
         };
         self.iterations
             .lock()

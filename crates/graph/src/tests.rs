@@ -52,7 +52,7 @@ fn workload(directory: &TempDir, source: EdgeSource, lists: Lists, algorithm: Al
         "backend": {"kind": "uring", "registered_files": true, "registered_buffers": true,
                     "submission_polling": false, "completion_polling": false},
         "graph": GraphSpec { source, lists }, "layout": "missing", "sort_memory_bytes": 1 << 20, "algorithm": algorithm,
-        "reading": {"queue_depth": 4, "request_bytes": 64 << 10, "merge_gap_bytes": 8 << 10, "cache_bytes": 0},
+        "reading": {"queue_depth": 4, "request_bytes": 64 << 10, "cache_bytes": 0},
         "jobs": 2, "duration_ns": null, "interval_ns": 100_000_000, "verify_after": true, "cpus": [],
         "result_path": directory.path().join("result"),
     });
@@ -91,10 +91,15 @@ fn warnings(events: &[Event]) -> Vec<&str> {
     codes.collect()
 }
 
-/// The result's numbers of so many bytes each.
-fn numbers<const N: usize, T>(directory: &TempDir, number: fn([u8; N]) -> T) -> Vec<T> {
+/// The ranks of the result.
+fn ranks(directory: &TempDir) -> Vec<f64> {
     let bytes = std::fs::read(directory.path().join("result")).unwrap();
-    bytes.as_chunks().0.iter().map(|chunk| number(*chunk)).collect()
+    bytes
+        .as_chunks()
+        .0
+        .iter()
+        .map(|chunk| f64::from_le_bytes(*chunk))
+        .collect()
 }
 
 /// All different edges of a source, without self-loops.
@@ -149,7 +154,7 @@ fn ranks_are_those_of_a_plain_implementation_pulled_and_pushed_over_all_kinds_of
         }
         assert_eq!((found.edges, found.vertices), (edges.len() as u64, 512));
         let expected = expected_ranks(&edges, 512);
-        let found_ranks = numbers(&directory, f64::from_le_bytes);
+        let found_ranks = ranks(&directory);
         for (found, expected) in found_ranks.iter().zip(&expected) {
             assert!((found - expected).abs() < 1e-11, "{lists:?}: {found} and {expected}");
         }
@@ -164,7 +169,7 @@ fn ranks_are_those_of_a_plain_implementation_pulled_and_pushed_over_all_kinds_of
 #[test]
 fn the_result_depends_on_neither_jobs_nor_backend_nor_the_way_of_reading() {
     let directory = temporary();
-    for algorithm in [PAGERANK, Algorithm::Bfs { root: None }, Algorithm::Components] {
+    for algorithm in [PAGERANK, pagerank(PagerankMode::Push)] {
         let base = workload(&directory, rmat(10), Lists::Both, algorithm);
         let reference = facts(&base);
         let mut variants = vec![base.clone(); 5];
@@ -173,7 +178,6 @@ fn the_result_depends_on_neither_jobs_nor_backend_nor_the_way_of_reading() {
         variants[1].reading.queue_depth = 1;
         variants[2].backend = Backend::Sync;
         variants[3].reading.request_bytes = 4096;
-        variants[3].reading.merge_gap_bytes = 0;
         variants[4].reading.cache_bytes = 1 << 18;
         for variant in variants {
             let found = facts(&variant);
@@ -181,7 +185,7 @@ fn the_result_depends_on_neither_jobs_nor_backend_nor_the_way_of_reading() {
             assert_eq!(found.iterations.len(), reference.iterations.len());
             assert_eq!(found.traversed_edges, reference.traversed_edges);
             let read: u64 = found.request_sizes.iter().map(|size| size.bytes * size.count).sum();
-            assert_eq!(read + found.cache_hit_bytes, found.needed_bytes + found.gap_bytes);
+            assert_eq!(read + found.cache_hit_bytes, found.needed_bytes);
             let by_iteration = found.iterations.iter().map(|iteration| iteration.read_bytes);
             assert_eq!(read, by_iteration.sum::<u64>());
         }
@@ -202,48 +206,20 @@ fn a_graph_in_the_cache_is_read_once_and_a_dense_pass_reads_every_page_once() {
     let found = facts(&cached);
     assert!(found.iterations.iter().all(|iteration| iteration.read_bytes == pages));
     assert!(found.request_sizes.iter().all(|size| size.bytes <= 64 << 10));
-    assert_eq!((found.gap_bytes, found.cache_hit_bytes), (0, 0));
+    assert_eq!(found.cache_hit_bytes, 0);
 }
 
 #[test]
-fn a_search_has_the_levels_of_a_plain_one() {
-    let directory = temporary();
-    let search = Algorithm::Bfs { root: Some(3) };
-    let found = facts(&workload(&directory, rmat(9), Lists::Both, search));
-    let edges = both(&edges_of(&rmat(9)));
-    let mut levels = vec![None; 512];
-    levels[3] = Some(0);
-    for level in 0..512 {
-        for (from, to) in &edges {
-            if levels[*from as usize] == Some(level) && levels[*to as usize].is_none() {
-                levels[*to as usize] = Some(level + 1);
-            }
-        }
-    }
-    let parents = numbers(&directory, u32::from_le_bytes);
-    for (vertex, level) in levels.iter().enumerate().filter(|(vertex, _)| *vertex != 3) {
-        let mut neighbours = edges.range((vertex as u32, 0)..=(vertex as u32, u32::MAX));
-        let before = level.map(|level| level - 1);
-        let smallest = neighbours.find(|(_, parent)| before.is_some() && levels[*parent as usize] == before);
-        let expected = smallest.map_or(u32::MAX, |(_, parent)| *parent);
-        assert_eq!(parents[vertex], expected, "vertex {vertex}");
-    }
-    assert_eq!(found.reached, Some(levels.iter().flatten().count() as u64));
-    assert_eq!(found.root, Some(3));
-}
-
-#[test]
-fn components_have_their_smallest_vertex_as_label_however_little_memory_sorts() {
+fn edges_are_counted_and_the_graph_is_the_same_however_little_memory_sorts() {
     let directory = temporary();
     let source = edge_list(&directory, "5 6\n6 7\n9 1\n1 9\n2 2\n");
-    let found = facts(&workload(&directory, source, Lists::Both, Algorithm::Components));
-    assert_eq!(numbers(&directory, u32::from_le_bytes), [0, 1, 2, 3, 4, 5, 5, 5, 8, 1]);
-    assert_eq!((found.components, found.isolated_vertices), (Some(7), 5));
+    let found = facts(&workload(&directory, source, Lists::Both, PAGERANK));
+    assert_eq!((found.vertices, found.isolated_vertices), (10, 5));
     let counts = [found.source_edges, found.self_loops, found.duplicates, found.edges];
     assert_eq!(counts, [5, 1, 2, 6]);
     let (small, large) = (temporary(), temporary());
-    let in_parts = workload(&small, rmat(13), Lists::Both, Algorithm::Components);
-    let mut at_once = workload(&large, rmat(13), Lists::Both, Algorithm::Components);
+    let in_parts = workload(&small, rmat(13), Lists::Both, PAGERANK);
+    let mut at_once = workload(&large, rmat(13), Lists::Both, PAGERANK);
     at_once.sort_memory_bytes = 1 << 30;
     assert_eq!(facts(&in_parts).edges, facts(&at_once).edges);
     let file = |directory: &TempDir| std::fs::read(directory.path().join("graph")).unwrap();
@@ -255,7 +231,7 @@ fn components_have_their_smallest_vertex_as_label_however_little_memory_sorts() 
 fn a_graph_is_written_once_and_again_when_its_edge_list_changes() {
     let directory = temporary();
     let source = edge_list(&directory, "0 1\n1 2\n");
-    let imported = workload(&directory, source, Lists::Both, Algorithm::Components);
+    let imported = workload(&directory, source, Lists::Both, PAGERANK);
     let written = |workload: &GraphWorkload| measured(workload).unwrap().0.layout.written_bytes;
     assert!(written(&imported) > 0);
     assert_eq!(written(&imported), 0);
@@ -273,7 +249,7 @@ fn a_graph_is_written_once_and_again_when_its_edge_list_changes() {
 fn wrong_lists_on_the_device_are_found() {
     use std::os::unix::fs::FileExt;
     let directory = temporary();
-    let intact = workload(&directory, rmat(9), Lists::Both, Algorithm::Components);
+    let intact = workload(&directory, rmat(9), Lists::Both, PAGERANK);
     facts(&intact);
     let path = directory.path().join("graph");
     let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
@@ -291,19 +267,18 @@ fn wrong_lists_on_the_device_are_found() {
 fn specs_that_contradict_themselves_and_lists_of_garbage_are_refused() {
     let directory = temporary();
     let good = workload(&directory, rmat(9), Lists::Both, PAGERANK);
-    let mut wrong = vec![good.clone(); 6];
+    let mut wrong = vec![good.clone(); 5];
     wrong[0].graph.lists = Lists::Out;
     wrong[1].reading.request_bytes = 5000;
     wrong[2].jobs = 0;
     wrong[3].graph.source = rmat(40);
     wrong[4].target = Target::Virtual { size_bytes: 1 << 30 };
-    wrong[5].algorithm = Algorithm::Bfs { root: Some(512) };
     for spec in wrong {
         assert_eq!(measured(&spec).unwrap_err().to_failure().code, "invalid_spec");
     }
     let directory = temporary();
     let source = edge_list(&directory, "");
-    let imported = workload(&directory, source, Lists::Both, Algorithm::Components);
+    let imported = workload(&directory, source, Lists::Both, PAGERANK);
     let graph_bytes = || std::fs::metadata(directory.path().join("graph")).map_or(0, |found| found.len());
     let code = || measured(&imported).unwrap_err().to_failure().code;
     for content in ["0 1\nx y\n", "3 3\n", ""] {

@@ -1,5 +1,6 @@
 //! Runs the jobs of a computation, one thread each, and puts together what they did.
 
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
@@ -16,7 +17,7 @@ use crate::cache::Cache;
 use crate::csr::{PAGE_BYTES, PAGE_EDGES};
 use crate::job::{Found, Job, JobPlan, ReadFailure, slots};
 use crate::layout::{self, Graph};
-use crate::program::{Program, block_share};
+use crate::pagerank::{Program, block_share};
 use crate::team::{Place, Team};
 
 /// The only stream of a run.
@@ -119,9 +120,8 @@ fn note(facts: &mut GraphResult, found: &Found) {
     facts.traversed_edges += found.edges;
     facts.io_wait_ns += tally.io_wait_ns;
     facts.job_wait_ns += tally.job_wait_ns;
-    facts.needed_bytes += (tally.needed_pages - tally.gap_pages) * PAGE_BYTES;
+    facts.needed_bytes += tally.needed_pages * PAGE_BYTES;
     facts.cache_hit_bytes += tally.cached_pages * PAGE_BYTES;
-    facts.gap_bytes += tally.gap_pages * PAGE_BYTES;
     let sizes = (0..).zip(&tally.reads).filter(|(_, count)| **count > 0);
     for (bytes, count) in sizes.map(|(pages, count)| (pages * PAGE_BYTES, *count)) {
         match facts.request_sizes.binary_search_by_key(&bytes, |size| size.bytes) {
@@ -158,7 +158,7 @@ struct Computation<'a, P: Program> {
     transport: &'a Transport,
     team: Team,
     /// Vertices of each job.
-    shares: Vec<std::ops::Range<u32>>,
+    shares: Vec<Range<u32>>,
 }
 
 /// Results of a job, and its ways of reading.
@@ -227,26 +227,30 @@ impl<P: Program> Computation<'_, P> {
         let reading = &self.workload.reading;
         JobPlan {
             largest: reading.request_bytes / PAGE_BYTES,
-            gap: reading.merge_gap_bytes / PAGE_BYTES,
             depth: self.transport.depth_of_thread(reading.queue_depth),
             is_blocking: self.transport.is_blocking(),
             vertices: self.shares[job as usize].clone(),
+            pages: self.pages(&self.shares[job as usize]),
             applied: block_share(self.graph.csr.vertices(), job, self.workload.jobs),
         }
     }
 
+    /// Pages of the lists of these vertices.
+    fn pages(&self, vertices: &Range<u32>) -> Range<u64> {
+        let csr = &self.graph.csr;
+        let first = csr.next_connected(vertices.start, vertices.end);
+        if first >= vertices.end {
+            return 0..0;
+        }
+        csr.list(first).start / PAGE_EDGES..csr.list(vertices.end - 1).end.div_ceil(PAGE_EDGES)
+    }
+
     /// A job's part of the page cache, in its own thread, so that its memory is near.
     fn cache(&self, plan: &JobPlan) -> Cache {
-        let csr = &self.graph.csr;
-        let vertices = &plan.vertices;
-        let pages = match vertices.is_empty() {
-            true => 0..0,
-            false => {
-                let first = csr.list(vertices.start).start / PAGE_EDGES;
-                first..csr.list(vertices.end - 1).end.div_ceil(PAGE_EDGES).max(first)
-            }
-        };
-        Cache::new(pages, self.workload.reading.cache_bytes / u64::from(self.workload.jobs))
+        Cache::new(
+            plan.pages.clone(),
+            self.workload.reading.cache_bytes / u64::from(self.workload.jobs),
+        )
     }
 }
 

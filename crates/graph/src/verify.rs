@@ -1,9 +1,8 @@
 //! Checks a result by a separate pass over the whole graph, in one thread and with nothing of what computed it.
 //!
-//! Of every graph: that the lists have the checksum with which they were written, ascend, and name vertices that exist.
-//! PageRank: one more iteration may change the ranks by no more than the damping factor times the last change (the
-//! iteration is a contraction), and their sum is 1. Searches: the rules of Graph500. Components: those that a union of
-//! sets over all edges gives.
+//! The lists must have the checksum with which they were written, ascend, and name vertices that exist.
+//! One more iteration of PageRank may change the ranks by no more than the damping factor times the last change (the iteration
+//! is a contraction), and their sum is 1.
 
 use std::fs::File;
 use std::io;
@@ -13,22 +12,13 @@ use iosonde_block::Buffer;
 use iosonde_protocol::{GraphCheck, Lists};
 
 use crate::csr::{CHUNK_BYTES, Checksum, Csr, EDGE_BYTES, pages_of};
-use crate::program::{Bfs, Components, NOT_REACHED, Ranks, each_neighbour};
+use crate::pagerank::{Ranks, each_neighbour};
 
 /// Rounding of sums of ranks, relative to their sum of 1.
 const ROUNDING: f64 = 1e-9;
 
 /// Receives the bytes read so far, and returns whether to continue.
 pub(crate) type Progress<'a> = &'a mut dyn FnMut(u64) -> bool;
-
-/// A result that can be checked edge by edge.
-pub(crate) trait Rules {
-    /// An edge of a list; the violation, if it is one.
-    fn edge(&mut self, vertex: u32, neighbour: u32) -> Option<String>;
-
-    /// After all edges: counts violations.
-    fn conclude(&mut self, found: &mut Findings);
-}
 
 /// Violations of rules.
 #[derive(Default)]
@@ -49,7 +39,7 @@ impl Findings {
 pub(crate) fn check(
     csr: &Csr,
     file: &File,
-    rules: &mut dyn Rules,
+    rules: RankRules<'_>,
     progress: Progress<'_>,
 ) -> io::Result<Option<GraphCheck>> {
     let mut pass = Pass {
@@ -93,7 +83,7 @@ pub(crate) fn check(
 
 struct Pass<'a> {
     csr: &'a Csr,
-    rules: &'a mut dyn Rules,
+    rules: RankRules<'a>,
     findings: Findings,
     vertex: u32,
     edge: u64,
@@ -118,15 +108,15 @@ impl Pass<'_> {
                     "the list of vertex {vertex} has {neighbour} after {:?}",
                     self.previous
                 ));
-            } else if let Some(violation) = self.rules.edge(vertex, neighbour) {
-                self.findings.add(violation);
+            } else {
+                self.rules.edge(vertex, neighbour);
             }
             self.previous = Some(neighbour);
         }
     }
 }
 
-/// Of PageRank.
+/// Rules of the ranks.
 pub(crate) struct RankRules<'a> {
     csr: &'a Csr,
     ranks: &'a Ranks<'a>,
@@ -146,20 +136,19 @@ impl<'a> RankRules<'a> {
             next: vec![0.0; csr.vertices() as usize],
         }
     }
-}
 
-impl Rules for RankRules<'_> {
-    fn edge(&mut self, vertex: u32, neighbour: u32) -> Option<String> {
+    /// Adds what one vertex of an edge gives the other in one more iteration.
+    fn edge(&mut self, vertex: u32, neighbour: u32) {
         let (from, to) = if self.points_in {
             (neighbour, vertex)
         } else {
             (vertex, neighbour)
         };
         self.next[to as usize] += self.ranks.rank(from) / self.csr.out_degree(from) as f64;
-        None
     }
 
-    fn conclude(&mut self, found: &mut Findings) {
+    /// After all edges: counts violations.
+    fn conclude(&self, found: &mut Findings) {
         let vertices = 0..self.csr.vertices();
         let damping = self.ranks.settings().damping;
         let without_edges = vertices.clone().filter(|vertex| self.csr.out_degree(*vertex) == 0);
@@ -184,99 +173,5 @@ impl Rules for RankRules<'_> {
             found.add(format!("the rank of vertex {vertex} is {}", self.ranks.rank(vertex)));
         }
         found.residual = Some((residual, bound));
-    }
-}
-
-/// Of a search: the validation rules of Graph500.
-pub(crate) struct SearchRules<'a> {
-    search: &'a Bfs,
-    /// Vertices whose edge to their parent was found.
-    has_edge: Vec<bool>,
-}
-
-impl<'a> SearchRules<'a> {
-    pub(crate) fn new(csr: &Csr, search: &'a Bfs) -> SearchRules<'a> {
-        SearchRules {
-            search,
-            has_edge: vec![false; csr.vertices() as usize],
-        }
-    }
-}
-
-impl Rules for SearchRules<'_> {
-    fn edge(&mut self, vertex: u32, neighbour: u32) -> Option<String> {
-        self.has_edge[vertex as usize] |= self.search.parent(vertex) == neighbour;
-        let (one, other) = (self.search.level_of(vertex), self.search.level_of(neighbour));
-        let is_fine = match (one, other) {
-            (NOT_REACHED, NOT_REACHED) => true,
-            (NOT_REACHED, _) | (_, NOT_REACHED) => false,
-            (one, other) => one.abs_diff(other) <= 1,
-        };
-        (!is_fine)
-            .then(|| format!("vertices {vertex} and {neighbour} have an edge, and their levels are {one} and {other}"))
-    }
-
-    fn conclude(&mut self, found: &mut Findings) {
-        let root = self.search.root();
-        if self.search.parent(root) != root || self.search.level_of(root) != 0 {
-            found.add(format!("the root {root} is not its own parent on level 0"));
-        }
-        for vertex in 0..self.has_edge.len() as u32 {
-            let (parent, level) = (self.search.parent(vertex), self.search.level_of(vertex));
-            if vertex == root || (parent == NOT_REACHED && level == NOT_REACHED) {
-                continue;
-            }
-            // Levels that grow by one from parent to child leave no room for cycles.
-            let is_child = parent != NOT_REACHED && level > 0 && self.search.level_of(parent) == level - 1;
-            if !is_child || !self.has_edge[vertex as usize] {
-                found.add(format!(
-                    "vertex {vertex} on level {level} has no edge to a parent {parent} on the level before"
-                ));
-            }
-        }
-    }
-}
-
-/// Of components: a union of sets over all edges, compared with the labels.
-pub(crate) struct ComponentRules<'a> {
-    components: &'a Components,
-    parents: Vec<u32>,
-}
-
-impl<'a> ComponentRules<'a> {
-    pub(crate) fn new(csr: &Csr, components: &'a Components) -> ComponentRules<'a> {
-        ComponentRules {
-            components,
-            parents: (0..csr.vertices()).collect(),
-        }
-    }
-
-    fn root(&mut self, mut vertex: u32) -> u32 {
-        while self.parents[vertex as usize] != vertex {
-            let above = self.parents[self.parents[vertex as usize] as usize];
-            self.parents[vertex as usize] = above;
-            vertex = above;
-        }
-        vertex
-    }
-}
-
-impl Rules for ComponentRules<'_> {
-    fn edge(&mut self, vertex: u32, neighbour: u32) -> Option<String> {
-        let (one, other) = (self.root(vertex), self.root(neighbour));
-        // The smaller number becomes the root, so that a root is the smallest of its set.
-        self.parents[one.max(other) as usize] = one.min(other);
-        None
-    }
-
-    fn conclude(&mut self, found: &mut Findings) {
-        for vertex in 0..self.parents.len() as u32 {
-            let (root, label) = (self.root(vertex), self.components.label(vertex));
-            if root != label {
-                found.add(format!(
-                    "vertex {vertex} has the label {label}, and the smallest vertex of its component is {root}"
-                ));
-            }
-        }
     }
 }

@@ -33,8 +33,7 @@ pub struct GraphWorkload {
     /// CPUs to run on: job `i` is pinned to `cpus[i % len]`; empty leaves it to the scheduler.
     #[serde(default)]
     pub cpus: Vec<u32>,
-    /// File for the final state of all vertices: little-endian `f64` ranks, or `u32` parents (vertices without one:
-    /// 4294967295) or labels. Absent: it is not written.
+    /// File for the final state of all vertices: little-endian `f64` ranks. Absent: it is not written.
     #[serde(default)]
     pub result_path: Option<String>,
 }
@@ -117,13 +116,6 @@ pub enum Algorithm {
         /// Maximum number of iterations.
         iterations: u32,
     },
-    /// Breadth-first search from one vertex.
-    Bfs {
-        /// The vertex; absent: chosen by the run's seed among those with neighbours.
-        root: Option<u64>,
-    },
-    /// Connected components by propagation of the smallest vertex number.
-    Components,
 }
 
 /// Direction in which ranks move along edges.
@@ -136,7 +128,7 @@ pub enum PagerankMode {
     Push,
 }
 
-/// Reads of adjacency lists: in the order of vertices, neighbouring ranges merged.
+/// Reads of adjacency lists, in the order of vertices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Reading {
@@ -144,8 +136,6 @@ pub struct Reading {
     pub queue_depth: u32,
     /// Largest read, in bytes: a multiple of 4096 up to 16 MiB.
     pub request_bytes: u64,
-    /// Ranges at most this far apart are merged into one read, in bytes.
-    pub merge_gap_bytes: u64,
     /// Memory for pages of the graph, of all jobs together, in bytes. Pages are admitted until it is full, and stay.
     pub cache_bytes: u64,
 }
@@ -172,9 +162,9 @@ pub struct GraphResult {
     pub build_ns: u64,
     /// Memory of vertex state and index, in bytes.
     pub vertex_bytes: u64,
-    /// Iterations in order; of a search its levels. The last one is absent if it was not completed.
+    /// Iterations in order. The last one is absent if it was not completed.
     pub iterations: Vec<Iteration>,
-    /// True if the computation was completed: converged, or nothing remained to visit.
+    /// True if the computation was completed: converged.
     pub is_complete: bool,
     /// Edges that were processed in the measurement.
     pub traversed_edges: u64,
@@ -186,20 +176,12 @@ pub struct GraphResult {
     pub needed_bytes: u64,
     /// Bytes of these that the page cache had.
     pub cache_hit_bytes: u64,
-    /// Bytes that were read although no vertex needed them, because ranges were merged.
-    pub gap_bytes: u64,
     /// Reads by size, in ascending order.
     pub request_sizes: Vec<RequestSize>,
-    /// PageRank: sum of all ranks.
+    /// Sum of all ranks.
     pub rank_sum: Option<f64>,
-    /// PageRank: sum of all changes of the last iteration.
+    /// Sum of all changes of the last iteration.
     pub residual: Option<f64>,
-    /// Search: the vertex it started from.
-    pub root: Option<u64>,
-    /// Search: vertices that were reached.
-    pub reached: Option<u64>,
-    /// Connected components.
-    pub components: Option<u64>,
     /// Hash of the final state of all vertices: runs with the same result have the same.
     pub result_hash: u64,
     /// Check after the measurement; absent without `verify_after`, and if the run was stopped.
@@ -220,7 +202,7 @@ pub struct Iteration {
     pub read_bytes: u64,
     /// CPU time of the jobs' threads, in nanoseconds.
     pub cpu_ns: u64,
-    /// PageRank: sum of all changes.
+    /// Sum of all changes.
     pub residual: Option<f64>,
 }
 
@@ -243,8 +225,8 @@ pub struct GraphCheck {
     pub violations: u64,
     /// The first violation, in words.
     pub first_violation: Option<String>,
-    /// PageRank: sum of all changes that one more iteration makes, by a separate implementation.
+    /// Sum of all changes that one more iteration makes, by a separate implementation.
     pub residual: Option<f64>,
-    /// PageRank: the most that this can be, which is damping factor times last residual plus rounding.
+    /// The most that this can be, which is damping factor times last residual plus rounding.
     pub residual_bound: Option<f64>,
 }

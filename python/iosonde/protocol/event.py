@@ -76,17 +76,7 @@ class SqlServerAbout(TypedDict):
 StoreDurability: TypeAlias = Literal["nothing", "process_crash", "power_loss"]
 
 
-StoreKind: TypeAlias = Literal[
-    "lmdb",
-    "rocksdb",
-    "wiredtiger",
-    "redb",
-    "fjall",
-    "memcached",
-    "cassandra",
-    "mongodb",
-    "null",
-]
+StoreKind: TypeAlias = Literal["lmdb", "rocksdb", "wiredtiger", "memcached", "cassandra", "mongodb", "null"]
 
 
 Double: TypeAlias = Annotated[float, Field(allow_inf_nan=False)]
@@ -489,11 +479,9 @@ class GraphResult(TypedDict):
     build_ns: Uint64
     cache_hit_bytes: Uint64
     check: NotRequired[GraphCheck | None]
-    components: NotRequired[Uint64 | None]
     degree_max: Uint64
     duplicates: Uint64
     edges: Uint64
-    gap_bytes: Uint64
     io_wait_ns: Uint64
     is_complete: bool
     isolated_vertices: Uint64
@@ -501,11 +489,9 @@ class GraphResult(TypedDict):
     job_wait_ns: Uint64
     needed_bytes: Uint64
     rank_sum: NotRequired[Double | None]
-    reached: NotRequired[Uint64 | None]
     request_sizes: list[RequestSize]
     residual: NotRequired[Double | None]
     result_hash: Uint64
-    root: NotRequired[Uint64 | None]
     self_loops: Uint64
     source_edges: Uint64
     traversed_edges: Uint64

@@ -21,10 +21,6 @@ class AcknowledgedLog(TypedDict):
 Advice: TypeAlias = Literal["normal", "random", "sequential"]
 
 
-class ComponentsAlgorithm(TypedDict):
-    kind: Literal["components"]
-
-
 class ClosedArrival(TypedDict):
     kind: Literal["closed"]
 
@@ -225,17 +221,7 @@ class CommandStart(TypedDict):
     kind: Literal["command"]
 
 
-StoreKind: TypeAlias = Literal[
-    "lmdb",
-    "rocksdb",
-    "wiredtiger",
-    "redb",
-    "fjall",
-    "memcached",
-    "cassandra",
-    "mongodb",
-    "null",
-]
+StoreKind: TypeAlias = Literal["lmdb", "rocksdb", "wiredtiger", "memcached", "cassandra", "mongodb", "null"]
 
 
 class ReadOnlyStoreTarget(TypedDict):
@@ -320,12 +306,7 @@ class PagerankAlgorithm(TypedDict):
     tolerance: Double
 
 
-class BfsAlgorithm(TypedDict):
-    kind: Literal["bfs"]
-    root: NotRequired[Uint64 | None]
-
-
-Algorithm: TypeAlias = PagerankAlgorithm | BfsAlgorithm | ComponentsAlgorithm
+Algorithm: TypeAlias = PagerankAlgorithm
 
 
 class ArrayModel(TypedDict):
@@ -581,7 +562,6 @@ class ReadThrough(TypedDict):
 
 class Reading(TypedDict):
     cache_bytes: Uint64
-    merge_gap_bytes: Uint64
     queue_depth: Uint32
     request_bytes: Uint64
 

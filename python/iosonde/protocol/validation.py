@@ -16,6 +16,10 @@ from pydantic_core import ErrorDetails
 from iosonde.protocol import command, event, spec
 from iosonde.protocol.version import VERSION
 
+_RETIRED_STORES = ("redb", "fjall")
+_RETIRED_ALGORITHMS = ("bfs", "components")
+"""Earlier versions measured these. Their result sets stay readable; engines refuse such a spec."""
+
 _SHOWN = 40
 """Characters of an invalid value that a message shows."""
 
@@ -59,12 +63,16 @@ def mismatch_of_spec(value: Any) -> str:
         return f"`protocol` of a spec is {_shown(version)}, this iosonde reads {VERSION}"
     workload = value.get("workload")
     is_command = isinstance(workload, dict) and workload.get("kind") == "command"
+    if isinstance(workload, dict):
+        value = {**value, "workload": _without_retired(workload)}
     found = mismatch(value, command.Spec if is_command else spec.Spec, is_closed=True)
     return found and f"in a spec: {found}"
 
 
 def mismatch_of_result(value: Any) -> str:
     """Return the first part of a recorded `result` event that is not as the protocol defines it."""
+    if isinstance(value, dict):
+        value = _without_retired(value)
     found = mismatch(_as_event(value, "result"), event.ResultEvent)
     return found and f"in the result: {found}"
 
@@ -77,6 +85,20 @@ def mismatch_of_hello(value: Any) -> str:
         wrong = [each for each in error.errors(include_url=False) if each["type"] != "missing"]
         return f"in `engine`: {_describe(wrong[0], value, '')}" if wrong else ""
     return ""
+
+
+def _without_retired(value: dict[str, Any]) -> dict[str, Any]:
+    """Return a workload or result with alternatives that the protocol has instead of retired ones."""
+    store, reading, algorithm = (value.get(name) for name in ("store", "reading", "algorithm"))
+    current = dict(value)
+    if isinstance(store, dict) and store.get("kind") in _RETIRED_STORES:
+        current["store"] = {**store, "kind": "null"}
+    if isinstance(reading, dict):
+        current["reading"] = {name: each for name, each in reading.items() if name != "merge_gap_bytes"}
+    if isinstance(algorithm, dict) and algorithm.get("kind") in _RETIRED_ALGORITHMS:
+        pagerank = {"kind": "pagerank", "mode": "pull", "damping": 0.85, "tolerance": 0.0, "iterations": 1}
+        current["algorithm"] = pagerank
+    return current
 
 
 @cache

@@ -22,6 +22,7 @@ from iosonde.features.graph.verdict import judge
 from iosonde.findings.question import Question
 from iosonde.findings.support import Support
 from iosonde.planning import expand, load
+from iosonde.protocol.validation import mismatch_of_spec
 from iosonde.results.schema import INTERVALS
 from iosonde.storage import open_target
 from iosonde.workload import named
@@ -43,7 +44,7 @@ def test_a_fraction_of_the_lists_becomes_the_size_of_the_cache(tmp_path: Path) -
 
 def test_graphs_have_files_of_their_own_and_runs_on_one_graph_share_it(tmp_path: Path) -> None:
     one, same, other = (
-        spec(tmp_path, **each)["target"]["path"] for each in ({}, {"algorithm": "bfs", "jobs": 3}, {"scale": 21})
+        spec(tmp_path, **each)["target"]["path"] for each in ({}, {"mode": "push", "jobs": 3}, {"scale": 21})
     )
     assert Path(one).name == Path(same).name == graph_name(GRAPH.build({}))
     assert Path(one).name != Path(other).name
@@ -55,7 +56,6 @@ def test_graphs_have_files_of_their_own_and_runs_on_one_graph_share_it(tmp_path:
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"algorithm": "bfs", "lists": "out"}, "undirected"),
         ({"mode": "pull", "lists": "out"}, "`pull` needs"),
         ({"request_size": "6000B"}, "multiple of 4 KiB"),
         ({"backend": "sync"}, "queue_depth = 1"),
@@ -92,6 +92,14 @@ def test_the_size_while_written_includes_the_area_for_sorting() -> None:
     assert (size.vertices, size.stored_edges, size.adjacency_bytes) == (1024, 32768, 131072)
     assert size.graph_bytes == 4096 + 12288 + 131072
     assert size.written_bytes(MIB) >= size.graph_bytes + 32768 * 8
+
+
+def test_specs_of_algorithms_of_earlier_versions_stay_readable(tmp_path: Path) -> None:
+    whole = GRAPH.resolve({"main": GRAPH.build({})}, open_target(str(tmp_path)), seed=1, run_id="r")
+    for kind, found in (("bfs", ""), ("components", ""), ("dijkstra", "in a spec: ")):
+        reading = {**whole["workload"]["reading"], "merge_gap_bytes": 32768}
+        workload = {**whole["workload"], "algorithm": {"kind": kind}, "reading": reading}
+        assert mismatch_of_spec({**whole, "workload": workload})[: len("in a spec: ")] == found
 
 
 @pytest.mark.needs("root")
@@ -167,9 +175,9 @@ def share_of(*, wait: float, busy: float = 0.95, device: bool = True) -> DeviceS
         "read_wait_fraction": [wait, wait + 0.01, wait - 0.01],
         "core_utilisation": [busy, busy, busy],
     }
-    levels = {"algorithm": "pagerank", "mode": "pull", "jobs": 2}
+    levels = {"mode": "pull", "jobs": 2}
     metrics = {name: {tuple(levels.values()): each} for name, each in of_graph.items()}
-    found = [results(list(levels), metrics, part="pagerank", access=None)]
+    found = [results(list(levels), metrics, part="pagerank", access=None, edge_factor=16)]
     if device:
         reads = {("sequential",): [1e9, 1.01e9, 0.99e9], ("random",): [1.8e9, 1.82e9, 1.78e9]}
         found.append(results(["access"], {"bandwidth": reads}, part="device"))

@@ -14,7 +14,6 @@ import pytest
 from engines import real_engine
 from loop_stacks import loop_devices
 from scipy import sparse
-from scipy.sparse import csgraph
 from study_texts import study_text
 
 from iosonde import protocol
@@ -34,9 +33,7 @@ from iosonde.storage.safety.consent import Consent
 
 MIB = 1 << 20
 
-STUDY = study_text(
-    "graph", 'scale = 12\ntolerance = 1e-4\ninterval = "100ms"', 'factors.algorithm = ["pagerank", "bfs", "components"]'
-)
+STUDY = study_text("graph", 'scale = 12\ntolerance = 1e-4\ninterval = "100ms"', 'factors.mode = ["pull", "push"]')
 
 
 def carried_out(
@@ -63,17 +60,17 @@ def facts(record: Record) -> dict[str, Any]:
 
 
 @pytest.mark.engine
-def test_all_algorithms_share_one_graph_and_leave_nothing(tmp_path: Path) -> None:
+def test_both_modes_share_one_graph_and_leave_nothing(tmp_path: Path) -> None:
     results = carried_out(tmp_path)
     records = list(results.records())
-    assert [record.outcome for record in records] == ["complete"] * 3
+    assert [record.outcome for record in records] == ["complete"] * 2
     assert sum(facts(record)["build_ns"] > 0 for record in records) == 1, "the graph is written once"
     assert all(record.verdict for record in records)
     assert all(facts(record)["check"]["violations"] == 0 for record in records)
     assert [warning.code for record in records for warning in record.warnings if warning.code == "wrong_result"] == []
 
-    ranks = values(results, "pagerank")
-    [record] = [record for record in records if record.levels["algorithm"] == "pagerank"]
+    ranks = values(results, "pull")
+    [record] = [record for record in records if record.levels["mode"] == "pull"]
     graph = facts(record)
     assert ranks["iterations"] == len(graph["iterations"])
     assert ranks["edges_per_sec"] * ranks["seconds"] == pytest.approx(graph["edges"] * ranks["iterations"])
@@ -86,22 +83,21 @@ def test_all_algorithms_share_one_graph_and_leave_nothing(tmp_path: Path) -> Non
     assert ranks["graph_violations"] == 0
     assert "graph_cache_hit_fraction" in ranks
     assert ranks["completion_latency_ns_mean"] > 0
-    assert values(results, "bfs")["merge_overhead_fraction"] >= 0
 
 
 @pytest.mark.engine
 def test_an_edge_list_is_imported_what_was_removed_is_counted_and_every_column_has_a_value(tmp_path: Path) -> None:
     (tmp_path / "edges.txt").write_text("# a path, a self-loop, a duplicate\n0 1\n1 2\n2 2\n2 1\n")
     (tmp_path / "link").symlink_to(tmp_path / "edges.txt")
-    settings = {"algorithm": "pagerank", "cache_size": "64MiB", "edge_list": str(tmp_path / "link")}
+    settings = {"mode": "pull", "cache_size": "64MiB", "edge_list": str(tmp_path / "link")}
     results = carried_out(tmp_path, **settings)
     [record] = results.records()
     graph = facts(record)
     assert (graph["vertices"], graph["edges"]) == (3, 4)
     assert (graph["source_edges"], graph["self_loops"], graph["duplicates"]) == (4, 1, 2)
     [row] = Facts(results).runs().select(each.name for each in COLUMNS).rows(named=True)
-    assert {name for name, value in row.items() if value is None} == {"graph_components", "graph_reached"}
-    assert values(results, "pagerank")["cached_edges_per_core_sec"] > 0
+    assert {name for name, value in row.items() if value is None} == set()
+    assert values(results, "pull")["cached_edges_per_core_sec"] > 0
 
 
 @pytest.mark.unit
@@ -116,7 +112,7 @@ def test_an_edge_list_is_imported_what_was_removed_is_counted_and_every_column_h
     ids=str,
 )
 def test_other_paths_in_a_received_plan_are_refused(tmp_path: Path, change: dict[str, Any]) -> None:
-    plan = expand(parse(STUDY), open_target(str(tmp_path)), settings={"algorithm": "pagerank"})
+    plan = expand(parse(STUDY), open_target(str(tmp_path)), settings={"mode": "pull"})
     [run] = plan.runs
     own = str(Path(run.spec["workload"]["target"]["path"]).parent)
     plan = plan.model_copy(update={"created_name": Path(own).name})
@@ -139,7 +135,7 @@ def test_a_list_with_large_numbers_is_written_to_a_device_with_room_for_its_grap
     edges.write_text(f"0 1\n1 {largest}\n")
     with loop_devices(tmp_path, 64 * MIB) as [device]:
         consent = Consent(destroy=(str(device),))
-        results = carried_out(tmp_path, device, consent=consent, algorithm="components", edge_list=str(edges))
+        results = carried_out(tmp_path, device, consent=consent, mode="pull", edge_list=str(edges))
         is_unchanged = not any(device.read_bytes().removeprefix(MARK))
     [record] = results.records()
     assert [each.what for each in results.plan.destroys] == [f"bytes 0 to {64 * MIB - 1} are lost (all of it)"]
@@ -169,7 +165,7 @@ def run(directory: Path, source: Any, lists: str, algorithm: Any, **changes: Any
         "kind": "graph", "target": {"kind": "file", "path": str(directory / "graph"), "size_bytes": 1 << 30}, "backend": SYNC,
         "graph": {"source": source, "lists": lists}, "layout": "missing", "sort_memory_bytes": 1 << 20,
         "algorithm": algorithm, "jobs": 2, "duration_ns": None, "interval_ns": 100_000_000, "verify_after": True,
-        "reading": {"queue_depth": 1, "request_bytes": 65536, "merge_gap_bytes": 4096, "cache_bytes": 0},
+        "reading": {"queue_depth": 1, "request_bytes": 65536, "cache_bytes": 0},
         "result_path": str(directory / "result"), **changes,
     }  # fmt: skip
     spec = {
@@ -266,29 +262,12 @@ def lists_on_disk(path: Path) -> tuple[int, set[tuple[int, int]]]:
 
 
 @pytest.mark.engine
-def test_ranks_components_and_levels_of_a_generated_graph_are_those_of_scipy(tmp_path: Path) -> None:
+def test_ranks_of_a_generated_graph_are_those_of_scipy(tmp_path: Path) -> None:
     run(tmp_path, RMAT, "both", PAGERANK)
     vertices, edges = lists_on_disk(tmp_path / "graph")
     assert vertices == 1024
     graph = matrix_of(edges, vertices)
     assert np.abs(np.fromfile(tmp_path / "result", dtype="<f8") - ranks_of(graph)).max() < 1e-9
-
-    run(tmp_path, RMAT, "both", {"kind": "components"})
-    count, labels = csgraph.connected_components(graph, directed=False)
-    found = np.fromfile(tmp_path / "result", dtype="<u4")
-    smallest = np.full(count, vertices)
-    np.minimum.at(smallest, labels, np.arange(vertices))
-    assert (found == smallest[labels]).all()
-
-    result = run(tmp_path, RMAT, "both", {"kind": "bfs", "root": None})
-    root = result["graph"]["root"]
-    parents = np.fromfile(tmp_path / "result", dtype="<u4")
-    levels = csgraph.shortest_path(graph, method="D", unweighted=True, indices=root)
-    reached = np.isfinite(levels)
-    assert ((parents != 2**32 - 1) == reached).all()
-    children = np.flatnonzero(reached & (np.arange(vertices) != root))
-    assert (levels[parents[children]] == levels[children] - 1).all()
-    assert all((int(parents[child]), int(child)) in edges for child in children)
 
 
 @pytest.mark.engine
@@ -301,7 +280,7 @@ def test_garbage_in_an_edge_list_is_an_error_with_its_place_and_leaves_nothing(
 ) -> None:
     (tmp_path / "edges").write_bytes(content)
     source = {"kind": "edge_list", "path": str(tmp_path / "edges"), "format": "text"}
-    failure = run(tmp_path, source, "both", {"kind": "components"})
+    failure = run(tmp_path, source, "both", PAGERANK)
     assert (failure["event"], failure["code"], failure["context"]) == ("error", "invalid_input", place)
     assert "\x1b" not in failure["message"]
     assert (tmp_path / "graph").stat().st_size == 0

@@ -52,7 +52,7 @@ COLUMNS = (
     _row("vertex_bytes", "memory of vertex state and index, bytes"),
     _row(
         "iterations",
-        "iterations that were completed; of a search its levels",
+        "iterations that were completed",
         lambda graph: len(graph.iterations) if graph.graph else None,
     ),
     _row(
@@ -74,7 +74,6 @@ COLUMNS = (
     _row("cached_edges", "edges processed in these iterations", lambda graph: _sum(graph.cached, "edges")),
     _row("needed_bytes", "bytes of adjacency lists that were needed, in whole pages"),
     _row("cache_hit_bytes", "bytes of these that the page cache of the engine had"),
-    _row("gap_bytes", "bytes that were read without need because ranges were merged"),
     _row("requests", "reads", lambda graph: sum(size["count"] for size in graph.sizes) if graph.graph else None),
     _row(
         "read_bytes",
@@ -96,17 +95,15 @@ COLUMNS = (
         "size that 90 % of the reads do not exceed, bytes",
         lambda graph: _request_bytes(graph.sizes, 0.9),
     ),
-    _row("components", "connected components"),
-    _row("reached", "vertices that a search reached"),
     _row("checked_edges", "edges read by the check of the result", lambda graph: graph.check.get("checked_edges")),
     _row(
         "violations",
         "rules that the result breaks, and 1 if the stored graph is damaged; null if not checked",
         lambda graph: graph.check["violations"] + (not graph.check["is_intact"]) if graph.check else None,
     ),
-    _row("residual", "PageRank: sum of all changes of the last iteration", dtype=NUMBER),
-    _row("rank_sum", "PageRank: sum of all ranks", dtype=NUMBER),
-    _row("is_complete", "whether it converged, or nothing remained to visit", dtype=FLAG),
+    _row("residual", "sum of all changes of the last iteration", dtype=NUMBER),
+    _row("rank_sum", "sum of all ranks", dtype=NUMBER),
+    _row("is_complete", "whether it converged", dtype=FLAG),
 )
 """Columns of `runs` about graph algorithms."""
 

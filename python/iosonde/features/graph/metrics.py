@@ -80,7 +80,7 @@ METRICS = (
         name="iterations",
         title="Iterations",
         unit="",
-        formula="completed iterations of a graph algorithm; of a search its levels",
+        formula="completed iterations of a graph algorithm",
         better="neither",
         kind="count",
         expression=pl.col("graph_iterations"),
@@ -117,14 +117,6 @@ METRICS = (
         "graph_cache_hit_bytes",
         "graph_needed_bytes",
         "higher",
-    ),
-    _share(
-        "merge_overhead_fraction",
-        "Share of bytes read without need",
-        "bytes read between merged ranges / bytes read",
-        "graph_gap_bytes",
-        "graph_read_bytes",
-        "lower",
     ),
     Metric(
         name="request_bytes_mean",

@@ -1,8 +1,8 @@
-"""The parameters of a graph algorithm: every field of a stream with its default and description."""
+"""The parameters of PageRank: every field of a stream with its default and description."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, PrivateAttr
 
@@ -15,15 +15,6 @@ PAGE_BYTES = 4096
 REQUEST_MAX = 16 * MIB
 
 
-def _parse_vertex(value: Any) -> int | None:
-    value = none_as_empty(value)
-    if isinstance(value, str) and value.isdecimal():
-        value = int(value)
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**32 - 1):
-        raise ValueError("it is the number of a vertex, or `none`")
-    return value
-
-
 class GraphParameters(WithRules):
     """One computation on one graph: `jobs` threads, each with `queue_depth` reads in flight."""
 
@@ -32,18 +23,13 @@ class GraphParameters(WithRules):
     _device_bytes: int | None = PrivateAttr(None)
     """Of an edge list on a device, once it is fitted to it: what its graph may take of the device."""
 
-    algorithm: Literal["pagerank", "bfs", "components"] = Field(
-        "pagerank",
-        description="`pagerank`; `bfs`: breadth-first search from one vertex; `components`: connected components.",
-    )
     mode: Literal["pull", "push"] = Field(
-        "pull",
-        description="PageRank: a vertex sums the ranks of its neighbours (`pull`), or adds its rank to them (`push`).",
+        "pull", description="A vertex sums the ranks of its neighbours (`pull`), or adds its rank to them (`push`)."
     )
     lists: Literal["both", "out", "in"] = Field(
         "both",
         description="Adjacency lists on the target: `out` (targets of edges; for `push`), `in` (sources; for `pull`), "
-        "or `both` (undirected, for every algorithm).",
+        "or `both` (undirected).",
     )
     scale: int = Field(20, ge=1, le=31, description="R-MAT graph: base 2 logarithm of the number of vertices.")
     edge_factor: int = Field(16, ge=1, le=4096, description="R-MAT graph: generated edges per vertex.")
@@ -56,20 +42,14 @@ class GraphParameters(WithRules):
         description="Format of `edge_list`: one edge per line (`text`), or pairs of little-endian numbers (`u32`, "
         "`u64`).",
     )
-    damping: float = Field(0.85, gt=0, lt=1, description="PageRank: damping factor.")
+    damping: float = Field(0.85, gt=0, lt=1, description="Damping factor.")
     tolerance: float = Field(
-        1e-6, ge=0, lt=1, description="PageRank: converged once the sum of all changes of an iteration is below this."
+        1e-6, ge=0, lt=1, description="Converged once the sum of all changes of an iteration is below this."
     )
-    iterations: int = Field(30, ge=1, le=100_000, description="PageRank: maximum number of iterations.")
-    root: Annotated[int | None, BeforeValidator(_parse_vertex)] = Field(
-        None, description="Search: first vertex; empty: one with neighbours, chosen by the run's seed."
-    )
+    iterations: int = Field(30, ge=1, le=100_000, description="Maximum number of iterations.")
     jobs: int = Field(1, ge=1, le=1024, description="Threads. The result does not depend on their number.")
     queue_depth: int = Field(16, ge=1, le=4096, description="Reads in flight in each job.")
-    request_size: Size = Field(256 << 10, description="Largest read; neighbouring ranges are merged up to this size.")
-    merge_gap: SizeOrZero = Field(
-        32 << 10, description="Ranges of a sparse pass that are at most this far apart are merged into one read."
-    )
+    request_size: Size = Field(256 << 10, description="Largest read.")
     cache_size: SizeOrZero = Field(
         0, description="Page cache of the engine, of all jobs together; pages are admitted until it is full, and stay."
     )
@@ -92,14 +72,9 @@ class GraphParameters(WithRules):
     )
 
     def _rules(self) -> list[tuple[bool, str]]:
-        ranks = self.algorithm == "pagerank"
         return [
-            (
-                not ranks and self.lists != "both",
-                f'`{self.algorithm}` needs an undirected graph: set `lists = "both"`',
-            ),
-            (ranks and self.mode == "pull" and self.lists == "out", '`pull` needs `lists = "in"` or `"both"`'),
-            (ranks and self.mode == "push" and self.lists == "in", '`push` needs `lists = "out"` or `"both"`'),
+            (self.mode == "pull" and self.lists == "out", '`pull` needs `lists = "in"` or `"both"`'),
+            (self.mode == "push" and self.lists == "in", '`push` needs `lists = "out"` or `"both"`'),
             (
                 self.request_size % PAGE_BYTES != 0 or self.request_size > REQUEST_MAX,
                 "`request_size` must be a multiple of 4 KiB and at most 16 MiB",
@@ -108,7 +83,6 @@ class GraphParameters(WithRules):
                 self.cache_fraction is not None and self.cache_size > 0,
                 "`cache_size` and `cache_fraction` decide the same: set one of them",
             ),
-            (self.merge_gap > REQUEST_MAX, "`merge_gap` must be at most 16 MiB"),
             (self.sort_memory < MIB, "`sort_memory` must be at least 1 MiB"),
             (
                 self.backend == "sync" and self.queue_depth != 1,

@@ -96,7 +96,7 @@ _OF_CASE = ("edges_per_sec", "edges_per_core_sec", "read_wait_fraction", "core_u
 def _about(question: Question, row: Mapping[str, Any]) -> str:
     words = wording.phrase(wording.load_words(question.case(row["case_id"])))
     apart = dict.fromkeys((question.analysis.over, *question.by))
-    names = [name for name in apart if name in row and name not in ("algorithm", "mode")]
+    names = [name for name in apart if name in row and name != "mode"]
     return ", ".join([words, *(wording.level_words(name, row[name]) for name in names)])
 
 

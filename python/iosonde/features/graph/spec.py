@@ -38,7 +38,7 @@ def fit(streams: Mapping[str, GraphParameters], target: Room, *, room_bytes: int
     if len(streams) > 1:
         raise StudyError(
             f"{len(streams)} graph algorithms cannot run together",
-            hint="use one stream, and a part or factor for each algorithm",
+            hint="use one stream, and a part or factor for each computation",
         )
     fitted = {name: _with_cache(_with_edge_list(stream)) for name, stream in streams.items()}
     if target.kind == "device":
@@ -89,11 +89,16 @@ def resolve(streams: Mapping[str, GraphParameters], target: Target, *, seed: int
         "graph": {"source": _source(stream), "lists": stream.lists},
         "layout": "missing",
         "sort_memory_bytes": stream.sort_memory,
-        "algorithm": _algorithm(stream),
+        "algorithm": {
+            "kind": "pagerank",
+            "mode": stream.mode,
+            "damping": stream.damping,
+            "tolerance": stream.tolerance,
+            "iterations": stream.iterations,
+        },
         "reading": {
             "queue_depth": stream.queue_depth,
             "request_bytes": stream.request_size,
-            "merge_gap_bytes": stream.merge_gap,
             "cache_bytes": stream.cache_size,
         },
         "jobs": stream.jobs,
@@ -136,22 +141,6 @@ def _source(stream: GraphParameters) -> Any:
         **GRAPH500,
         "seed": stream.graph_seed,
     }
-
-
-def _algorithm(stream: GraphParameters) -> Any:
-    match stream.algorithm:
-        case "pagerank":
-            return {
-                "kind": "pagerank",
-                "mode": stream.mode,
-                "damping": stream.damping,
-                "tolerance": stream.tolerance,
-                "iterations": stream.iterations,
-            }
-        case "bfs":
-            return {"kind": "bfs", "root": stream.root}
-        case "components":
-            return {"kind": "components"}
 
 
 def graph_name(stream: GraphParameters) -> str:

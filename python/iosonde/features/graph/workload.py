@@ -24,14 +24,12 @@ ASSUMED_EDGES_PER_SECOND = 40_000_000
 ASSUMED_BUILD_EDGES_PER_SECOND = 4_000_000
 """Edges that are generated, sorted and written, when a plan estimates time."""
 
-_PASSES = {"bfs": 1, "components": 3}
-"""Passes over all edges that a computation is assumed to need."""
-
-_STATE_BYTES = {"pagerank": 24, "bfs": 9, "components": 9}
+_STATE_BYTES = 24
 """Memory of a vertex, without its entry in the index."""
 
 _FILE = re.compile(r"[0-9a-f]{8}\.graph")
-_ALGORITHMS = {"pagerank": "PageRank", "bfs": "breadth-first search", "components": "connected components"}
+_ALGORITHMS = {"bfs": "breadth-first search", "components": "connected components"}
+"""Algorithms of earlier versions, whose result sets stay readable."""
 
 
 class GraphWorkload(Workload[GraphParameters]):
@@ -40,7 +38,7 @@ class GraphWorkload(Workload[GraphParameters]):
     name = "graph"
     title = "graph algorithms"
     parameters = GraphParameters
-    shown = ("algorithm", "scale", "edge_factor", "jobs", "queue_depth", "request_size", "cache_size")
+    shown = ("scale", "edge_factor", "jobs", "queue_depth", "request_size", "cache_size")
     places = ("edge_list",)
     hints = Hints(
         smaller="use a smaller graph with `--set scale=...`, or a shorter `edge_list`",
@@ -48,8 +46,8 @@ class GraphWorkload(Workload[GraphParameters]):
         less_memory="use a smaller graph with `--set scale=...`, or a smaller page cache with "
         "`--set cache_fraction=...`",
     )
-    subject = "algorithm"
-    worded = stated = ("algorithm", "mode")
+    subject = "edge_factor"
+    worded = stated = ("mode",)
     fit = staticmethod(spec.fit)
     resolve = staticmethod(spec.resolve)
 
@@ -57,10 +55,9 @@ class GraphWorkload(Workload[GraphParameters]):
         """Time at most, of a computation that needs all its iterations; nothing is written except the graph."""
         stream = only(streams)
         size = size_of(stream)
-        passes = stream.iterations if stream.algorithm == "pagerank" else _PASSES[stream.algorithm]
         reading = size.adjacency_bytes / ASSUMED_BYTES_PER_SECOND
         computing = size.stored_edges / ASSUMED_EDGES_PER_SECOND
-        seconds = passes * max(reading, computing / stream.jobs)
+        seconds = stream.iterations * max(reading, computing / stream.jobs)
         if stream.duration is not None:
             seconds = min(seconds, stream.duration / 10**9)
         checking = max(reading, computing) if stream.verify_after else 0.0
@@ -79,7 +76,7 @@ class GraphWorkload(Workload[GraphParameters]):
         """
         stream = only(streams)
         vertices = size_of(stream).vertices if stream.edge_list is None else 0
-        state = vertices * (8 + _STATE_BYTES[stream.algorithm])
+        state = vertices * (8 + _STATE_BYTES)
         buffers = 2 * stream.jobs * stream.queue_depth * stream.request_size
         return state + buffers + stream.cache_size
 
@@ -125,9 +122,9 @@ class GraphWorkload(Workload[GraphParameters]):
 
     def words(self, case: Mapping[str, Any]) -> dict[str, str]:
         """Words that make up `PageRank (pull)`."""
-        algorithm = str(case["algorithm"])
-        mode = f" ({case['mode']})" if algorithm == "pagerank" and case.get("mode") else ""
-        return {"algorithm": f"{_ALGORITHMS[algorithm]}{mode}"}
+        if (algorithm := case.get("algorithm")) in _ALGORITHMS:
+            return {self.subject: _ALGORITHMS[algorithm]}
+        return {self.subject: f"PageRank ({case['mode']})" if case.get("mode") else "PageRank"}
 
 
 WORKLOADS = (GraphWorkload(),)

@@ -2,12 +2,58 @@
 //!
 //! Pulling sums the shares of neighbours in the order of the list. Pushing adds them in fixed-point numbers, whose sum does
 //! not depend on the order in which jobs add.
+//!
+//! The state is shared by all jobs and consists of atomics that are used with relaxed order: jobs meet between two steps, which
+//! orders them. Nothing in it depends on which job processes which vertex, or in which order: sums of fractions are formed
+//! for each vertex by itself and for blocks of vertices of fixed size, everything else are sums of integers.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use super::{BlockSums, Conclusion, Program, blocks, each_neighbour, hash_of};
-use crate::csr::Csr;
+use crate::csr::{Checksum, Csr};
+
+/// Vertices of a block.
+pub(crate) const BLOCK: u32 = 4096;
+
+/// Conclusion of a pass.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Conclusion {
+    /// Vertices whose lists the iteration needed.
+    pub active_vertices: u64,
+    /// Sum of changes.
+    pub residual: f64,
+    /// There is no further iteration.
+    pub is_last: bool,
+    /// The computation is complete.
+    pub has_converged: bool,
+}
+
+/// Pulling or pushing; see the module.
+pub(crate) trait Program: Sync {
+    /// State of a vertex while its list is processed, piece by piece.
+    type Register: Copy;
+
+    /// Starts a vertex.
+    fn open(&self, vertex: u32) -> Self::Register;
+
+    /// Processes a piece of its list.
+    fn neighbours(&self, vertex: u32, register: &mut Self::Register, list: &[u8]);
+
+    /// Ends it.
+    fn close(&self, vertex: u32, register: Self::Register);
+
+    /// After the pass of all jobs: makes the state of some vertices ready for the next one.
+    fn apply(&self, vertices: Range<u32>);
+
+    /// After all that, by one job.
+    fn conclude(&self) -> Conclusion;
+}
+
+/// Neighbours in a piece of a list.
+#[inline]
+pub(crate) fn each_neighbour(list: &[u8]) -> impl Iterator<Item = u32> {
+    list.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes))
+}
 
 /// One in fixed-point numbers; all ranks together are 1.
 const FIXED_ONE: f64 = (1_u64 << 62) as f64;
@@ -89,8 +135,11 @@ impl<'a> Ranks<'a> {
             .sum()
     }
 
+    /// A hash of all ranks.
     pub(crate) fn hash(&self) -> u64 {
-        hash_of(self.all().map(f64::to_bits))
+        let mut checksum = Checksum::new();
+        self.all().for_each(|rank| checksum.word(rank.to_bits()));
+        checksum.value()
     }
 
     pub(crate) fn settings(&self) -> PagerankSettings {
@@ -148,7 +197,7 @@ impl<'a> Ranks<'a> {
         let has_converged = residual < self.settings.tolerance;
         Conclusion {
             active_vertices: self.connected,
-            residual: Some(residual),
+            residual,
             is_last: has_converged || iteration >= self.settings.iterations,
             has_converged,
         }
@@ -160,11 +209,6 @@ pub(crate) struct Pull<'a>(pub &'a Ranks<'a>);
 
 impl Program for Pull<'_> {
     type Register = f64;
-
-    #[inline]
-    fn next_active(&self, from: u32, end: u32) -> u32 {
-        self.0.csr.next_connected(from, end)
-    }
 
     #[inline]
     fn open(&self, _vertex: u32) -> f64 {
@@ -202,11 +246,6 @@ impl Program for Push<'_> {
     type Register = u64;
 
     #[inline]
-    fn next_active(&self, from: u32, end: u32) -> u32 {
-        self.0.csr.next_connected(from, end)
-    }
-
-    #[inline]
     fn open(&self, vertex: u32) -> u64 {
         self.0.shares[vertex as usize].load(Ordering::Relaxed)
     }
@@ -232,5 +271,40 @@ impl Program for Push<'_> {
 
     fn conclude(&self) -> Conclusion {
         self.0.conclude()
+    }
+}
+
+/// Vertices in blocks, divided evenly among jobs.
+pub(crate) fn block_share(vertices: u32, job: u32, jobs: u32) -> Range<u32> {
+    let blocks = u64::from(vertices.div_ceil(BLOCK));
+    let boundary = |job: u32| (blocks * u64::from(job) / u64::from(jobs) * u64::from(BLOCK)).min(u64::from(vertices));
+    boundary(job) as u32..boundary(job + 1) as u32
+}
+
+/// The blocks that these vertices consist of.
+fn blocks(vertices: Range<u32>) -> impl Iterator<Item = Range<u32>> {
+    let end = vertices.end;
+    vertices
+        .step_by(BLOCK as usize)
+        .map(move |first| first..(first.saturating_add(BLOCK)).min(end))
+}
+
+/// One fraction a block, summed in the order of blocks.
+struct BlockSums(Vec<AtomicU64>);
+
+impl BlockSums {
+    fn new(vertices: u32) -> BlockSums {
+        BlockSums((0..vertices.div_ceil(BLOCK)).map(|_| AtomicU64::default()).collect())
+    }
+
+    fn set(&self, first_vertex: u32, value: f64) {
+        self.0[(first_vertex / BLOCK) as usize].store(value.to_bits(), Ordering::Relaxed);
+    }
+
+    fn total(&self) -> f64 {
+        self.0
+            .iter()
+            .map(|sum| f64::from_bits(sum.load(Ordering::Relaxed)))
+            .sum()
     }
 }
