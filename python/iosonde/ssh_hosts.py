@@ -19,7 +19,7 @@ from typing import IO, Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
 
-from iosonde import toml_files
+from iosonde import text_files
 from iosonde.errors import TargetError
 from iosonde.python_process import module_command
 from iosonde.tools import Process
@@ -117,7 +117,7 @@ class SshHosts(BaseModel):
 
 def read(path: Path) -> SshHosts:
     """Read and check a file."""
-    return toml_files.read(SshHosts, path, "list of hosts", TargetError, hint=SHAPE)
+    return text_files.read_toml(SshHosts, path, "list of hosts", TargetError, hint=SHAPE)
 
 
 def described_exit(program: str, status: int, errors: bytes) -> str:

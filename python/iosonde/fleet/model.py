@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from iosonde import toml_files
+from iosonde import text_files
 from iosonde.errors import StudyError, TargetError
 from iosonde.planning import is_simulated
 from iosonde.ssh_hosts import SshHost
@@ -119,7 +119,7 @@ class ListedHosts(BaseModel):
 
 def load(path: Path) -> Fleet:
     """Read the list of targets; `StudyError` if it is none."""
-    return toml_files.read(Fleet, path, "list of targets", StudyError, hint=HINT)
+    return text_files.read_toml(Fleet, path, "list of targets", StudyError, hint=HINT)
 
 
 def named_hosts(spec: str | None, required: Sequence[str], directory: Path) -> Sequence[SshHost]:
@@ -137,7 +137,7 @@ def named_hosts(spec: str | None, required: Sequence[str], directory: Path) -> S
     kind, _, name = spec.partition(":")
     if kind != "ssh":
         raise TargetError(f"`--hosts` of a fleet must be `ssh:FILE`; got `{spec}`", hint=hint)
-    found = toml_files.read(ListedHosts, expanded(name), "list of hosts", TargetError, hint=hint).hosts
+    found = text_files.read_toml(ListedHosts, expanded(name), "list of hosts", TargetError, hint=hint).hosts
     if missing := set(required) - {host.called for host in found}:
         raise TargetError(f"{what}; `{name}` has no host `{min(missing)}`", hint=hint)
     return [host for host in found if host.called in required]

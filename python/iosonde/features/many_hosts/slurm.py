@@ -21,7 +21,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from iosonde import toml_files
+from iosonde import text_files
 from iosonde.errors import TargetError
 from iosonde.storage.targets import temporary_files
 from iosonde.text_files import expanded
@@ -69,8 +69,8 @@ def read(text: str) -> SlurmJob:
     hint = f"its keys are {SHAPE}"
     if text.isdecimal():
         found = {"nodes": int(text)}
-        return toml_files.validated(SlurmJob, found, f"slurm:{text}", "Slurm job", TargetError, hint=hint)
-    return toml_files.read(SlurmJob, expanded(text), "Slurm job", TargetError, hint=hint)
+        return text_files.validated(SlurmJob, found, f"slurm:{text}", "Slurm job", TargetError, hint=hint)
+    return text_files.read_toml(SlurmJob, expanded(text), "Slurm job", TargetError, hint=hint)
 
 
 def slurm_job() -> Any:
