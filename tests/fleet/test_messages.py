@@ -18,7 +18,7 @@ from iosonde.errors import IosondeError, ResultsError, TargetError
 from iosonde.fleet import directory as fleets
 from iosonde.fleet import hosts, model
 from iosonde.fleet.directory import FleetDirectory, FleetFile
-from iosonde.fleet.messages import Checked, Described, DescribedTarget, Ended, Files, Note, Problem, progress
+from iosonde.fleet.messages import PROGRESS, Checked, Described, DescribedTarget, Ended, Files, Note, Problem, read
 from iosonde.fleet.session import FleetSession, TargetProcess
 from iosonde.plan import Plan
 from iosonde.planning import load
@@ -130,7 +130,7 @@ def session(fleet: FleetDirectory, notes: list[str]) -> FleetSession:
 def test_no_message_of_a_host_ends_a_fleet(
     fleet: FleetDirectory, process: TargetProcess, plan: Plan, study: Study
 ) -> None:
-    chosen, messages, read, kept = random.Random(39), valid(plan), 0, 0
+    chosen, messages, valid_lines, kept = random.Random(39), valid(plan), 0, 0
     notes: list[str] = []
     own, asked = {"iosonde": "1", "engine": "1", "engine_sha256": "a"}, {"a": "sim:p900", "b": "/dev/sdb"}
     fleet_session = session(fleet, notes)
@@ -139,8 +139,8 @@ def test_no_message_of_a_host_ends_a_fleet(
         process.target = "a"
         fleet_session.take(process, line)
         try:
-            message = progress(line, "host `north`")
-            read += 1
+            message = read(PROGRESS, line, "host `north`")
+            valid_lines += 1
             if isinstance(message, Files):
                 hosts.keep(fleet.path / "a", plan, message)
                 kept += 1
@@ -158,7 +158,7 @@ def test_no_message_of_a_host_ends_a_fleet(
                 answer()
             except IosondeError as error:
                 assert "\n" not in error.what
-    assert read > 100 and kept > 20, "some mutations leave a valid message"
+    assert valid_lines > 100 and kept > 20, "some mutations leave a valid message"
     directory = fleet.path / "a"
     assert {each.name for each in directory.iterdir()} == {"format.json", "plan.json", "records", "environments"}
     run_ids = {run.run_id for run in plan.runs}
@@ -247,5 +247,5 @@ outbox.send(Ended())
 outbox.close()
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
-    assert isinstance(progress(done.stdout, "host `north`"), Ended)
+    assert isinstance(read(PROGRESS, done.stdout, "host `north`"), Ended)
     assert done.stderr == b"from Python\nfrom C\n"

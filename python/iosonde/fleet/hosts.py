@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
 
 from iosonde import ssh_hosts
 from iosonde.errors import IosondeError, ResultsError, TargetError
@@ -204,7 +204,7 @@ def checked_by(host: str, output: bytes | IosondeError, asked: Mapping[str, obje
 def _answer(kind: type[T], host: str, output: bytes | IosondeError) -> T:
     if isinstance(output, IosondeError):
         raise output
-    return messages.answer(kind, output, f"host `{host}`")
+    return messages.read(TypeAdapter(kind), output, f"host `{host}`")
 
 
 def _of_all(host: str, answer: A, asked: Mapping[str, object]) -> A:

@@ -75,7 +75,8 @@ class Ended(_Message):
 
 
 Progress = Note | Files | Ended
-_PROGRESS: TypeAdapter[Progress] = TypeAdapter(Annotated[Progress, Field(discriminator="type")])
+PROGRESS: TypeAdapter[Progress] = TypeAdapter(Annotated[Progress, Field(discriminator="type")])
+"""Of a session."""
 
 
 class Problem(_Message):
@@ -136,7 +137,7 @@ class Checked(_Message):
     notes: Sequence[Text]
 
 
-T = TypeVar("T", bound=BaseModel)
+T = TypeVar("T")
 
 
 def of_host(option: str, host: str) -> str:
@@ -144,19 +145,8 @@ def of_host(option: str, host: str) -> str:
     return option.replace("--destroy ", f"--destroy {host}:")
 
 
-def progress(line: bytes, sender: str) -> Progress:
-    """Read a message of a session; `TargetError` for anything else."""
-    found: Progress = _checked(_PROGRESS, line, sender)
-    return found
-
-
-def answer(kind: type[T], output: bytes, sender: str) -> T:
-    """Read the only message that answers a request; `TargetError` for anything else."""
-    found: T = _checked(TypeAdapter(kind), output, sender)
-    return found
-
-
-def _checked(kind: TypeAdapter[Any], line: bytes, sender: str) -> Any:
+def read(kind: TypeAdapter[T], line: bytes, sender: str) -> T:
+    """Read a message of this kind; `TargetError` for anything else."""
     try:
         content = parsed(line)
     except ValueError:

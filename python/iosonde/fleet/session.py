@@ -148,7 +148,7 @@ class FleetSession:
             return  # It has failed here, and stops.
         sender = f"host `{process.host.called}`" if process.host else "its process"
         try:
-            message = messages.progress(line, sender)
+            message = messages.read(messages.PROGRESS, line, sender)
             if isinstance(message, messages.Files):
                 if not process.host:
                     raise ResultsError("a session on this machine sent files, which are here already")

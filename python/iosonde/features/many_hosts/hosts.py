@@ -51,13 +51,12 @@ class Host:
     address: str
     client: Client
     machine: str = ""
-    software: Message = field(default_factory=dict)
     directory: str = ""
     """Of its result set."""
     role: str = "client"
     """`server` for a host without load, whose counters are read."""
     facts: Message = field(default_factory=dict)
-    """Of a server (`server_host.describe`)."""
+    """Of a server (`server_hosts.describe`)."""
     devices: Mapping[str, Message] = field(default_factory=dict)
     """Names of each target on it that is a block device (`same_device.seen`), by the name that the user gave."""
     clock_offset_ns: int = 0
@@ -270,8 +269,8 @@ async def _meet(hosts: Sequence[Host]) -> None:
     own = worker.software()
     answers = await gather(_described(host) for host in hosts)
     for host, answer in zip(hosts, answers, strict=True):
-        host.machine, host.software, host.role = answer["machine"], answer["software"], answer["role"]
-        environment.require_same_software(host.name, host.software, own, "dask", "distributed")
+        host.machine, host.role = answer["machine"], answer["role"]
+        environment.require_same_software(host.name, answer["software"], own, "dask", "distributed")
 
 
 async def _described(host: Host) -> Message:

@@ -6,12 +6,15 @@ import os
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
 from iosonde.execution.engine import EngineRun
 from iosonde.execution.instruments.instrument import Instrument, Reading
 from iosonde.features.many_hosts.record import CarrierCost, TcpSegments
 from iosonde.protocol.event import Event
 from iosonde.results.schema import RecordWarning
+
+T = TypeVar("T", CarrierCost, TcpSegments)
 
 MOST_SHARE = 0.005
 """Of a core, above which the cost is a warning."""
@@ -33,14 +36,7 @@ class HostCounters(Instrument):
             self._begin = _so_far()
         elif event["event"] == "result" and self._begin:
             (cost, tcp), (cost_before, tcp_before) = _so_far(), self._begin
-            self._used = (
-                CarrierCost(
-                    agent_ns=cost.agent_ns - cost_before.agent_ns,
-                    worker_ns=cost.worker_ns - cost_before.worker_ns,
-                    wall_ns=cost.wall_ns - cost_before.wall_ns,
-                ),
-                TcpSegments(sent=tcp.sent - tcp_before.sent, sent_again=tcp.sent_again - tcp_before.sent_again),
-            )
+            self._used = _grown(cost, cost_before), _grown(tcp, tcp_before)
 
     def stop(self, done: EngineRun) -> Reading:
         """Return the cost, with a warning if it may disturb the measurement."""
@@ -59,6 +55,10 @@ def _warning(cost: CarrierCost) -> RecordWarning:
         f"Dask worker {worker:.2f} %)",
         hint="use a longer `interval`: the agent reads an event for each",
     )
+
+
+def _grown(now: T, before: T) -> T:
+    return type(now)(**{name: value - getattr(before, name) for name, value in now.model_dump().items()})
 
 
 def _so_far() -> tuple[CarrierCost, TcpSegments]:

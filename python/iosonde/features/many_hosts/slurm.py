@@ -16,7 +16,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
@@ -148,7 +147,7 @@ def submitted(wanted: SlurmJob, order: Mapping[str, Any]) -> Iterator[Callable[[
             hint="check partition, account and directives, and that this machine may submit jobs",
         ) from error
     try:
-        yield _Check(started.job_id, wanted)
+        yield _check(started.job_id, wanted)
     finally:
         asyncio.run(started.close())
 
@@ -158,27 +157,26 @@ def _reason(error: Exception) -> str:
     return (lines or [str(error)])[-1].removeprefix("sbatch: ").strip()
 
 
-@dataclass
-class _Check:
-    """Raises if the job has ended."""
+def _check(job_id: str, wanted: SlurmJob) -> Callable[[], None]:
+    """Return a function that raises if the job has ended."""
+    asked_at_s = -math.inf
 
-    job_id: str
-    wanted: SlurmJob
-    asked_at_s: float = -math.inf
-
-    def __call__(self) -> None:
-        if time.monotonic() < self.asked_at_s + ASKED_EVERY_S:
+    def check() -> None:
+        nonlocal asked_at_s
+        if time.monotonic() < asked_at_s + ASKED_EVERY_S:
             return
-        self.asked_at_s = time.monotonic()
-        asked = ask("squeue", "--noheader", "--states=all", f"--jobs={self.job_id}", "--format=%T %r")
+        asked_at_s = time.monotonic()
+        asked = ask("squeue", "--noheader", "--states=all", f"--jobs={job_id}", "--format=%T %r")
         if asked is None or (asked.returncode and "Invalid job id" not in asked.stderr):
             return  # The controller did not answer in time.
         found = asked.stdout.split()
         if (found[0] if found else "") in _ENDED:
             state = " ".join(found) or "it is not known any more"
-            logs = self.wanted.log_directory
+            logs = wanted.log_directory
             place = f"see `{logs}`" if logs else "set `log_directory` to see its output"
             raise TargetError(
-                f"the Slurm job {self.job_id} ended before its workers connected: {state}",
-                hint=f"iosonde of the same version must be installed on the nodes as `{self.wanted.python}`; {place}",
+                f"the Slurm job {job_id} ended before its workers connected: {state}",
+                hint=f"iosonde of the same version must be installed on the nodes as `{wanted.python}`; {place}",
             )
+
+    return check

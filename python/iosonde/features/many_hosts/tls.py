@@ -15,6 +15,7 @@ from iosonde.errors import TargetError
 if TYPE_CHECKING:
     from distributed import Security
 
+ROLES = ("client", "scheduler", "worker")
 CLOCKS_DIFFER = timedelta(days=2)
 """By which the clock of a host may be behind that of this machine."""
 VALID = timedelta(days=365)
@@ -81,8 +82,8 @@ def of_session(certificate: str, key: str) -> Security:
     return Security(  # type: ignore[no-untyped-call]
         require_encryption=True,
         tls_ca_file=certificate,
-        **{f"tls_{role}_cert": certificate for role in ("client", "scheduler", "worker")},
-        **{f"tls_{role}_key": key for role in ("client", "scheduler", "worker")},
+        **{f"tls_{role}_cert": certificate for role in ROLES},
+        **{f"tls_{role}_key": key for role in ROLES},
     )
 
 
