@@ -22,7 +22,6 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from iosonde import text_files
 from iosonde.errors import TargetError
-from iosonde.storage.targets import temporary_files
 from iosonde.text_files import expanded
 from iosonde.tools import ask
 
@@ -89,22 +88,12 @@ def job(wanted: SlurmJob, order: Mapping[str, Any]) -> Any:
     """The job of dask-jobqueue, which is not submitted yet; `order` is the first line that each worker reads."""
     import dask
 
-    class WorkersJob(slurm_job()):  # type: ignore[misc]
-        """Its script is in a directory that only this user can enter: it has the key."""
-
-        @contextmanager
-        def job_file(self) -> Iterator[str]:
-            with temporary_files.scratch() as scratch:
-                path = scratch / "job.sh"
-                path.write_text(self.job_script(), encoding="utf-8")
-                yield str(path)
-
     # Skipped: one task for one worker, its CPUs and memory, and a time limit of half an hour.
     skipped = ["-n 1", "--cpus-per-task=", "--mem=", *([] if wanted.walltime else ["-t "])]
     own = [f"--nodes={wanted.nodes}", "--ntasks-per-node=1", "--exclusive", "--mem=0", "--no-requeue", "--no-kill"]
     logs = [] if wanted.log_directory else ["-o /dev/null"]
     with dask.config.set({"jobqueue.slurm": _NO_CONFIGURATION}):
-        made = WorkersJob(
+        made = slurm_job()(
             scheduler=order["scheduler"],
             name="iosonde",
             job_name="iosonde",
@@ -137,7 +126,11 @@ _NO_CONFIGURATION: Mapping[str, Any] = {
 
 @contextmanager
 def submitted(wanted: SlurmJob, order: Mapping[str, Any]) -> Iterator[Callable[[], None]]:
-    """Submit the job and cancel it at exit; yields a check that raises if it has ended."""
+    """Submit the job and cancel it at exit; yields a check that raises if it has ended.
+
+    dask-jobqueue writes the script, which has the key, for a moment to a temporary file: these must be in a directory
+    that only this user can enter.
+    """
     started = job(wanted, order)
     try:
         asyncio.run(started.start())

@@ -252,11 +252,6 @@ def main() -> None:
         asyncio.run(_serve(order["scheduler"], name, role, str(scratch), security))
 
 
-def bracketed(host: str) -> str:
-    """An IP address, as Dask takes it."""
-    return f"[{host}]" if ":" in host else host
-
-
 def _configured(scheduler: str) -> Security:
     try:
         tls.check_scheduler(scheduler)
@@ -291,7 +286,7 @@ def _end_with(connection: int, scratch: Path | None) -> None:
 async def _serve(scheduler: str, name: str, role: str, scratch: str, security: Security) -> None:
     import dask
     from distributed import Worker
-    from distributed.comm.addressing import get_address_host
+    from distributed.comm.addressing import get_address_host, unparse_host_port
     from distributed.comm.core import connect
 
     class QuietWorker(Worker):
@@ -310,7 +305,7 @@ async def _serve(scheduler: str, name: str, role: str, scratch: str, security: S
             connection = await connect(scheduler, timeout=CONNECT_S, **arguments)  # type: ignore[no-untyped-call]
         except OSError as error:
             sys.exit(f"error: cannot connect to the scheduler at `{scheduler}`: {error.__cause__ or error}")
-        own = bracketed(get_address_host(connection.local_address))
+        own = unparse_host_port(get_address_host(connection.local_address))
         connection.abort()
         worker = QuietWorker(
             scheduler,

@@ -286,6 +286,7 @@ def _scheduler(*hosts: str) -> Iterator[Mapping[str, Order]]:
     """
     import dask
     from distributed import Scheduler, SpecCluster
+    from distributed.comm.addressing import unparse_host_port
 
     class QuietScheduler(Scheduler):
         def start_http_server(self, *arguments: Any, **settings: Any) -> None:
@@ -299,7 +300,7 @@ def _scheduler(*hosts: str) -> Iterator[Mapping[str, Order]]:
         _check_own(host)
     security = tls.of_session(certificate, key)
     options = {
-        "host": [worker.bracketed(host) for host in hosts],
+        "host": [unparse_host_port(host) for host in hosts],
         "port": 0,
         "protocol": "tls://",
         "security": security,
@@ -320,7 +321,7 @@ def _scheduler(*hosts: str) -> Iterator[Mapping[str, Order]]:
 
 @contextmanager
 def _temporary_files_in(directory: Path) -> Iterator[None]:
-    """Dask writes the key to a file for a moment: `cleanup` finds that of a killed process."""
+    """Dask and dask-jobqueue write the key to a file for a moment: `cleanup` finds that of a killed process."""
     before, tempfile.tempdir = tempfile.tempdir, str(directory)
     try:
         yield
