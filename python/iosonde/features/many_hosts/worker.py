@@ -13,6 +13,10 @@ it serves a coordinator, whose order is the first line of its standard input, a 
 A worker listens on one address, the one from which its host reaches the scheduler, and answers holders of a certificate
 of the scheduler's authority only. An idle worker with Dask's defaults uses 3.4 % of a core and wakes up 100 times a
 second; with these settings 0.25 %.
+
+It passes messages to and from the agent of its host, a process of its own, by functions that the coordinator calls with
+`Client.run`. Unlike a task, such a call is never repeated when a worker dies, so no measurement is carried out twice.
+No call waits for a run: the worker is idle while an engine measures.
 """
 
 from __future__ import annotations
@@ -43,161 +47,6 @@ from iosonde.storage.targets import temporary_files
 if TYPE_CHECKING:
     from distributed import Security, Worker
 
-
-SILENT_S = 20.0
-"""An agent that reports nothing for so long hangs: it reports every second, on a busy machine later."""
-IMPORT_S = 120.0
-"""The same before its first report, while Python imports its modules."""
-END_S = 15.0
-"""For an agent to stop its engine and to restore the host."""
-
-_LINE_BYTES = 1 << 20
-
-
-class Agent:
-    """The process of an agent, and its messages since they were last asked for."""
-
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process = process
-        self._messages: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-        self._progress: dict[str, Any] | None = None
-        """The latest one. It waits for the next answer: each answer takes CPU time while an engine measures."""
-        self._silent_at = time.monotonic() + IMPORT_S
-        self._reading = asyncio.create_task(self._read())
-
-    @classmethod
-    async def start(cls, lease_s: float) -> Agent:
-        """Start the process, which ends when its coordinator has not asked for so long."""
-        process = await asyncio.create_subprocess_exec(
-            *module_command("iosonde.features.many_hosts.agent", str(lease_s)),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            limit=_LINE_BYTES,
-            process_group=0,
-        )
-        return cls(process)
-
-    @property
-    def pid(self) -> int:
-        """Its process number."""
-        return self._process.pid
-
-    @property
-    def is_running(self) -> bool:
-        """False once it has exited, also because its coordinator has gone."""
-        return self._process.returncode is None
-
-    async def send(self, message: Mapping[str, Any] | None = None) -> None:
-        """Write a request, or an empty line; nothing if it has exited, which `receive` reports."""
-        assert self._process.stdin
-        with suppress(ConnectionError):
-            self._process.stdin.write((json.dumps(message) if message else "").encode() + b"\n")
-            await self._process.stdin.drain()
-
-    async def receive(self, wait_s: float) -> list[dict[str, Any]]:
-        """Return the messages so far, after the first one or the time to wait; `silent` if the process hangs.
-
-        The process learns that its coordinator still asks.
-        """
-        await self.send()
-        found = []
-        with suppress(TimeoutError):
-            found.append(await asyncio.wait_for(self._messages.get(), wait_s))
-        while not self._messages.empty():
-            found.append(self._messages.get_nowait())
-        if self._progress:
-            found.insert(0, self._progress)
-            self._progress = None
-        if not found and time.monotonic() > self._silent_at:
-            found.append({"is": "silent"})
-        return found
-
-    async def end(self) -> None:
-        """Close its input, so that it stops its engine and restores the host; kill it if it does not."""
-        assert self._process.stdin
-        self._process.stdin.close()
-        try:
-            await asyncio.wait_for(self._process.wait(), END_S)
-        except TimeoutError:
-            self._process.kill()  # The engine stops at the end of its input.
-            await self._process.wait()
-        self._reading.cancel()
-
-    async def kill(self) -> None:
-        """Kill a process that hangs."""
-        with suppress(ProcessLookupError):
-            self._process.kill()
-
-    async def _read(self) -> None:
-        assert self._process.stdout and self._process.stderr
-        errors = asyncio.create_task(self._process.stderr.read())
-        async for line in self._process.stdout:
-            self._silent_at = time.monotonic() + SILENT_S
-            message = json.loads(line)
-            if message["is"] == "progress":
-                self._progress = message
-            elif message["is"] != "alive":
-                self._messages.put_nowait(message)
-        last = (await errors).decode(errors="replace").strip().splitlines()[-1:]
-        status = await self._process.wait()
-        self._messages.put_nowait({"is": "exited", "status": status, "because": "".join(last)})
-
-
-def describe(dask_worker: Worker) -> dict[str, Any]:
-    """Return what has to be the same on all hosts, which machine this is, and its role."""
-    return {"machine": boot_id(), "software": software(), "role": getattr(dask_worker, "iosonde_role", "client")}
-
-
-def software() -> dict[str, Any]:
-    """Return the versions that have to be the same on all hosts."""
-    found: dict[str, Any] = environment.capture(find_engine())["software"]
-    return found | {name: version(name) for name in ("dask", "distributed")}
-
-
-def unix_ns() -> int:
-    """Return the time on the clock of the host."""
-    return time.time_ns()
-
-
-async def start(lease_s: float, dask_worker: Worker) -> int:
-    """Start an agent; returns its process number."""
-    earlier: Agent | None = getattr(dask_worker, "iosonde_agent", None)
-    if earlier is not None and earlier.is_running:
-        raise RuntimeError("another study uses this host")
-    agent = await Agent.start(lease_s)
-    dask_worker.iosonde_agent = agent  # type: ignore[attr-defined]
-    return agent.pid
-
-
-async def agent(method: str, *arguments: Any, dask_worker: Worker) -> Any:
-    """Call a method of the agent."""
-    found: Agent | None = getattr(dask_worker, "iosonde_agent", None)
-    if found is None:
-        raise RuntimeError("the worker was restarted during the study")
-    return await getattr(found, method)(*arguments)
-
-
-def read_record(directory: str, name: str) -> dict[str, bytes]:
-    """Return the files of a record of this host."""
-    return {path.name: path.read_bytes() for path in (Path(directory) / "records" / name).iterdir()}
-
-
-async def cleanup() -> list[dict[str, Any]]:
-    """Remove leftovers of killed sessions on the host, in a process of its own."""
-    process = await asyncio.create_subprocess_exec(
-        *module_command("iosonde", "cleanup", "--json"),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    output, errors = await process.communicate()
-    if not output:
-        raise RuntimeError(errors.decode(errors="replace").strip())
-    found: list[dict[str, Any]] = json.loads(output)
-    return found
-
-
 SETTINGS: Mapping[str, Any] = {
     "distributed.admin.tick.interval": "1s",
     "distributed.admin.tick.limit": "30s",
@@ -223,6 +72,15 @@ HEARTBEAT_S = 10
 
 CONNECTED_FROM = b"iosonde: connected from "
 """Starts the line in which a worker over SSH reports the coordinator's address, as its host sees it."""
+
+SILENT_S = 20.0
+"""An agent that reports nothing for so long hangs: it reports every second, on a busy machine later."""
+IMPORT_S = 120.0
+"""The same before its first report, while Python imports its modules."""
+END_S = 15.0
+"""For an agent to stop its engine and to restore the host."""
+
+_LINE_BYTES = 1 << 20
 
 
 def main() -> None:
@@ -324,8 +182,152 @@ async def _serve(scheduler: str, name: str, role: str, scratch: str, security: S
                 await worker.finished()  # type: ignore[no-untyped-call]
             finally:
                 # It restores the host. Slurm would kill it when this process has ended.
-                if agent := getattr(worker, "iosonde_agent", None):
-                    await agent.end()
+                if started := getattr(worker, "iosonde_agent", None):
+                    await started.end()
+
+
+def describe(dask_worker: Worker) -> dict[str, Any]:
+    """Return what has to be the same on all hosts, which machine this is, and its role."""
+    return {"machine": boot_id(), "software": software(), "role": getattr(dask_worker, "iosonde_role", "client")}
+
+
+def software() -> dict[str, Any]:
+    """Return the versions that have to be the same on all hosts."""
+    found: dict[str, Any] = environment.capture(find_engine())["software"]
+    return found | {name: version(name) for name in ("dask", "distributed")}
+
+
+def unix_ns() -> int:
+    """Return the time on the clock of the host."""
+    return time.time_ns()
+
+
+async def start(lease_s: float, dask_worker: Worker) -> int:
+    """Start an agent; returns its process number."""
+    earlier: Agent | None = getattr(dask_worker, "iosonde_agent", None)
+    if earlier is not None and earlier.is_running:
+        raise RuntimeError("another study uses this host")
+    agent = await Agent.start(lease_s)
+    dask_worker.iosonde_agent = agent  # type: ignore[attr-defined]
+    return agent.pid
+
+
+async def agent(method: str, *arguments: Any, dask_worker: Worker) -> Any:
+    """Call a method of the agent."""
+    found: Agent | None = getattr(dask_worker, "iosonde_agent", None)
+    if found is None:
+        raise RuntimeError("the worker was restarted during the study")
+    return await getattr(found, method)(*arguments)
+
+
+def read_record(directory: str, name: str) -> dict[str, bytes]:
+    """Return the files of a record of this host."""
+    return {path.name: path.read_bytes() for path in (Path(directory) / "records" / name).iterdir()}
+
+
+async def cleanup() -> list[dict[str, Any]]:
+    """Remove leftovers of killed sessions on the host, in a process of its own."""
+    process = await asyncio.create_subprocess_exec(
+        *module_command("iosonde", "cleanup", "--json"),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    output, errors = await process.communicate()
+    if not output:
+        raise RuntimeError(errors.decode(errors="replace").strip())
+    found: list[dict[str, Any]] = json.loads(output)
+    return found
+
+
+class Agent:
+    """The process of an agent, and its messages since they were last asked for."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self._messages: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self._progress: dict[str, Any] | None = None
+        """The latest one. It waits for the next answer: each answer takes CPU time while an engine measures."""
+        self._silent_at = time.monotonic() + IMPORT_S
+        self._reading = asyncio.create_task(self._read())
+
+    @classmethod
+    async def start(cls, lease_s: float) -> Agent:
+        """Start the process, which ends when its coordinator has not asked for so long."""
+        process = await asyncio.create_subprocess_exec(
+            *module_command("iosonde.features.many_hosts.agent", str(lease_s)),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            limit=_LINE_BYTES,
+            process_group=0,
+        )
+        return cls(process)
+
+    @property
+    def pid(self) -> int:
+        """Its process number."""
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        """False once it has exited, also because its coordinator has gone."""
+        return self._process.returncode is None
+
+    async def send(self, message: Mapping[str, Any] | None = None) -> None:
+        """Write a request, or an empty line; nothing if it has exited, which `receive` reports."""
+        assert self._process.stdin
+        with suppress(ConnectionError):
+            self._process.stdin.write((json.dumps(message) if message else "").encode() + b"\n")
+            await self._process.stdin.drain()
+
+    async def receive(self, wait_s: float) -> list[dict[str, Any]]:
+        """Return the messages so far, after the first one or the time to wait; `silent` if the process hangs.
+
+        The process learns that its coordinator still asks.
+        """
+        await self.send()
+        found = []
+        with suppress(TimeoutError):
+            found.append(await asyncio.wait_for(self._messages.get(), wait_s))
+        while not self._messages.empty():
+            found.append(self._messages.get_nowait())
+        if self._progress:
+            found.insert(0, self._progress)
+            self._progress = None
+        if not found and time.monotonic() > self._silent_at:
+            found.append({"is": "silent"})
+        return found
+
+    async def end(self) -> None:
+        """Close its input, so that it stops its engine and restores the host; kill it if it does not."""
+        assert self._process.stdin
+        self._process.stdin.close()
+        try:
+            await asyncio.wait_for(self._process.wait(), END_S)
+        except TimeoutError:
+            self._process.kill()  # The engine stops at the end of its input.
+            await self._process.wait()
+        self._reading.cancel()
+
+    async def kill(self) -> None:
+        """Kill a process that hangs."""
+        with suppress(ProcessLookupError):
+            self._process.kill()
+
+    async def _read(self) -> None:
+        assert self._process.stdout and self._process.stderr
+        errors = asyncio.create_task(self._process.stderr.read())
+        async for line in self._process.stdout:
+            self._silent_at = time.monotonic() + SILENT_S
+            message = json.loads(line)
+            if message["is"] == "progress":
+                self._progress = message
+            elif message["is"] != "alive":
+                self._messages.put_nowait(message)
+        last = (await errors).decode(errors="replace").strip().splitlines()[-1:]
+        status = await self._process.wait()
+        self._messages.put_nowait({"is": "exited", "status": status, "because": "".join(last)})
 
 
 if __name__ == "__main__":
