@@ -12,11 +12,12 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from engines import real_engine
 from namespaces import private_mounts
 
 COORDINATOR = "10.77.0.1"
@@ -91,15 +92,22 @@ class Network:
         return f"ssh:{self.directory / 'hosts.toml'}"
 
     def environment(self) -> dict[str, str]:
-        return {**os.environ, "PATH": f"{self.directory / 'bin'}:{os.environ['PATH']}"}
+        path = f"{self.directory / 'bin'}:{os.environ['PATH']}"
+        return {**os.environ, "PATH": path, "IOSONDE_ENGINE": str(real_engine())}
+
+    def run(self, words: Sequence[object]) -> tuple[int, str]:
+        """The exit code of a command on the coordinator's side, and what it wrote to standard error."""
+        command = [*self.inside, sys.executable, *map(str, words)]
+        done = subprocess.run(command, env=self.environment(), capture_output=True, check=False)
+        return done.returncode, done.stderr.decode()
 
     def link(self, host: NamespaceHost, state: str) -> None:
         subprocess.run([*self.inside, "ip", "link", "set", host.name, state], check=True)
 
 
 @contextmanager
-def network(directory: Path, names: Sequence[str], variables: Mapping[str, str]) -> Iterator[Network]:
-    """Hosts with these names; sessions on them have these environment variables."""
+def network(directory: Path, names: Sequence[str]) -> Iterator[Network]:
+    """Hosts with these names."""
     directory.mkdir()
     with ExitStack() as stack:
         hub = stack.enter_context(_process(["unshare", "--net", "sleep", "infinity"]))
@@ -109,20 +117,19 @@ def network(directory: Path, names: Sequence[str], variables: Mapping[str, str])
             subprocess.run([*inside, "ip", *command.split()], check=True)
         subprocess.run([*inside, "ip", "address", "add", f"{COORDINATOR}/24", "dev", "bridge"], check=True)
         _create_key(directory / "user")
-        hosts = [stack.enter_context(_host(directory, name, n, inside, variables)) for n, name in enumerate(names)]
+        hosts = [stack.enter_context(_host(directory, name, n, inside)) for n, name in enumerate(names)]
         _write_client(directory, hosts)
         yield Network(directory, hosts, inside)
 
 
 @contextmanager
-def _host(
-    parent: Path, name: str, number: int, inside: Sequence[str], variables: Mapping[str, str]
-) -> Iterator[NamespaceHost]:
+def _host(parent: Path, name: str, number: int, inside: Sequence[str]) -> Iterator[NamespaceHost]:
     directory, address = parent / name, f"10.77.0.{number + 2}"
     (directory / "temporary").mkdir(parents=True)
     _create_key(directory / "host")
     # At this level bash does not read ~/.bashrc for commands over SSH: that of a developer may wait for a minute.
-    own = {"XDG_STATE_HOME": directory / "state", "TMPDIR": directory / "temporary", "SHLVL": "1", **variables}
+    own = {"XDG_STATE_HOME": directory / "state", "TMPDIR": directory / "temporary", "SHLVL": "1"}
+    own |= {"PYTHONPATH": Path(__file__).parents[1] / "python", "IOSONDE_ENGINE": real_engine()}
     settings = {
         "HostKey": directory / "host",
         "AuthorizedKeysFile": parent / "user.pub",

@@ -14,7 +14,7 @@ from pathlib import Path
 import fleet_samples
 import pytest
 from command_line import Iosonde
-from engines import FAKE, real_engine
+from engines import FAKE
 from fleet_samples import STUDY
 from hosts_in_namespaces import Network, await_, network
 from loop_stacks import MIB, loop_devices
@@ -283,8 +283,7 @@ on_hosts = pytest.mark.needs("root", "ssh", "sshd", "ssh-keygen", "ip", "nsenter
 
 @pytest.fixture
 def hosts(tmp_path: Path) -> Iterator[Network]:
-    variables = {"PYTHONPATH": str(Path(__file__).parents[2] / "python"), "IOSONDE_ENGINE": str(real_engine())}
-    with network(tmp_path / "network", NAMES, variables) as found:
+    with network(tmp_path / "network", NAMES) as found:
         yield found
 
 
@@ -294,17 +293,6 @@ def fleet_file(path: Path, hosts: Network, targets: Mapping[str, tuple[str, obje
         listed += f'[[targets]]\nname = "{name}"\nhost = "{host}"\ntarget = "{target}"\n'
     path.write_text(listed)
     return path
-
-
-def command(hosts: Network, *words: object) -> list[str]:
-    return [*hosts.inside, sys.executable, "-m", "iosonde", *map(str, words)]
-
-
-def run(hosts: Network, *words: object) -> tuple[int, str]:
-    """The exit code of iosonde, and what it wrote to standard error."""
-    environment = hosts.environment() | {"IOSONDE_ENGINE": str(real_engine())}
-    done = subprocess.run(command(hosts, *words), env=environment, capture_output=True, check=False)
-    return done.returncode, done.stderr.decode()
 
 
 def contents(directory: Path) -> dict[str, bytes]:
@@ -323,13 +311,14 @@ def test_each_host_checks_its_devices_and_its_records_are_collected(hosts: Netwo
         (tmp_path / "data").mkdir()
         targets = {"disk": ("north", device), "files": ("south", tmp_path / "data"), "here": ("", tmp_path / "data")}
         file = fleet_file(tmp_path / "fleet.toml", hosts, targets | {"absent": ("south", "/dev/none")})
-        fleet = ("fleet", study, "--targets", file, "--output", out / "fleet")
-        code, output = run(hosts, *fleet)
+        resume = ("-m", "iosonde", "resume", out / "fleet")
+        fleet = ("-m", "iosonde", "fleet", study, "--targets", file, "--output", out / "fleet")
+        code, output = hosts.run(fleet)
         assert code == 1 and f"add --destroy north:{device}" in " ".join(output.split()), output
-        code, output = run(hosts, *fleet, "--destroy", device)
+        code, output = hosts.run([*fleet, "--destroy", device])
         assert code == 1 and "must name a device of the target" in output, "it is another host's device"
         assert list(out.iterdir()) == list(north.iterdir()) == []
-        code, output = run(hosts, *fleet, "--destroy", f"north:{device}")
+        code, output = hosts.run([*fleet, "--destroy", f"north:{device}"])
         assert code == 3, output
         assert f"requires  --destroy north:{device}\n" in output
         assert "error: absent: not measured: on host `south`: there is no block device `/dev/none`" in output
@@ -342,13 +331,13 @@ def test_each_host_checks_its_devices_and_its_records_are_collected(hosts: Netwo
         [lost, *_] = sorted((out / "fleet" / "files" / "records").iterdir())
         before = contents(out / "fleet" / "files")
         shutil.rmtree(lost)
-        code, output = run(hosts, "resume", out / "fleet")
+        code, output = hosts.run(resume)
         assert code == 1 and "the fleet has targets on `south`, which must be named again" in output, output
         assert f"iosonde resume {out}/fleet --hosts ssh:FILE" in output
-        code, output = run(hosts, "resume", out / "fleet", "--hosts", f"ssh:{file}")
+        code, output = hosts.run([*resume, "--hosts", f"ssh:{file}"])
         assert code == 3, output
         assert contents(out / "fleet" / "files") == before, "collected, not measured again"
-        code, output = run(hosts, "fleet", study, "--targets", file, "--output", tmp_path / "out" / "fleet")
+        code, output = hosts.run(fleet)
         assert code == 1 and f"`{out}/fleet/files` exists" in output
         assert list((tmp_path / "data").iterdir()) == []
 
@@ -361,9 +350,9 @@ def test_a_host_that_dies_is_named_and_the_others_are_measured(hosts: Network, t
     (tmp_path / "data").mkdir()
     targets = {"a": ("north", "null:1GiB"), "b": ("south", "null:1GiB"), "waiting": ("south", "null:1GiB")}
     file = fleet_file(tmp_path / "fleet.toml", hosts, targets)
-    words = command(hosts, "fleet", study, "--targets", file, "--output", out, "--parallel", 1)
-    environment = hosts.environment() | {"IOSONDE_ENGINE": str(real_engine())}
-    with subprocess.Popen(words, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+    words = [*hosts.inside, sys.executable, "-m", "iosonde", "fleet", study, "--targets", file, "-o", out]
+    words += ["--parallel", "1"]
+    with subprocess.Popen(words, env=hosts.environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
         try:
             await_(lambda: process.poll() is not None or bool(hosts.hosts[1].of("--stop-at-eof")))
             assert listening(sharing_network(process.pid)) == set()

@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 from engines import real_engine
 
+from iosonde.execution.session import HostOptions
 from iosonde.plan import Plan
 from iosonde.planning import Against, expand
 from iosonde.storage import open_target
 from iosonde.study.model import Study
 
+LOCAL = HostOptions(hosts="local:2")
 STUDY = """\
 name = "hosts"
 title = "Reads of hosts"
@@ -73,3 +75,10 @@ def planned(
     other = open_target(str(against)) if against else None
     arm = Against(target=other, settings=against_settings or {}) if against or against_settings else None
     return expand(Study.model_validate(study), open_target(str(target)), profile="quick", against=arm)
+
+
+def measured(place: Path, factors: dict[str, Any], *, duration: str = "1s", **options: Any) -> Plan:
+    """The plan of runs long enough for several intervals, in the directory `data`."""
+    return planned(
+        place / "data", factors, io_mode="buffered", ramp="0s", interval="100ms", duration=duration, **options
+    )

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import many_hosts_plans
 import polars as pl
 import pytest
 from command_line import Iosonde
-from many_hosts_plans import any_skew
+from many_hosts_plans import LOCAL, any_skew, measured
 
 from iosonde.execution import execute
 from iosonde.execution.progress import Rates
 from iosonde.execution.run_loop import Observer
 from iosonde.execution.session import HostOptions
 from iosonde.features.many_hosts.record import Hosts
-from iosonde.plan import Plan, Run
+from iosonde.plan import Run
 from iosonde.procedure.observations import conclusions
 from iosonde.procedure.search import SearchConclusion
 from iosonde.protocol.event import Event
@@ -25,12 +23,6 @@ from iosonde.results import ResultSet
 from iosonde.storage.safety import journal
 
 pytestmark = pytest.mark.system
-
-
-def planned(place: Path, factors: dict[str, Any], *, duration: str = "1s", **options: Any) -> Plan:
-    return many_hosts_plans.planned(
-        place / "data", factors, io_mode="buffered", ramp="0s", interval="100ms", duration=duration, **options
-    )
 
 
 class Observed(Observer):
@@ -67,7 +59,7 @@ def finished(place: Path) -> ResultSet:
     """Two runs on one host and two runs on two hosts; a third host is not used."""
     # Long enough for a common interval although one of them starts late.
     load = {"arrival": "constant", "rate": "400", "duration": "4s"}
-    plan, hosts = planned(place, {"hosts": [1, 2]}, **load), HostOptions(hosts="local:3")
+    plan, hosts = measured(place, {"hosts": [1, 2]}, **load), HostOptions(hosts="local:3")
     found = execute(plan, place / "set", observer=OBSERVED, hosts=hosts)
     assert [record.failure for record in found.records()] == [None] * 4
     return found
@@ -151,8 +143,8 @@ def test_a_search_decides_from_the_total_of_all_hosts(place: Path) -> None:
     # What a pause of the machine delays is read after it, except for one at the end.
     search = {"over": "rate", "between": [40, 80], "holds": "iops <= 100", "precision": 1.0}
     load = {"arrival": "constant", "rate": "40", "duration": "4s"}
-    plan = planned(place, {"read_fraction": [1.0]}, part={"search": search}, repeats=1, **load)
-    found = execute(plan, place / "searched", hosts=HostOptions(hosts="local:2"))
+    plan = measured(place, {"read_fraction": [1.0]}, part={"search": search}, repeats=1, **load)
+    found = execute(plan, place / "searched", hosts=LOCAL)
     [(_, conclusion)] = conclusions(found)
     assert isinstance(conclusion, SearchConclusion)
     assert (conclusion.reached, conclusion.value, conclusion.fails_at) == (True, 40, 80), conclusion.reason
@@ -163,8 +155,8 @@ def test_a_search_decides_from_the_total_of_all_hosts(place: Path) -> None:
 
 
 def test_hosts_read_and_write_the_same_files(place: Path) -> None:
-    plan = planned(place, {"read_fraction": [0.5]}, host_files="shared", duration="200ms")
-    found = execute(plan, place / "shared", hosts=HostOptions(hosts="local:2"))
+    plan = measured(place, {"read_fraction": [0.5]}, host_files="shared", duration="200ms")
+    found = execute(plan, place / "shared", hosts=LOCAL)
     assert [record.outcome for record in found.records()] == ["complete"] * 2
     runs = {host.directory.name: host.records() for host in found.hosts()}
     first, second = runs["host0"], runs["host1"]

@@ -11,11 +11,10 @@ import many_hosts_plans
 import polars as pl
 import pytest
 from loop_stacks import MIB, loop_devices
-from many_hosts_plans import any_skew
+from many_hosts_plans import LOCAL, any_skew
 
 from iosonde.errors import TargetError
 from iosonde.execution import execute
-from iosonde.execution.session import HostOptions
 from iosonde.features.many_hosts import host_plan, worker
 from iosonde.features.many_hosts.record import Hosts
 from iosonde.plan import Plan
@@ -25,8 +24,6 @@ from iosonde.storage.safety import journal
 from iosonde.storage.safety.consent import NO_CONSENT, Consent
 
 pytestmark = [pytest.mark.system, pytest.mark.needs("root", "loop devices")]
-
-LOCAL = HostOptions(hosts="local:2")
 
 
 @pytest.fixture

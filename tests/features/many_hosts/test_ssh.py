@@ -30,7 +30,6 @@ pytestmark = [
 
 NAMES = ("north", "south", "east")
 """In an order of their own."""
-PYTHONPATH = str(Path(__file__).parents[3] / "python")
 
 
 def another_engine(place: Path) -> str:
@@ -47,8 +46,7 @@ def another_engine(place: Path) -> str:
 @pytest.fixture(scope="module")
 def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
     place = tmp_path_factory.mktemp("ssh")
-    variables = {"PYTHONPATH": PYTHONPATH, "IOSONDE_ENGINE": str(real_engine())}
-    with network(place / "network", NAMES, variables) as found:
+    with network(place / "network", NAMES) as found:
         yield found
 
 
@@ -67,11 +65,11 @@ def place(tmp_path: Path, hosts: Network, monkeypatch: pytest.MonkeyPatch) -> It
     assert list((tmp_path / "data").iterdir()) == []
 
 
-def command(place: Path, hosts: Network, *, spec: str = "", duration: str = "1s", repeats: int = 1) -> list[str]:
+def arguments(place: Path, hosts: Network, *, spec: str = "", duration: str = "1s", repeats: int = 1) -> list[str]:
+    """Those of Python for a study."""
     (place / "study.toml").write_text(STUDY.format(duration=duration, repeats=repeats))
     study = [str(place / "study.toml"), "--profile", "quick", "--target", str(place / "data")]
-    started = [*hosts.inside, sys.executable, "-c", IOSONDE, "run", *study]
-    return [*started, "--output", str(place / "set"), "--hosts", spec or hosts.spec]
+    return ["-c", IOSONDE, "run", *study, "--output", str(place / "set"), "--hosts", spec or hosts.spec]
 
 
 def listed(place: Path, hosts: Network, **changed: object) -> str:
@@ -89,16 +87,11 @@ def finished(process: subprocess.Popen[bytes]) -> str:
     return process.stderr.read().decode()
 
 
-def run(hosts: Network, words: list[str]) -> tuple[int, str]:
-    """The exit code of a command, and what it wrote to standard error."""
-    done = subprocess.run(words, env=hosts.environment(), capture_output=True, check=False)
-    return done.returncode, done.stderr.decode()
-
-
 @contextlib.contextmanager
 def measuring(place: Path, hosts: Network, spec: str = "") -> Iterator[subprocess.Popen[bytes]]:
     """A study of which the first run is in progress on two hosts, and does not end by itself."""
-    words = command(place, hosts, spec=spec or listed(place, hosts), duration="1h")
+    own = arguments(place, hosts, spec=spec or listed(place, hosts), duration="1h")
+    words = [*hosts.inside, sys.executable, *own]
     with subprocess.Popen(words, env=hosts.environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
         try:
             engines = [host.of for host in hosts.hosts[:2]]
@@ -115,7 +108,7 @@ def measuring(place: Path, hosts: Network, spec: str = "") -> Iterator[subproces
 
 
 def test_each_run_has_one_total_and_the_records_of_all_hosts(place: Path, hosts: Network) -> None:
-    code, output = run(hosts, command(place, hosts, repeats=2))
+    code, output = hosts.run(arguments(place, hosts, repeats=2))
     assert code == 0, output
     total = ResultSet.open(place / "set")
     assert [record.outcome for record in total.records()] == ["complete", "complete"]
@@ -232,7 +225,7 @@ def test_a_host_that_cannot_take_part_is_named_before_anything_is_written(place:
         ({"port": 23}, ["ssh exited with status 255", "Connection refused", "connect without a password"]),
         ({"python": another_engine(place)}, ["must have the same `engine_sha256` as this machine"]),
     ):
-        code, output = run(hosts, command(place, hosts, spec=listed(place, hosts, **changed)))
+        code, output = hosts.run(arguments(place, hosts, spec=listed(place, hosts, **changed)))
         assert code == 1
         assert f"host `{other.name}`" in output
         assert [reason for reason in reasons if reason not in output] == [], output
@@ -242,7 +235,7 @@ def test_a_host_that_cannot_take_part_is_named_before_anything_is_written(place:
     first, second = (host.address for host in hosts.hosts[:2])
     file.write_text(known.replace(f"{second} ", f"{first}0 ").replace(f"{first} ", f"{first},{second} "))
     try:
-        code, output = run(hosts, command(place, hosts, spec=listed(place, hosts)))
+        code, output = hosts.run(arguments(place, hosts, spec=listed(place, hosts)))
     finally:
         file.write_text(known)
     assert code == 1 and f"no worker on host `{other.name}`" in output and "Host key verification failed" in output
@@ -251,7 +244,7 @@ def test_a_host_that_cannot_take_part_is_named_before_anything_is_written(place:
 def test_each_host_checks_room_before_anything_is_written(place: Path, hosts: Network) -> None:
     other = hosts.hosts[1]
     full = other.hide(place / "data", size="64k")
-    code, output = run(hosts, command(place, hosts, spec=listed(place, hosts)))
+    code, output = hosts.run(arguments(place, hosts, spec=listed(place, hosts)))
     assert code == 1 and f"on host `{other.name}`: no room on `{place}/data`: 1 MiB are needed and 64 KiB" in output, (
         output
     )
@@ -273,9 +266,11 @@ FAILURES: dict[str, Callable[[NamespaceHost, Network], None]] = {
 def test_after_a_failure_at_a_random_moment_resume_completes_a_study(place: Path, hosts: Network, seed: int) -> None:
     """Each run is then complete once, in the total and on each host. One failure takes up to a minute."""
     chance, name = random.Random(seed), list(FAILURES)[seed]
-    host, environment = chance.choice(hosts.hosts), hosts.environment()
-    words = command(place, hosts, repeats=3)
-    with subprocess.Popen(words, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+    host = chance.choice(hosts.hosts)
+    words = [*hosts.inside, sys.executable, *arguments(place, hosts, repeats=3)]
+    with subprocess.Popen(
+        words, env=hosts.environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as process:
         await_(lambda: process.poll() is not None or any(each.of("many_hosts.worker") for each in hosts.hosts))
         time.sleep(chance.uniform(0.0, 15.0))
         FAILURES[name](host, hosts)
@@ -286,15 +281,13 @@ def test_after_a_failure_at_a_random_moment_resume_completes_a_study(place: Path
     hosts.link(host, "up")
     if (place / "set").exists():
         resume_and_check(place, hosts)
-    cleanup = [*hosts.inside, sys.executable, "-m", "iosonde", "cleanup"]
     for of_hosts in ([], ["--hosts", listed(place, hosts)]):
-        subprocess.run([*cleanup, *of_hosts], env=environment, check=True)
+        assert hosts.run(["-m", "iosonde", "cleanup", *of_hosts])[0] == 0
 
 
 def resume_and_check(place: Path, hosts: Network) -> None:
     """Resume with what the failure left; `cleanup` comes after it."""
-    resume = [*hosts.inside, sys.executable, "-c", IOSONDE, "resume", "--retry-failed", str(place / "set")]
-    code, output = run(hosts, [*resume, "--hosts", hosts.spec])
+    code, output = hosts.run(["-c", IOSONDE, "resume", "--retry-failed", place / "set", "--hosts", hosts.spec])
     assert code == 0, output
     total = ResultSet.open(place / "set")
     for found in (total, *total.hosts()):

@@ -14,14 +14,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import dask
-import many_hosts_plans
 import pytest
 from cryptography import x509
 from hosts_in_namespaces import await_
-from many_hosts_plans import STUDY, any_skew
+from many_hosts_plans import LOCAL, STUDY, any_skew, measured
 from strangers import CLOSED, answers_of_dask, listening
 from tls_scheduler import configuration, scheduler, variables
 
@@ -38,23 +36,14 @@ from iosonde.results.server_reading import ServerReading
 from iosonde.storage.safety import journal
 
 pytestmark = pytest.mark.system
-LOCAL = HostOptions(hosts="local:2")
-
-
-def planned(place: Path, *, duration: str = "1s", **measurement: Any) -> Plan:
-    return many_hosts_plans.planned(
-        place / "data", {"read_fraction": [0.5]}, io_mode="buffered", ramp="0s", interval="100ms", duration=duration,
-        **measurement,
-    )  # fmt: skip
+READS = {"read_fraction": [0.5]}
 
 
 def endless_first(place: Path) -> Plan:
     """Two runs, of which the first does not end before something happens to it, however long that takes."""
     second = {"name": "second", "factors": {"read_fraction": [0.5]}, "measurement": {"duration": "1s"}}
-    return planned(
-        place, repeats=1, shuffle=False, part={"measurement": {"duration": "1h"}}, further=second, arrival="constant",
-        rate=100,
-    )  # fmt: skip
+    first = {"measurement": {"duration": "1h"}}
+    return measured(place, READS, repeats=1, shuffle=False, part=first, further=second, arrival="constant", rate=100)
 
 
 @pytest.fixture(autouse=True)
@@ -133,8 +122,8 @@ def test_a_study_continues_without_a_lost_host_if_it_is_asked_to(place: Path) ->
 
 @pytest.mark.needs("root", "loop devices")
 def test_setups_of_a_killed_host_are_removed_by_cleanup(place: Path) -> None:
-    mounted = planned(
-        place, duration="1h", arrival="constant", rate=100, repeats=1, file_system="ext4", setup_size="64MiB"
+    mounted = measured(
+        place, READS, duration="1h", arrival="constant", rate=100, repeats=1, file_system="ext4", setup_size="64MiB"
     )
     with once_measuring(place, "many_hosts.agent", signal.SIGKILL), pytest.raises(IosondeError, match="status -9"):
         execute(mounted, place / "set", hosts=LOCAL)
@@ -170,9 +159,9 @@ def test_without_its_coordinator_no_host_continues(place: Path) -> None:
 
 
 def test_a_host_that_refuses_is_named(place: Path) -> None:
-    plan = planned(place)
+    plan = measured(place, READS)
     ResultSet.create(place / "set", plan.model_copy(update={"hosts": ["host0", "host1"]}))
-    ResultSet.create(place / "set" / "hosts" / "host1", planned(place))
+    ResultSet.create(place / "set" / "hosts" / "host1", measured(place, READS))
     with pytest.raises(IosondeError, match=r"on host `host1`: .* must be of the same study"):
         resume(place / "set", hosts=LOCAL)
     with pytest.raises(IosondeError, match="started on host0, host1; got host0, host1, host2"):
@@ -180,7 +169,7 @@ def test_a_host_that_refuses_is_named(place: Path) -> None:
     with pytest.raises(IosondeError, match="several hosts: host0, host1"):
         resume(place / "set")
     with pytest.raises(TargetError, match="the parameter `hosts` requires `--hosts`; the study `hosts` uses up to 2"):
-        execute(planned(place, hosts=2), place / "refused")
+        execute(measured(place, READS, hosts=2), place / "refused")
     assert not (place / "refused").exists()
 
 
@@ -195,7 +184,7 @@ def test_a_running_scheduler_is_used(place: Path) -> None:
         try:
             await_(lambda: len(cluster.scheduler_info["workers"]) == 3 or any(each.poll() for each in workers))
             options = HostOptions(hosts=cluster.scheduler_address)
-            found = execute(planned(place, duration="5s", repeats=1), place / "set", hosts=options)
+            found = execute(measured(place, READS, duration="5s", repeats=1), place / "set", hosts=options)
             assert found.plan.hosts == ["north", "south"]
             [record] = found.records()
             assert record.outcome == "complete"
