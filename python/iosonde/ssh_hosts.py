@@ -193,9 +193,11 @@ class WorkerProcess:
         return self.process.stdin.closed
 
     def send(self, request: Mapping[str, Any] | None = None) -> None:
-        """Write a request, or an empty line, which shows that this process still listens; its exit is no error."""
+        """Write a request, or an empty line, which shows that this process still listens; nothing once it stops."""
         assert self.process.stdin
-        with suppress(OSError):
+        if self.is_stopping:
+            return
+        with suppress(OSError):  # Its exit is found when it is read.
             self.process.stdin.write((json.dumps(request) if request is not None else "").encode() + b"\n")
             self.process.stdin.flush()
 

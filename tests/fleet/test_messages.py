@@ -183,6 +183,7 @@ def test_a_line_that_is_no_message_fails_its_target_with_one_line(
     process.target = "a"
     session(fleet, notes).take(process, line)
     assert process.is_stopping and not process.target
+    process.send()  # It shows all hosts that it still listens.
     [note] = notes
     assert note.startswith("a: failed: host `north` sent ") and text in note and "\n" not in note
 
