@@ -129,7 +129,7 @@ def _measured(context: RunContext, on_event: Callable[[Event], None]) -> Attempt
     reading: Reading | None = None
     not_restored: TargetError | None = None
     try:
-        instruments = [kind(context) for kind in INSTRUMENTS]
+        instruments = [kind(context) for kind in INSTRUMENTS if kind.is_needed(context)]
         with ExitStack() as closing:
             try:
                 instrument.start(instruments, closing)

@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -42,13 +42,13 @@ class EngineRun:
 
     started_at: str
     ended_at: str
-    hello: dict[str, Any]
-    phases: list[dict[str, Any]]
-    warnings: list[dict[str, Any]]
-    result: dict[str, Any] | None
+    hello: dict[str, Any] = field(default_factory=dict)
+    phases: list[dict[str, Any]] = field(default_factory=list)
+    warnings: list[dict[str, Any]] = field(default_factory=list)
+    result: dict[str, Any] | None = None
     failure: Failure | None
     """None if there is a result."""
-    child: dict[str, Any]
+    child: dict[str, Any] = field(default_factory=dict)
     """From `wait4(2)`: times, switches, faults, file-system I/O, peak memory, exit status."""
     intervals: pl.DataFrame
     histograms: pl.DataFrame
@@ -159,17 +159,7 @@ def without_engine(failure: Failure) -> EngineRun:
     """A run for which no engine was started."""
     now, (intervals, histograms, usage) = _now(), Collector("").frames()
     return EngineRun(
-        started_at=now,
-        ended_at=now,
-        hello={},
-        phases=[],
-        warnings=[],
-        result=None,
-        failure=failure,
-        child={},
-        intervals=intervals,
-        histograms=histograms,
-        usage=usage,
+        started_at=now, ended_at=now, failure=failure, intervals=intervals, histograms=histograms, usage=usage
     )
 
 

@@ -213,7 +213,7 @@ class Record(BaseModel):
     (execution/instruments/own_io.py); None without a device."""
     drives: list[dict[str, Any]] = []
     """Media, wear and temperature reported by each drive under the target before and after the run, or the reason for
-    their absence, and the kernel's requests to the drive in the same time (execution/instruments/drive_counters.py)."""
+    their absence, and the kernel's requests to the drive in the same time (execution/instruments/counters.py)."""
     queue_settings: list[dict[str, Any]] = []
     """Settings of block queues that were changed for the run, with their values before it
     (execution/instruments/conditions.py)."""

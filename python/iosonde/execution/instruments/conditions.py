@@ -29,11 +29,13 @@ class PreparedFiles(Instrument):
     The engine extends a file that is too small, and reads of unwritten blocks are not served by the device.
     """
 
+    @classmethod
+    def is_needed(cls, context: RunContext) -> bool:
+        return not context.run.part and bool(context.parameters.get("fill") or context.parameters.get("precondition"))
+
     def start(self) -> None:
         """Compare the size of each file with that of its preparation."""
-        run, parameters = self.context.run, self.context.parameters
-        if run.part or not (parameters.get("fill") or parameters.get("precondition")):
-            return
+        run = self.context.run
         prepared_bytes = run.spec["workload"]["target"]["size_bytes"]
         for path in _files(run.spec):
             size_bytes = path.stat().st_size if path.exists() else 0
@@ -94,6 +96,10 @@ class BlockQueue(Instrument):
 class Purge(Instrument):
     """Discards the contents of the target."""
 
+    @classmethod
+    def is_needed(cls, context: RunContext) -> bool:
+        return context.run.purges
+
     def __init__(self, context: RunContext) -> None:
         super().__init__(context)
         self._not_discarded = ""
@@ -101,8 +107,6 @@ class Purge(Instrument):
     def start(self) -> None:
         """Purge now; an I/O error prevents the run."""
         run = self.context.run
-        if not run.purges:
-            return
         means, target = run.parameters["purge"], run.spec["workload"]["target"]
         if target["kind"] == "virtual":
             self.context.session.state.purge()
@@ -175,11 +179,13 @@ def shared_devices(first: Path, second: Path) -> list[str]:
 class CarriedOverState(Instrument):
     """Warns about runs of log-structured stores that were neither reloaded nor the first on their database."""
 
+    @classmethod
+    def is_needed(cls, context: RunContext) -> bool:
+        return bool(context.carried_over)
+
     def stop(self, done: EngineRun) -> Reading:
         """Compose the warning."""
         writer = self.context.carried_over
-        if not writer:
-            return Reading()
         warning = RecordWarning(
             code="carried_over_state",
             message=f"the database was in the state that `{writer}` left, with compactions possibly pending",
@@ -199,25 +205,27 @@ class HarnessCost(Instrument):
 class MemoryLimit(Instrument):
     """Limits the memory of a run with the parameter `memory_limit`: a control group around the engine."""
 
+    @classmethod
+    def is_needed(cls, context: RunContext) -> bool:
+        return bool(context.parameters.get("memory_limit")) and context.server is None  # Else it limits the server.
+
     def __init__(self, context: RunContext) -> None:
         super().__init__(context)
         self._group: MemoryGroup | None = None
 
     def start(self) -> None:
         """Create the control group."""
-        limit_bytes = self.context.parameters.get("memory_limit")
-        if limit_bytes and self.context.server is None:  # Otherwise it limits the server.
-            self._group = MemoryGroup.make(limit_bytes, swap_bytes=self.context.swap_bytes)
+        limit_bytes = self.context.parameters["memory_limit"]
+        self._group = MemoryGroup.make(limit_bytes, swap_bytes=self.context.swap_bytes)
 
     def engine_started(self, pid: int) -> None:
         """Move the engine into the group while it waits for its spec and has allocated hardly anything."""
-        if self._group:
-            self._group.add(pid)
+        assert self._group
+        self._group.add(pid)
 
     def stop(self, done: EngineRun) -> Reading:
         """The kernel's counters, and whether the limit was the cause of a kill."""
-        if not self._group:
-            return Reading()
+        assert self._group
         memory = self._group.facts()
         is_external = described(self.context.workload).io == "command"
         swap_bytes = self.context.swap_bytes
@@ -261,15 +269,18 @@ class CommandGroup(Instrument):
     case that the supervisor is killed: `iosonde cleanup` finds it in the journal, with the processes in it.
     """
 
+    @classmethod
+    def is_needed(cls, context: RunContext) -> bool:
+        return described(context.workload).io == "command"
+
     def __init__(self, context: RunContext) -> None:
         super().__init__(context)
         self._group: ProcessGroup | None = None
 
     def engine_started(self, pid: int) -> None:
         """Create the groups where this machine permits, and move the supervisor into them."""
-        if described(self.context.workload).io == "command":
-            with suppress(OSError):
-                self._group = ProcessGroup.for_cpu_time(pid)
+        with suppress(OSError):
+            self._group = ProcessGroup.for_cpu_time(pid)
 
     def stop(self, done: EngineRun) -> Reading:
         """Kill the remaining processes before the other instruments remove their groups."""

@@ -97,6 +97,10 @@ class DeviceTotals(Instrument):
     are read before the engine starts, and again after it has exited and the file systems are synced.
     """
 
+    @classmethod
+    def is_needed(cls, context: RunContext) -> bool:
+        return described(context.workload).io != "blocks"
+
     def __init__(self, context: RunContext) -> None:
         super().__init__(context)
         self._devices: Sequence[str] = ()
@@ -107,8 +111,6 @@ class DeviceTotals(Instrument):
     def start(self) -> None:
         """Read them before the run."""
         spec = self.context.run.spec
-        if described(spec["workload"]).io == "blocks":
-            return
         self._devices = spec["observe"]["block_devices"]
         self._paths = _directories(spec["workload"], self.context.server)
         self._outermost = {device_of(path) for path in self._paths}

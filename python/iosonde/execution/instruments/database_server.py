@@ -14,7 +14,7 @@ from typing import Any
 
 from iosonde import memory
 from iosonde.errors import ServerError
-from iosonde.execution.context import Companion, RunContext, RunningServer
+from iosonde.execution.context import ManagedServer, RunContext
 from iosonde.execution.engine import EngineRun, drive
 from iosonde.execution.instruments.counters import CounterSampler, device_of
 from iosonde.execution.instruments.instrument import Instrument, NotStartedError, Reading
@@ -22,16 +22,22 @@ from iosonde.execution.servers import verification_spec
 from iosonde.protocol.event import Event
 from iosonde.results.run_facts.server_counters import COUNTED_NS, STATES
 from iosonde.results.schema import Failure, RecordWarning
-from iosonde.servers import instance
+from iosonde.servers.instance import summary
 from iosonde.servers.server import Connection, EventLog
 
 
 class DatabaseServer(Instrument):
     """Reads a server while the engine applies load to it."""
 
+    @classmethod
+    def is_needed(cls, context: RunContext) -> bool:
+        return context.server is not None
+
     def __init__(self, context: RunContext) -> None:
         super().__init__(context)
-        self._server: RunningServer | None = context.server
+        assert context.server
+        self._server = context.server
+        self._instance = context.server.instance
         self._connection: Connection | None = None
         self._counters = CounterSampler(context.run.run_id, self._statistics)
         self._facts: dict[str, Any] = {}
@@ -40,15 +46,13 @@ class DatabaseServer(Instrument):
         self._timer: Timer | None = None
         self._log: EventLog | None = None
         self._killed = False
-        self._companion: Companion | None = self._server.companion if self._server else None
+        self._companion = context.server.companion
 
     def start(self) -> None:
         """Connect, and read what the server is."""
-        if self._server is None:
-            return
-        if self._server.instance:
-            self._devices = {device_of(path) for path in self._server.instance.device_paths()} - {None}
-            self._log = self._server.instance.event_log()
+        if self._instance:
+            self._devices = {device_of(path) for path in self._instance.device_paths()} - {None}
+            self._log = self._instance.event_log()
         try:
             self._connection = self._server.connect()
             self._facts = dict(self._server.facts) | self._description()
@@ -58,8 +62,6 @@ class DatabaseServer(Instrument):
 
     def event(self, event: Event) -> None:
         """Read the statistics at the end of each interval; the last one of the ramp starts the measurement."""
-        if self._connection is None or self._server is None:
-            return
         if self._companion:
             self._companion.event(event)
         if event["event"] == "phase" and event["edge"] == "end":  # A cache is loaded by the engine.
@@ -73,9 +75,6 @@ class DatabaseServer(Instrument):
 
     def stop(self, done: EngineRun) -> Reading:
         """Verify what a kill has left, shut the server down, and read its accounts."""
-        server = self._server
-        if server is None or self._connection is None:
-            return Reading()
         self._cancel()
         warnings: list[RecordWarning] = []
         failure = self._cause(done.failure)
@@ -83,18 +82,17 @@ class DatabaseServer(Instrument):
         facts = dict(self._facts)
         facts["statistics_mean"] = self._means()
         facts |= {"statistics_at_start": self._counters.at_start, "statistics_at_end": self._counters.at_end}
-        if self._killed and done.failure is None:
-            durability = self._verify()
-            facts["durability"] = durability
+        if self._killed and done.failure is None and self._instance:
+            facts["durability"] = self._verify(self._instance)
         memory = None
         if self._companion:
             found, noted = self._companion.finish(engine_failed=done.failure is not None)
             facts |= found
             warnings += noted
-        if server.instance:
-            memory = server.instance.group.facts()["memory"]
-            facts["shutdown"] = self._shut_down(warnings)
-            facts["group"] = server.instance.group.facts()
+        if self._instance:
+            memory = self._instance.group.facts()["memory"]
+            facts["shutdown"] = self._shut_down(self._instance, warnings)
+            facts["group"] = self._instance.group.facts()
         if self._log:
             facts |= self._log.facts()
         return Reading(
@@ -109,8 +107,8 @@ class DatabaseServer(Instrument):
         self._disconnect()
         if self._companion:
             self._companion.close()
-        if self._server and self._server.instance:
-            self._server.instance.kill()
+        if self._instance:
+            self._instance.kill()
 
     def _disconnect(self) -> None:
         self._cancel()
@@ -120,9 +118,8 @@ class DatabaseServer(Instrument):
             self._connection = None
 
     def _description(self) -> dict[str, Any]:
-        assert self._server is not None
-        if self._server.instance:
-            return self._server.instance.describe()
+        if self._instance:
+            return self._instance.describe()
         assert self._connection is not None
         description = self._server.server.describe(self._connection)
         title = {"kind": self._server.server.name, "title": self._server.server.title}
@@ -130,14 +127,14 @@ class DatabaseServer(Instrument):
 
     def _statistics(self) -> dict[str, int]:
         """Those of the server, with what its control group counts; empty if it does not answer."""
-        assert self._server is not None and self._connection is not None
+        assert self._connection is not None
         found: dict[str, int] = {}
         with suppress(ServerError):
             found = self._server.server.statistics(self._connection)
         if found and self._log:
             found |= self._log.totals()
-        if found and self._server.instance:
-            found |= accounts_of(self._server.instance.group.facts(), self._devices)
+        if found and self._instance:
+            found |= accounts_of(self._instance.group.facts(), self._devices)
             if self.context.swap_bytes:
                 found |= {f"server_{name}": value for name, value in memory.swap_traffic().items()}
         if found:
@@ -162,10 +159,9 @@ class DatabaseServer(Instrument):
 
     def _note_open_files(self) -> None:
         """Files are open while transactions run; PostgreSQL closes them with the connections."""
-        assert self._server is not None
-        if self._server.instance and not self._facts.get("open_files_under_load"):
-            files = self._server.instance.open_files()
-            self._facts |= {"open_files": files, "io_modes": instance.summary(files), "open_files_under_load": True}
+        if self._instance and not self._facts.get("open_files_under_load"):
+            files = self._instance.open_files()
+            self._facts |= {"open_files": files, "io_modes": summary(files), "open_files_under_load": True}
 
     def _schedule_kill(self, elapsed_ns: int) -> None:
         """Start the timer at the end of the first interval of the measurement."""
@@ -176,21 +172,20 @@ class DatabaseServer(Instrument):
             self._timer.start()
 
     def _kill(self) -> None:
-        assert self._server is not None and self._server.instance is not None
+        assert self._instance
         self._killed = True
-        self._server.instance.kill()
+        self._instance.kill()
 
     def _cancel(self) -> None:
         if self._timer:
             self._timer.cancel()
             self._timer.join()
 
-    def _verify(self) -> dict[str, Any]:
+    def _verify(self, instance: ManagedServer) -> dict[str, Any]:
         """Restart the server, which recovers, and look up every acknowledged commit."""
-        assert self._server is not None and self._server.instance is not None
         started = time.monotonic()
         try:
-            self._server.instance.start()
+            instance.start()
         except ServerError as error:
             return {"error": error.what, "where": error.where}
         recovery_s = time.monotonic() - started
@@ -202,11 +197,10 @@ class DatabaseServer(Instrument):
         result = (done.result or {}).get("oltp") or {}
         return facts | (result.get("durability") or {}) | {"consistency": result.get("consistency", [])}
 
-    def _shut_down(self, warnings: list[RecordWarning]) -> dict[str, Any]:
-        assert self._server is not None and self._server.instance is not None
+    def _shut_down(self, instance: ManagedServer, warnings: list[RecordWarning]) -> dict[str, Any]:
         self._disconnect()
         started = time.monotonic()
-        orderly = self._server.instance.stop()
+        orderly = instance.stop()
         if not orderly:
             warnings.append(
                 RecordWarning(
@@ -219,11 +213,11 @@ class DatabaseServer(Instrument):
 
     def _cause(self, failure: Failure | None) -> Failure | None:
         """Return evidence of the server's control group and messages about the failure of the engine."""
-        if failure is None or self._server is None or self._server.instance is None:
+        if failure is None or self._instance is None:
             return None
         if failure.code not in ("server_vanished", "server_error", "no_space", "connection_refused", "timeout"):
             return None
-        cause = self._server.instance.failure("failed under load")
+        cause = self._instance.failure("failed under load")
         if cause.code not in ("out_of_memory", "no_space", "server_vanished"):
             return None
         return Failure(code=cause.code, message=cause.what, context=cause.where, hint=cause.hint)

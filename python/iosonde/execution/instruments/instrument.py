@@ -42,6 +42,11 @@ class NotStartedError(TargetError):
 class Instrument:
     """Surrounds one run. Every step does nothing unless the instrument defines it."""
 
+    @classmethod
+    def is_needed(cls, context: RunContext) -> bool:
+        """Return False for a run that has nothing to be done or read; the instrument is not created then."""
+        return True
+
     def __init__(self, context: RunContext) -> None:
         self.context = context
 

@@ -36,33 +36,34 @@ NOT_DIRTY = "cache_not_dirty"
 class BlockCache(Instrument):
     """Samples the block cache at the end of each interval."""
 
+    @classmethod
+    def is_needed(cls, context: RunContext) -> bool:
+        return context.building is not None and context.building.layer(Cache) is not None
+
     def __init__(self, context: RunContext) -> None:
         super().__init__(context)
-        self._cache: Cache | None = context.building.layer(Cache) if context.building else None
+        cache = context.building.layer(Cache) if context.building else None
+        assert cache
+        self._cache = cache
         self._is_held = dict(context.setup_facts.get("cache_prepared") or {}).get("state") == "dirty"
         """True if the cache does not write dirty data back until the engine starts (`preparations.py`)."""
         self._before: dict[str, int] = {}
-        self._counters = CounterSampler(context.run.run_id, self._sample, prefix=PREFIX)
+        self._counters = CounterSampler(context.run.run_id, lambda: sample(cache), prefix=PREFIX)
 
     def start(self) -> None:
         """Read the counters once they cover all I/O before the run."""
-        if self._cache is None:
-            return
         try:
-            self._settle(self._cache)
+            self._settle()
             self._before = self._counters.read()
         except TargetError as error:
             raise NotStartedError("setup", error) from None
 
     def engine_started(self, pid: int) -> None:
         """Let the cache write dirty data back."""
-        if self._cache is not None:
-            self._release(self._cache)
+        self._release()
 
     def event(self, event: Event) -> None:
         """Sample after a layout and at the end of each interval; the last one before the measurement is its start."""
-        if self._cache is None:
-            return
         if event["event"] == "phase" and event["phase"] == "layout" and event["edge"] == "end" and event["bytes"]:
             with contextlib.suppress(TargetError):  # The devices are gone; the engine reports why.
                 self._counters.read()
@@ -72,11 +73,9 @@ class BlockCache(Instrument):
 
     def stop(self, done: EngineRun) -> Reading:
         """Read the counters once they cover all I/O of the run."""
-        if self._cache is None:
-            return Reading()
         after: dict[str, int] = {}
         with contextlib.suppress(TargetError):  # Without the devices there is nothing to read.
-            self._settle(self._cache)
+            self._settle()
             after = sample(self._cache)
         measured = self._counters.measured()
         dirty, congested = (measured.get(f"{PREFIX}{name}", []) for name in ("dirty_bytes", "congested"))
@@ -100,30 +99,24 @@ class BlockCache(Instrument):
 
     def close(self) -> None:
         """Let the cache write back, also after a run that did not start."""
-        if self._cache is not None:
-            self._release(self._cache)
+        self._release()
 
-    def _release(self, cache: Cache) -> None:
+    def _release(self) -> None:
         if self._is_held:
             self._is_held = False
             with contextlib.suppress(TargetError):  # Without the devices there is nothing to write back.
-                implementation(cache.kind).hold_dirty(cache, held=False)
+                implementation(self._cache.kind).hold_dirty(self._cache, held=False)
 
     @property
     def _counts(self) -> bool:
         """Return True if the counters of the driver cover just this run."""
-        assert self._cache is not None
         is_long = (self.context.workload.get("duration_ns") or 0) >= LONG_NS
         return is_long or self._cache.kind != "bcache"
 
-    def _settle(self, cache: Cache) -> None:
+    def _settle(self) -> None:
         """Wait until the counters of the driver cover all I/O so far, if they are reported."""
         if self._counts:
-            implementation(cache.kind).settle(cache)
-
-    def _sample(self) -> dict[str, int]:
-        assert self._cache is not None
-        return sample(self._cache)
+            implementation(self._cache.kind).settle(self._cache)
 
 
 INSTRUMENTS = (BlockCache,)

@@ -52,6 +52,10 @@ OPTIONAL = {
 class KernelTrace(Instrument):
     """Traces runs whose parameters require it."""
 
+    @classmethod
+    def is_needed(cls, context: RunContext) -> bool:
+        return bool(context.parameters.get("kernel_trace"))
+
     def __init__(self, context: RunContext) -> None:
         super().__init__(context)
         self._instance: TraceInstance | None = None
@@ -65,14 +69,8 @@ class KernelTrace(Instrument):
         self._since_ns: int | None = None
         self._is_recording = False
 
-    @property
-    def _is_asked(self) -> bool:
-        return bool(self.context.parameters.get("kernel_trace"))
-
     def start(self) -> None:
         """Create the instance and enable the tracepoints."""
-        if not self._is_asked:
-            return
         try:
             self._calls, self._device = _traceable(self.context.run.spec)
             self._instance = TraceInstance.create()
@@ -99,7 +97,7 @@ class KernelTrace(Instrument):
 
     def stop(self, done: EngineRun) -> Reading:
         """Relate what was recorded."""
-        if not self._is_asked or done.failure:
+        if done.failure:
             return Reading()
         reason, related = self._reason, dict[str, Any]()
         if self._instance and self._is_recording and self._since_ns is not None:

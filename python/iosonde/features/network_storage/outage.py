@@ -41,9 +41,13 @@ class Stoppable(Protocol):
 class Outage(Instrument):
     """Makes the server unavailable during a run with the parameter `outage`, and finds out how long it was."""
 
+    @classmethod
+    def is_needed(cls, context: RunContext) -> bool:
+        return (context.parameters.get("outage") or "off") != "off"
+
     def __init__(self, context: RunContext) -> None:
         super().__init__(context)
-        self._kind = context.parameters.get("outage") or "off"
+        self._kind = context.parameters["outage"]
         self._after_s = _seconds(context, "outage_after", "5s")
         self._length_s = _seconds(context, "outage_length", OUTAGE_LENGTH)
         self._stoppable: Stoppable | None = None
@@ -58,7 +62,7 @@ class Outage(Instrument):
 
     def start(self) -> None:
         """Find out what can be stopped."""
-        if self._kind in ("off", "watch"):
+        if self._kind == "watch":
             return
         try:
             self._stoppable = self._found()
@@ -67,7 +71,7 @@ class Outage(Instrument):
 
     def event(self, event: Event) -> None:
         """Keep the intervals; the first one of the measurement, which is over by now, starts the clock."""
-        if self._kind == "off" or event["event"] != "interval" or event["phase"] != "measure":
+        if event["event"] != "interval" or event["phase"] != "measure":
             return
         self._intervals.append(_interval(event))
         if self._stoppable and self._thread is None:
@@ -77,8 +81,6 @@ class Outage(Instrument):
 
     def stop(self, done: EngineRun) -> Reading:
         """Return the outage and what the load saw of it."""
-        if self._kind == "off":
-            return Reading()
         self._ended()
         zero = int(done.hello.get("realtime_ns", 0))
         began_ns = self._times[0] - zero if self._times else None
@@ -164,10 +166,12 @@ class Outage(Instrument):
 class HungMount(Instrument):
     """Aborts calls of a mount that iosonde made when the engine waits for a server that does not come back."""
 
+    @classmethod
+    def is_needed(cls, context: RunContext) -> bool:
+        return context.building is not None and context.building.layer(nfs.NfsMount) is not None
+
     def __init__(self, context: RunContext) -> None:
         super().__init__(context)
-        building = context.building
-        self._is_watched = building is not None and building.layer(nfs.NfsMount) is not None
         self._over = threading.Event()
         self._last_s = time.monotonic()
         self._bytes = 0
@@ -175,9 +179,8 @@ class HungMount(Instrument):
 
     def engine_started(self, pid: int) -> None:
         """Watch it."""
-        if self._is_watched:
-            self._last_s = time.monotonic()
-            threading.Thread(target=self._watch, daemon=True).start()
+        self._last_s = time.monotonic()
+        threading.Thread(target=self._watch, daemon=True).start()
 
     def event(self, event: Event) -> None:
         """Note progress: phases before and after the load report their bytes each second, also while they wait."""
