@@ -15,7 +15,7 @@ from servers.conftest import answering
 
 from iosonde.errors import ServerError, StudyError
 from iosonde.execution.stop import Stop
-from iosonde.features.key_value_stores.cassandra import cql, files, java
+from iosonde.features.key_value_stores.cassandra import cql, files
 from iosonde.features.key_value_stores.cassandra import server as cassandra
 from iosonde.features.key_value_stores.cassandra.gc_log import GcLog, time_until
 from iosonde.features.key_value_stores.cassandra.server import HEAP, Cassandra, RunningCassandra, loopback_of
@@ -208,11 +208,11 @@ def test_a_supported_java_is_used_and_another_is_an_error(
         program.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     if number:
-        found = java.find(files.JAVA_VERSIONS)
+        found = files.find_java(files.JAVA_VERSIONS)
         assert (found.path, found.version) == (str(program), number)
         return
     with pytest.raises(ServerError, match=error) as raised:
-        java.find(files.JAVA_VERSIONS)
+        files.find_java(files.JAVA_VERSIONS)
     assert raised.value.code == ("wrong_version" if printed else "missing_server")
 
 

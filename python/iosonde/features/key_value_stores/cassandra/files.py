@@ -1,4 +1,4 @@
-"""Files of Cassandra: where its jar files are, which settings its version has, and the configuration of a node."""
+"""Files of Cassandra and of Java: where they are, which settings a version has, and the configuration of a node."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from iosonde.errors import ServerError, StudyError
+from iosonde.servers import programs
 from iosonde.tools import CASSANDRA_PLACES
 
 HOME = "CASSANDRA_HOME"
@@ -260,3 +261,65 @@ def _fields(data: bytes) -> Iterator[tuple[str, str, int]]:
 def yaml(settings: Mapping[str, object]) -> str:
     """`cassandra.yaml`: each value as JSON, which YAML contains."""
     return "".join(f"{name}: {json.dumps(value)}\n" for name, value in settings.items())
+
+
+JAVA_HOME = "JAVA_HOME"
+
+JAVA_PLACES = "/usr/lib/jvm/*/bin/java", "/opt/java/*/bin/java"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """One virtual machine."""
+
+    path: str
+    version: int
+    """`17`."""
+    build: str
+    """The first line that it prints about itself."""
+
+
+def find_java(versions: Sequence[int]) -> Machine:
+    """The first machine of the preferred version; that of `JAVA_HOME`, if it is set, or none."""
+    named = os.environ.get(JAVA_HOME)
+    paths = [Path(named, "bin", "java")] if named else list(_installed())
+    machines = [machine for path in paths if path.is_file() and (machine := _machine(str(path.resolve())))]
+    for version in versions:
+        for machine in machines:
+            if machine.version == version:
+                return machine
+    wanted = " or ".join(str(version) for version in sorted(versions))
+    if machines:
+        raise ServerError(
+            f"Java {machines[0].version} cannot run this server: it needs Java {wanted}",
+            where=f"found `{machines[0].path}`" + (f", which `{JAVA_HOME}` names" if named else ""),
+            hint=f"install the package `openjdk-{max(versions)}-jre-headless`, or name another with `{JAVA_HOME}`",
+            code="wrong_version",
+        )
+    raise ServerError(
+        "Java is not installed: no program `java` was found",
+        where=f"in `{named}`, which `{JAVA_HOME}` names" if named else "on PATH and in `/usr/lib/jvm`",
+        hint=f"install the package `openjdk-{max(versions)}-jre-headless`",
+        code="missing_server",
+    )
+
+
+def _installed() -> Iterator[Path]:
+    found = programs.find("java")
+    if found:
+        yield Path(found)
+    for place in JAVA_PLACES:
+        yield from sorted(Path("/").glob(place.lstrip("/")))
+
+
+@functools.cache
+def _machine(path: str) -> Machine | None:
+    """Return the reported version: `openjdk version "17.0.15" 2025-04-15`, before Java 9 `"1.8.0_452"`."""
+    done = programs.call([path, "-version"])
+    text = done.stderr + done.stdout
+    found = re.search(r'version "(?:1\.)?([0-9]+)', text)
+    if not found:
+        return None
+    return Machine(
+        path=path, version=int(found[1]), build=next(line for line in text.splitlines() if "version" in line)
+    )

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from iosonde.errors import ServerError
-from iosonde.features.key_value_stores.cassandra import cql, files, gc_log, java
+from iosonde.features.key_value_stores.cassandra import cql, files, gc_log
 from iosonde.servers import directories, programs
 from iosonde.servers.programs import account_for
 from iosonde.servers.server import (
@@ -135,7 +135,7 @@ class Cassandra(DatabaseServer):
     def locate(self) -> Installation:
         """Jar files of Cassandra, and a virtual machine of a version that it runs on."""
         home = files.locate()
-        machine = java.find(files.JAVA_VERSIONS)
+        machine = files.find_java(files.JAVA_VERSIONS)
         keytool = Path(machine.path).with_name("keytool")
         if not keytool.is_file():
             raise ServerError(
