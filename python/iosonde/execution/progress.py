@@ -56,7 +56,7 @@ def watch(
         yield _Lines(ahead, info, warning)
         return
     with Live(console=console, auto_refresh=False, transient=True) as live:
-        yield _Display(ahead, live, _Lines(ahead, record, record) if record else None)
+        yield _Display(ahead, live, _Lines(ahead, record, record) if record else Observer())
 
 
 def _total_text(ahead: Remaining) -> str:
@@ -181,7 +181,7 @@ class _Lines(Observer):
 class _Display(Observer):
     """For a terminal: a bar over the runs, the current case and phase, and the values of the last interval."""
 
-    def __init__(self, ahead: Remaining, live: Live, log: _Lines | None) -> None:
+    def __init__(self, ahead: Remaining, live: Live, log: Observer) -> None:
         self._live = live
         self._log = log
         self._ahead = ahead
@@ -191,15 +191,13 @@ class _Display(Observer):
         self._failures = _Failures()
 
     def run_started(self, run: Run, case: Case) -> None:
-        if self._log:
-            self._log.run_started(run, case)
+        self._log.run_started(run, case)
         self._case, self._phase, self._rates = run.case_id, "starting", ""
         self._clock.begin(case.cost.seconds)
         self._draw()
 
     def event(self, run: Run, event: Event) -> None:
-        if self._log:
-            self._log.event(run, event)
+        self._log.event(run, event)
         if event["event"] == "phase" and event["edge"] == "begin":
             self._phase = PHASES.get(event["phase"], event["phase"])
         if event["event"] == "interval":
@@ -209,8 +207,7 @@ class _Display(Observer):
         self._draw()
 
     def run_ended(self, run: Run, record: Record) -> None:
-        if self._log:
-            self._log.run_ended(run, record)
+        self._log.run_ended(run, record)
         self._done += 1
         self._clock.end()
         failure = self._failures.text(record)
@@ -221,8 +218,7 @@ class _Display(Observer):
         self._draw()
 
     def note(self, text: str) -> None:
-        if self._log:
-            self._log.note(text)
+        self._log.note(text)
         self._print(text)
 
     def _print(self, text: str) -> None:

@@ -42,6 +42,10 @@ Sample = Mapping[str, tuple[Bytes, Bytes, Bytes]]
 class OwnIo(Instrument):
     """Counts the engine's own I/O on the devices that hold its target."""
 
+    @classmethod
+    def is_needed(cls, context: RunContext) -> bool:
+        return bool(_outermost(context.run.spec))
+
     def __init__(self, context: RunContext) -> None:
         super().__init__(context)
         self._devices = _outermost(context.run.spec)
@@ -57,8 +61,6 @@ class OwnIo(Instrument):
 
     def start(self) -> None:
         """Create the group."""
-        if not self._devices:
-            return
         try:
             _, version = io_group.hierarchy()
             # Under version 2 a process has one group, and a memory limit brings its own.
@@ -71,14 +73,13 @@ class OwnIo(Instrument):
     def engine_started(self, pid: int) -> None:
         """Move the engine into the group while it waits for its spec."""
         self._pid = pid
-        if self._devices:
-            self._others.excluded.add(pid)
+        self._others.excluded.add(pid)
         if self._group:
             self._group.add(pid)
 
     def event(self, event: Event) -> None:
         """Read at the start and at the end of the measurement, as far as events show them."""
-        if not self._devices or event["event"] not in ("hello", "phase", "interval", "result"):
+        if event["event"] not in ("hello", "phase", "interval", "result"):
             return
         if event["event"] != "hello":
             self._in_flight = self._of_load
@@ -93,7 +94,7 @@ class OwnIo(Instrument):
 
     def stop(self, done: EngineRun) -> Reading:
         """The differences; facts without numbers where the kernel has none."""
-        if not self._devices or "measured" not in self._samples:
+        if "measured" not in self._samples:
             return Reading()
         self._look()
         others = {
