@@ -1,4 +1,4 @@
-"""Checks that a plan writes only to its own target.
+"""Checks of a plan before its runs: it writes only to its own target, which is the same as before, and is allowed to.
 
 A result set may come from another person, and its plan names every path that an engine opens. So before a plan is
 executed, also by `resume`, the target of each spec is computed again from the plan's target and compared.

@@ -35,6 +35,9 @@ from iosonde.workload.workload import Engine
 
 ENGINE: Engine = "iosonde-engine"
 
+_PIPE_BYTES = 1 << 16
+_STDERR_TAIL_BYTES = 4096
+
 
 @dataclass(frozen=True, kw_only=True)
 class EngineRun:
@@ -248,10 +251,6 @@ def _line(value: dict[str, Any]) -> bytes:
 
 def _now() -> str:
     return datetime.now().astimezone().isoformat(timespec="milliseconds")
-
-
-_PIPE_BYTES = 1 << 16
-_STDERR_TAIL_BYTES = 4096
 
 
 class ChildProcess:

@@ -35,6 +35,11 @@ INTERVAL_NS = 100_000_000
 DEPTHS = (1, 4, 16, 64)
 """Queue depths that are calibrated: a stream uses the largest one that does not exceed its own."""
 
+BLOCK_BYTES = 64 << 20
+PASSES = 3
+COPIES = 2
+"""Of each thread in a pass: 128 MiB take some ten milliseconds."""
+
 _TIMEOUTS = Timeouts(hello_s=60, silence_s=60)
 
 Json = Mapping[str, Any]
@@ -165,12 +170,6 @@ def null_spec(spec: Json, stream: Json) -> dict[str, Any]:
         "interval_ns": INTERVAL_NS,
     }
     return {**spec, "run_id": "harness", "workload": workload, "observe": {"block_devices": []}}
-
-
-BLOCK_BYTES = 64 << 20
-PASSES = 3
-COPIES = 2
-"""Of each thread in a pass: 128 MiB take some ten milliseconds."""
 
 
 def memory_copy_bytes_per_second(spec: Mapping[str, Any], cpu_model: str) -> float | None:
