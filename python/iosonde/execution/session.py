@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -73,15 +74,14 @@ def execute(
     discarded, and `resume` continues. `consent` lists the block devices that may be overwritten; `TargetError` where
     it is not sufficient. With `hosts` each run is carried out on all of them at the same time.
     """
+    observer = observer or Observer()
     if hosts:
         return _carrier().execute(
-            plan, Path(directory), hosts, observer=observer or Observer(), time_limit_s=time_limit_s, consent=consent
+            plan, Path(directory), hosts, observer=observer, time_limit_s=time_limit_s, consent=consent
         )
-    require_startable(plan, consent, (observer or Observer()).note)
+    require_startable(plan, consent, observer.note)
     result_set = ResultSet.create(directory, plan)
-    return _carry_out(
-        result_set, retry_failed=False, observer=observer or Observer(), time_limit_s=time_limit_s, consent=consent
-    )
+    return _carry_out(result_set, observer=observer, time_limit_s=time_limit_s, retry_failed=False, consent=consent)
 
 
 def require_startable(plan: Plan, consent: Consent, note: Callable[[str], None]) -> None:
@@ -131,20 +131,12 @@ def resume(
     with interpreting([result_set.directory]):
         check_libraries(result_set.plan, consent.libraries)
         foreign.require_servers(result_set.plan, consent.servers)
-        if hosts:
-            return _carrier().resume(
-                result_set,
-                hosts,
-                observer=observer or Observer(),
-                time_limit_s=time_limit_s,
-                retry_failed=retry_failed,
-                consent=consent,
-            )
-        return _carry_out(
+        carry_out_on = partial(_carrier().resume, options=hosts) if hosts else _carry_out
+        return carry_out_on(
             result_set,
-            retry_failed=retry_failed,
             observer=observer or Observer(),
             time_limit_s=time_limit_s,
+            retry_failed=retry_failed,
             consent=consent,
         )
 
@@ -165,7 +157,7 @@ def _carrier() -> Carrier:
 
 
 def _carry_out(
-    result_set: ResultSet, *, retry_failed: bool, observer: Observer, time_limit_s: float | None, consent: Consent
+    result_set: ResultSet, *, observer: Observer, time_limit_s: float | None, retry_failed: bool, consent: Consent
 ) -> ResultSet:
     with result_set.lock(), stop_on_signals() as stop, after(time_limit_s, stop):
         name = secrets.token_hex(4)
