@@ -92,7 +92,8 @@ def test_the_report_finds_what_the_procedure_decided(tmp_path: Path) -> None:
     metrics = run_metrics(result_set)
     table = convergences(study.parts[0], result_set.cases, metrics)
     assert [(each.first, each.last, each.rounds) for each in table] == [(1, 5, 5), (1, 5, 5)]
-    assert [(each.passes[0].first, each.passes[0].last) for each in found_rounds(result_set)] == [(1, 5), (1, 5)]
+    decisions = [each.passes[0].decision for each in found_rounds(result_set)]
+    assert [(each.first, each.last) for each in decisions] == [(1, 5), (1, 5)]
     means = window_means(study.parts[0], result_set.cases, metrics, ["iops"])
     assert means["value"].to_list() == pytest.approx([10_000] * 4, rel=0.01)
     titles = [each.sentence for each in findings(study, result_set.cases, metrics)]

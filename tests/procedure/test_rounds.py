@@ -62,9 +62,8 @@ def test_the_target_is_prepared_first_and_the_rounds_end_with_the_first_steady_w
     assert [run.part for run in runs[:3]] == [PREPARATION, PREPARATION, ""]
     assert rounds_of(runs) == list(range(1, 10))
     found = concluded(case, evidence)
-    assert found.reached and (found.passes[0].first, found.passes[0].last) == (5, 9)
-    (_, window), *_ = found.passes[0].windows()
-    assert window.mean == 100
+    assert found.reached and (found.passes[0].decision.first, found.passes[0].decision.last) == (5, 9)
+    assert [each.window and each.window.mean for each in found.passes[0].decision.tracked] == [100]
 
 
 def test_a_closing_check_withdraws_a_steady_state_that_does_not_last(tmp_path: Any) -> None:
@@ -74,9 +73,9 @@ def test_a_closing_check_withdraws_a_steady_state_that_does_not_last(tmp_path: A
     case = case_of(tmp_path, max_rounds=25, hold=1)
     evidence = made(series)
     assert rounds_of(go_on(case, evidence)) == list(range(1, 13))
-    found = concluded(case, evidence).passes[0]
-    assert (found.first, found.last, found.rounds) == (7, 11, 12)
-    assert {window.mean for _, window in found.windows()} == {100}
+    found = concluded(case, evidence).passes[0].decision
+    assert (found.first, found.last, found.rounds, found.withdrawn) == (7, 11, 12, 5)
+    assert [each.window and each.window.mean for each in found.tracked] == [100]
     short = case_of(tmp_path, max_rounds=8, hold=1)
     assert concluded_after(short, series) == (None, None)
 
@@ -92,7 +91,7 @@ def concluded_after(case: Case, series: Series, **made_with: float) -> tuple[int
     evidence = MadeUp(lambda run: Made(series(run), session="first", **made_with), session="first")  # type: ignore[arg-type]
     go_on(case, evidence)
     [only] = concluded(case, evidence).passes
-    return only.first, only.last
+    return only.decision.first, only.decision.last
 
 
 def test_not_achieved_is_a_result(tmp_path: Any) -> None:
@@ -101,7 +100,7 @@ def test_not_achieved_is_a_result(tmp_path: Any) -> None:
     assert rounds_of(go_on(case, evidence)) == [1, 2, 3, 4, 5, 6, 7]
     found = concluded(case, evidence)
     assert not found.reached and found.reason == "it did not become steady in 7 rounds"
-    assert found.passes[0].windows()[0][1].first == 3
+    assert [each.window and each.window.first for each in found.passes[0].decision.tracked] == [3]
 
 
 def test_all_that_is_tracked_must_be_steady_in_the_same_window(tmp_path: Any) -> None:
@@ -115,9 +114,9 @@ def test_all_that_is_tracked_must_be_steady_in_the_same_window(tmp_path: Any) ->
     evidence = made(series)
     runs = go_on(case, evidence)
     assert [run.levels["read_fraction"] for run in runs[2:5]] == [1.0, 0.5, 0.0]
-    found = concluded(case, evidence).passes[0]
+    found = concluded(case, evidence).passes[0].decision
     assert (found.first, found.last) == (6, 10)
-    assert [dict(track.levels) for track in found.tracks] == [{"read_fraction": 0.5}, {"read_fraction": 0.0}]
+    assert [dict(each.levels) for each in found.tracked] == [{"read_fraction": 0.5}, {"read_fraction": 0.0}]
 
 
 def test_rounds_that_are_fewer_than_a_window_are_counted_and_not_judged(tmp_path: Any) -> None:
@@ -128,7 +127,7 @@ def test_rounds_that_are_fewer_than_a_window_are_counted_and_not_judged(tmp_path
         (repeat, step) for repeat in (1, 2) for step in ("purge", "precondition", "round")
     ]
     found = concluded(case, evidence)
-    assert found.reached and not found.sought
+    assert found.reached and not found.passes[0].achieved
 
 
 def test_after_a_pause_the_target_is_prepared_again_and_completed_rounds_count(tmp_path: Any) -> None:

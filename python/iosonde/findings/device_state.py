@@ -18,12 +18,12 @@ from iosonde.findings.cells import under_own_names
 from iosonde.findings.finding import FIRST, Finding
 from iosonde.metrics import wording
 from iosonde.metrics.scopes import ALL, overall
-from iosonde.metrics.settling import Trend
-from iosonde.metrics.steady_state import Criteria, Window, held_window, steady_state, window
+from iosonde.metrics.steady_state import Criteria
 from iosonde.metrics.sustained import STALLED_SHARE, LongRun
 from iosonde.plan import PREPARATION, DeviceState
 from iosonde.planning.device_state import SMALLEST_RANGE, SPANS_TO_STEADY, is_small_range
 from iosonde.procedure.preparation import STEP
+from iosonde.procedure.rounds import RoundsDecision, decided
 from iosonde.study.model import ROUND, Level, Part, Study
 from iosonde.units import format_bytes
 from iosonde.workload.block.backends import VIRTUAL_DRIVES
@@ -31,44 +31,16 @@ from iosonde.workload.block.requirements import active_range_bytes
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tracked:
-    """One tracking variable of a pass."""
-
-    levels: Mapping[str, Any]
-    values: Sequence[float]
-    window: Window | None
-    """The measurement window; where steady state was not achieved, the last one there is."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Convergence:
+class Convergence(RoundsDecision):
     """One pass: a prepared case, measured round after round."""
 
     levels: Mapping[str, Any]
     """Of the case."""
     repeat: int
-    rounds: int
     metric: str
-    tracked: Sequence[Tracked]
-    first: int | None
-    """First round of the measurement window; None if steady state was not achieved."""
-    last: int | None
     case_ids: Sequence[str]
-    lasts: bool
-    """True if the level of everything that is tracked lasts to the end, which the criterion does not show."""
-    trend: Trend
-    """Direction in which one of them still changes."""
-    hidden: float | None
-    """Largest drift per round that noise may hide, as a share, where that keeps one of them from being steady."""
     sought: bool
     """True if there could be enough rounds for a window at all."""
-    withdrawn: int | None = None
-    """Last round of a first steady window that failed the closing check; None if there is none."""
-
-    @property
-    def achieved(self) -> bool:
-        """Return True if all that is tracked met the criterion together."""
-        return self.first is not None
 
 
 def convergences(part: Part, cases: pl.DataFrame, runs: pl.DataFrame) -> list[Convergence]:
@@ -200,45 +172,26 @@ def _convergence(
 ) -> Convergence:
     rounds = part.rounds
     assert rounds, "a part with rounds"
-    criteria = Criteria(
-        window=rounds.window, range=rounds.range, slope=rounds.slope, min_length=0, min_written=rounds.min_written
-    )
     series = [
         (dict(zip(rounds.factors, levels, strict=True)), _complete(load.sort(ROUND)))
         for levels, load in _by(group, list(rounds.factors))
         if _is_tracked(part, dict(zip(rounds.factors, levels, strict=True)))
     ]
-    whole = min((len(values) for _, values in series), default=0)
-    values = [each[:whole] for _, each in series]
-    enough = {"moved_bytes": lambda index: moved.get(index + 1, 0.0), "range_bytes": range_bytes}
-    held = held_window(values, criteria=criteria, hold=rounds.hold, **enough)  # type: ignore[arg-type]
-    first = held_window(values, criteria=criteria, **enough)  # type: ignore[arg-type]
-    end = held[1] if held else None
-    last = end or whole
-    tracked = [
-        Tracked(
-            levels=levels,
-            values=values[:whole],
-            window=window(values[last - criteria.window : last], first=last - criteria.window + 1, criteria=criteria)
-            if last >= criteria.window
-            else None,
-        )
-        for levels, values in series
-    ]
-    judged = [steady_state(each, criteria=criteria) for each in values]
-    trend: Trend = next((each.trend for each in judged if each.trend), "")
+    criteria = Criteria(
+        window=rounds.window, range=rounds.range, slope=rounds.slope, min_length=0, min_written=rounds.min_written
+    )
+    decision = decided(
+        series,
+        criteria=criteria,
+        hold=rounds.hold,
+        moved_bytes=lambda index: moved.get(index + 1, 0.0),
+        range_bytes=range_bytes,
+    )
     return Convergence(
+        **vars(decision),
         levels={name: level for name, level in key.items() if name != "repeat"},
         repeat=int(key["repeat"]),
-        rounds=whole,
         metric=rounds.metric,
-        tracked=tracked,
-        first=held[0] if held else None,
-        last=end,
-        lasts=held is not None and not trend and all(each.achieved for each in judged),
-        trend=trend,
-        hidden=max((each.hidden for each in judged if each.hidden is not None), default=None),
-        withdrawn=first[1] if first and first != held and first[1] + rounds.hold <= whole else None,
         case_ids=group["case_id"].unique(maintain_order=True).to_list(),
         sought=rounds.max_rounds >= rounds.window,
     )

@@ -18,12 +18,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from iosonde.errors import StudyError
-from iosonde.metrics.steady_state import Criteria, SteadyState, Window, held_window, steady_state
+from iosonde.metrics.settling import Trend
+from iosonde.metrics.steady_state import Criteria, Window, held_window, steady_state, window
 from iosonde.metrics.sustained import STALLED_SHARE
 from iosonde.plan import PREPARATION, Case, JsonObject, Run, target_of
 from iosonde.procedure import preparation
@@ -42,24 +43,86 @@ Walk = Generator[Run, Observation, Observation]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Track:
-    """A tracking variable: the load that it is of, and its value in every round."""
+class Tracked:
+    """One tracking variable of a pass."""
 
-    levels: Mapping[str, Scalar]
+    levels: Mapping[str, Any]
     values: Sequence[float]
-    steady: SteadyState
+    window: Window | None
+    """The measurement window; where steady state was not achieved, the last one there is."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundsDecision:
+    """The decision on the rounds of a pass: joint steady state of all that is tracked, and whether it lasts."""
+
+    rounds: int
+    tracked: Sequence[Tracked]
+    first: int | None
+    """First round of the measurement window; None if steady state was not achieved."""
+    last: int | None
+    lasts: bool
+    """True if the level of everything that is tracked lasts to the end, which the criterion does not show."""
+    trend: Trend
+    """Direction in which one of them still changes."""
+    hidden: float | None
+    """Largest drift per round that noise may hide, as a share, where that keeps one of them from being steady."""
+    withdrawn: int | None = None
+    """Last round of a first steady window that failed the closing check; None if there is none."""
+
+    @property
+    def achieved(self) -> bool:
+        """True if all that is tracked met the criterion together."""
+        return self.first is not None
+
+
+def decided(
+    series: Sequence[tuple[Mapping[str, Any], Sequence[float]]],
+    *,
+    criteria: Criteria,
+    hold: int,
+    moved_bytes: Callable[[int], float],
+    range_bytes: int | None,
+) -> RoundsDecision:
+    """Decide on the rounds of a pass from the levels and values of each tracking variable, as far as all have values.
+
+    `moved_bytes` returns what a round read and wrote, by its index. Reports have rounds from tables of results, and
+    their decision from here too.
+    """
+    whole = min((len(values) for _, values in series), default=0)
+    values = [each[:whole] for _, each in series]
+    held, unheld = (
+        held_window(values, criteria=criteria, hold=rounds, moved_bytes=moved_bytes, range_bytes=range_bytes)
+        for rounds in (hold, 0)
+    )
+    last = held[1] if held else whole
+    first = last - criteria.window + 1
+    judged = [steady_state(each, criteria=criteria) for each in values]
+    trend: Trend = next((each.trend for each in judged if each.trend), "")
+    return RoundsDecision(
+        rounds=whole,
+        tracked=[
+            Tracked(
+                levels=levels,
+                values=tuple(each),
+                window=window(each[first - 1 : last], first=first, criteria=criteria) if first > 0 else None,
+            )
+            for (levels, _), each in zip(series, values, strict=True)
+        ],
+        first=held[0] if held else None,
+        last=held[1] if held else None,
+        lasts=held is not None and not trend and all(each.achieved for each in judged),
+        trend=trend,
+        hidden=max((each.hidden for each in judged if each.hidden is not None), default=None),
+        withdrawn=unheld[1] if unheld and unheld != held and unheld[1] + hold <= whole else None,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pass:
     """One repeat of a case."""
 
-    repeat: int
-    rounds: int
-    tracks: Sequence[Track]
-    first: int | None
-    """First round of the measurement window; None if steady state was not achieved."""
-    last: int | None
+    decision: RoundsDecision
     restarts: Sequence[int]
     """Rounds before which a pause had destroyed the state, and the target was prepared again."""
     stages: int = 0
@@ -70,25 +133,14 @@ class Pass:
 
     @property
     def achieved(self) -> bool:
-        """True if all tracking variables were steady together."""
-        return self.first is not None
-
-    def windows(self) -> list[tuple[Track, Window]]:
-        """The measurement window of each variable; where none was steady, the last one there is."""
-        length = [(track, track.steady.latest) for track in self.tracks]
-        if self.first is None or self.last is None:
-            return [(track, latest) for track, latest in length if latest]
-        return [(track, _window(track, self.first, self.last)) for track in self.tracks]
+        """True if all tracking variables were steady together, and nothing failed."""
+        return self.decision.achieved and not self.failure
 
 
 @dataclass(frozen=True, kw_only=True)
 class RoundsConclusion(Conclusion):
     """Conclusion of a case's passes."""
 
-    metric: str
-    criteria: Criteria
-    sought: bool
-    """True if there could be enough rounds for a window; otherwise the rounds were counted but not judged."""
     passes: Sequence[Pass]
 
 
@@ -173,9 +225,6 @@ def runs(case: Case, observations: Observations) -> Generator[Run, Observation, 
         case_id=case.case_id,
         reached=all(each.achieved if sought else not (each.failure or each.unsteady) for each in passes),
         reason=_reason(settings, passes),
-        metric=settings.metric,
-        criteria=settings.criteria,
-        sought=sought,
         passes=passes,
     )
 
@@ -187,8 +236,14 @@ def _pass(case: Case, settings: Settings, observations: Observations, repeat: in
     values: list[list[float]] = [[] for _ in tracked]
     measured: list[list[Observation]] = []
     number = unsteady = 0
+    enough: dict[str, Any] = {
+        "criteria": settings.criteria,
+        "hold": settings.hold,
+        "moved_bytes": lambda index: sum(map(_moved_bytes, measured[index])),
+        "range_bytes": active_range_bytes(case.parameters),
+    }
     failure = yield from state.prepare()
-    while not failure and number < settings.max_rounds and not _window_of(case, settings, values, measured):
+    while not failure and number < settings.max_rounds and not held_window(values, **enough):
         number += 1
         measured.append([])
         for place, load in enumerate(settings.loads, start=1):
@@ -201,27 +256,13 @@ def _pass(case: Case, settings: Settings, observations: Observations, repeat: in
             measured[-1].append(observation)
             if load["tracked"]:
                 values[tracked.index(load)].append(_tracked_value(observation, settings.metric))
-    whole = min(map(len, values), default=0)
-    found = None if failure else _window_of(case, settings, values, measured)
     stages = 0
     while not failure and stages < len(settings.stages):
         observation = yield from state.measure_stage(stages + 1, settings.stages[stages])
         failure = observation.failure
         stages += not failure
-    tracks = [
-        Track(
-            levels=load["levels"],
-            values=tuple(series[:whole]),
-            steady=steady_state(series[:whole], criteria=settings.criteria),
-        )
-        for load, series in zip(tracked, values, strict=True)
-    ]
     return Pass(
-        repeat=repeat,
-        rounds=whole,
-        tracks=tracks,
-        first=found[0] if found else None,
-        last=found[1] if found else None,
+        decision=decided([(load["levels"], each) for load, each in zip(tracked, values, strict=True)], **enough),
         restarts=tuple(state.restarts),
         stages=stages,
         unsteady=unsteady,
@@ -239,19 +280,6 @@ def _tracked_value(observation: Observation, metric: str) -> float:
 def _moved_bytes(observation: Observation) -> float:
     """Bytes that a load read and wrote while it was measured."""
     return (observation.value("bandwidth") or 0.0) * (observation.value("seconds") or 0.0)
-
-
-def _window_of(
-    case: Case, settings: Settings, values: Sequence[Sequence[float]], measured: Sequence[Sequence[Observation]]
-) -> tuple[int, int] | None:
-    """First and last round of the measurement window, which passed the closing check; None if there is none yet."""
-    return held_window(
-        values,
-        criteria=settings.criteria,
-        hold=settings.hold,
-        moved_bytes=lambda index: sum(map(_moved_bytes, measured[index])),
-        range_bytes=active_range_bytes(case.parameters),
-    )
 
 
 @dataclass
@@ -382,13 +410,6 @@ class _Failed:
         self, latency: str, threshold_ns: int, *, slice_ns: int | None, stream: str = "", operation: str = ""
     ) -> list[tuple[int, int]]:
         return []
-
-
-def _window(track: Track, first: int, last: int) -> Window:
-    from iosonde.metrics.steady_state import window
-
-    criteria = track.steady.latest.criteria if track.steady.latest else Criteria()
-    return window(track.values[first - 1 : last], first=first, criteria=criteria)
 
 
 def _reason(settings: Settings, passes: Sequence[Pass]) -> str:
