@@ -69,6 +69,10 @@ FIRST, LAST = 0, 9
 """Places of kinds: of those that answer the question of the studies that have them, and of those without a place."""
 STRENGTHS: tuple[Strength, ...] = ("strong", "moderate", "weak")
 
+Fact = tuple[object, ...]
+"""Something that several kinds of findings may state, such as `("value", metric, case)`."""
+MOST_SPECIFIC = 3
+
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 class _Kind(ABC):
@@ -80,6 +84,8 @@ class _Kind(ABC):
     """True if the sentence states for how long the results hold."""
     place: ClassVar[int] = LAST
     """Place among the kinds of its topic, the first being 1; `FIRST` is before all topics."""
+    specificity: ClassVar[int] = MOST_SPECIFIC
+    """Rank among kinds that may state the same fact: of these only the most specific is kept."""
 
     def __init_subclass__(
         cls, *, kind: str = "", topic: Topic | None = None, place: int | None = None, **rest: Any
@@ -103,6 +109,17 @@ class Finding(_Kind):
     part: str = ""
     limited: str = ""
     """Verdicts by which the device did not limit the values: `3 of 3 runs cache-served`; empty otherwise."""
+
+    @property
+    def facts(self) -> set[Fact]:
+        """Facts that a less specific finding need not state: the metric in each of its cases."""
+        metric = getattr(self, "metric", None)
+        return {("value", metric, case_id) for case_id in self.case_ids}
+
+    @property
+    def superseded_by(self) -> set[Fact]:
+        """Facts each of which makes it superfluous where a more specific finding states it."""
+        return set()
 
     @property
     def loss(self) -> Loss | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,7 +14,7 @@ from iosonde.findings import device_state, published, quality, questions, search
 from iosonde.findings.answer import Answer, answered, trust_of
 from iosonde.findings.cells import under_own_names
 from iosonde.findings.device_state import DeviceStates
-from iosonde.findings.finding import FIRST, LOSSES, STRENGTHS, Finding, Topic
+from iosonde.findings.finding import FIRST, LOSSES, STRENGTHS, Fact, Finding, Topic
 from iosonde.findings.interference import Interference
 from iosonde.findings.question import Observation, Question
 from iosonde.findings.questions import peak, steady
@@ -37,11 +38,6 @@ _OBSERVATIONS: tuple[Observation, ...] = contributed("questions", "OBSERVATIONS"
 _CONCLUSIONS: tuple[Callable[[Sequence[Ended]], Iterator[Finding]], ...] = contributed("questions", "CONCLUSIONS")
 _NOT_RANKED: tuple[Callable[[Question], Finding | None], ...] = contributed("questions", "NOT_RANKED")
 """Findings that levels of a question must not be ranked; None where they may."""
-
-ROUNDING = 0.005
-
-_OF_Y = ("lines", "bars", "heatmap", "points", "timeseries")
-"""Kinds of views that draw their `y`."""
 
 _COMPARING: tuple[str, ...] = ("asymmetry", "peak", "flatness")
 """Questions that decide whether named levels differ: only one of them is answered per factor and metric."""
@@ -143,7 +139,7 @@ def findings(
         *quality.find(metrics, outcomes=runs, warnings=warnings, probes=probes, simulated=simulated),
     ]
     order = _order(study, disturbed=bool(disturbed))
-    stated = [_with_limits(each, support) for each in _each_once(found) if not _is_reciprocal(study, each, found)]
+    stated = [_with_limits(each, support) for each in _each_once(found)]
     return sorted(stated, key=lambda each: _rank(each, order))
 
 
@@ -179,61 +175,22 @@ def _rank(finding: Finding, order: Sequence[Topic]) -> tuple[int, bool, bool, in
 
 
 def _each_once(found: Sequence[Finding]) -> list[Finding]:
-    """Drop repeated findings, and values that a more specific finding of the same case states too."""
-    peaks = [each for each in found if isinstance(each, peak.Peak)]
-    runs = [each for each in found if isinstance(each, steady.SteadyRun) and each.level]
-    peaks_and_runs: list[peak.Peak | steady.SteadyRun] = [*peaks, *runs]
-    rates = [
-        each
-        for each in found
-        if isinstance(each, throughput.Throughput) and not any(_states(known, each) for known in peaks_and_runs)
-    ]
-    highest: list[throughput.Throughput | peak.Peak] = [*rates, *peaks]
-    stated = {
-        (case_id, getattr(each, "metric", None))
-        for each in found
-        if not isinstance(each, peak.OneLevel)
-        for case_id in each.case_ids
-    }
-    kept: dict[tuple[str, str, str], Finding] = {}
+    """Leave out repeated findings, and those about a fact that a more specific finding states."""
+    stated: set[Fact] = set()
+    kept: set[int] = set()
+    for _, alike in itertools.groupby(sorted(found, key=_specificity, reverse=True), key=_specificity):
+        chosen = [each for each in alike if stated.isdisjoint(each.superseded_by)]
+        kept |= {id(each) for each in chosen}
+        stated |= {fact for each in chosen for fact in each.facts}
+    once: dict[tuple[str, str, str], Finding] = {}
     for each in found:
-        if isinstance(each, throughput.Throughput) and each not in rates:
-            continue
-        if isinstance(each, peak.Saturation) and any(_is_unsaturated(each, known) for known in highest):
-            continue
-        if isinstance(each, peak.OneLevel) and (each.case_ids[0], each.metric) in stated:
-            continue
-        kept.setdefault((each.kind, each.sentence, each.part), each)
-    return list(kept.values())
+        if id(each) in kept:
+            once.setdefault((each.kind, each.sentence, each.part), each)
+    return list(once.values())
 
 
-def _is_reciprocal(study: Study, each: Finding, found: Sequence[Finding]) -> bool:
-    """Return True for a rate with one I/O in flight, where the study asks for latencies and another finding has it."""
-    asked = [analysis.metric for analysis in study.analysis] + [view.y for view in study.views if view.kind in _OF_Y]
-    if not isinstance(each, throughput.Throughput) or not asked or any("latency" not in name for name in asked if name):
-        return False
-    alone = not each.setting
-    return alone and any(isinstance(known, throughput.UnloadedLatency) and known.load == each.load for known in found)
-
-
-def _states(known: peak.Peak | steady.SteadyRun, rate: throughput.Throughput) -> bool:
-    """Return True if a peak or the level of a long run is the same fact as a highest rate.
-
-    A peak may name another case of an equal value; a long run is the mean over its window, the rate over the whole run.
-    """
-    if (known.part, known.metric) != (rate.part, rate.metric):
-        return False
-    if isinstance(known, steady.SteadyRun):
-        return known.case_ids == rate.case_ids and known.changed_to is None
-    return abs(known.value.value / rate.value.value - 1) < ROUNDING
-
-
-def _is_unsaturated(found: peak.Saturation, known: throughput.Throughput | peak.Peak) -> bool:
-    """Return True if a highest rate or a peak states that it is the last level measured, and not saturated there."""
-    same = (found.part, found.metric, found.load) == (known.part, known.metric, known.load)
-    if isinstance(known, peak.Peak):
-        same = same and wording.level_words(found.over, found.points[0].level) == known.setting
-    return same and known.unsaturated and len(found.points) == 1 and found.is_unsaturated
+def _specificity(finding: Finding) -> int:
+    return finding.specificity
 
 
 def _is_decided_elsewhere(question: Question) -> bool:

@@ -14,7 +14,7 @@ import polars as pl
 from numpy.typing import ArrayLike
 
 from iosonde.findings.cells import along, groups
-from iosonde.findings.finding import Finding, Strength
+from iosonde.findings.finding import Fact, Finding, Strength
 from iosonde.findings.question import Question
 from iosonde.findings.support import Support
 from iosonde.metrics import wording
@@ -419,6 +419,11 @@ class Highest(Value):
     """True if the value still rose by more than 5 % at the largest level measured."""
     is_mean_of_change: bool = False
     """True if it is the mean of a run whose level did not last."""
+
+    @property
+    def highest_fact(self) -> Fact:
+        """Another case may have a value that reads the same."""
+        return "highest", self.part, self.metric, wording.value_text(self.metric, self.value.value)
 
     @property
     def _limits(self) -> list[str]:

@@ -11,7 +11,7 @@ import polars as pl
 from polars.dataframe.group_by import GroupBy
 
 from iosonde.findings.cells import under_own_names, unstated_levels
-from iosonde.findings.finding import Finding, cases_of
+from iosonde.findings.finding import Fact, Finding, cases_of
 from iosonde.findings.kinds import Highest, highest, still_rises
 from iosonde.findings.support import Support
 from iosonde.metrics import wording
@@ -199,6 +199,18 @@ class Throughput(Highest, kind="throughput", topic="performance", place=4):
     Its setting is queue depth and jobs unless it is one I/O in flight, and the backend where the study has several.
     """
 
+    specificity = 2
+
+    @property
+    def facts(self) -> set[Fact]:
+        unsaturated = {("unsaturated", self.part, self.metric, self.load)} if self.unsaturated else set()
+        return super().facts | unsaturated
+
+    @property
+    def superseded_by(self) -> set[Fact]:
+        """The level of a run is the mean over its window, and this rate that over the whole run."""
+        return {self.highest_fact, *(("level", self.metric, case_id) for case_id in self.case_ids)}
+
     def _sentence(self) -> str:
         bound = "at least " if self.lower_bound and not self.cache_served else ""
         return "; ".join([self._stated(bound), *self._limits])
@@ -266,22 +278,35 @@ def find(study: Study, cases: pl.DataFrame, runs: pl.DataFrame, support: Support
     """Return the highest rates and the unloaded latency of each operation."""
     if "store" in cases.columns:
         return  # `store.py` covers key-value stores.
-    measured = _closed_loop(study, under_own_names(cases), runs)
+    measured, seeks_latency = _closed_loop(study, under_own_names(cases), runs), _seeks_latency(study)
     for (_, is_flushed), group in measured.group_by("operation_words", "is_flushed", maintain_order=True):
         large = pl.col("block_size").fill_null(LARGE) >= LARGE
-        for metric, sizes in (("bandwidth", large), ("iops", ~large)):
-            rates = group.filter(pl.col("metric") == metric, sizes)
-            if len(rates):
-                yield _throughput(metric, rates, support)
+        by_metric = {
+            metric: group.filter(pl.col("metric") == metric, sizes)
+            for metric, sizes in (("bandwidth", large), ("iops", ~large))
+        }
+        rates = [_throughput(metric, each, support) for metric, each in by_metric.items() if len(each)]
         medians = group.filter(pl.col("metric") == _P50, pl.col("concurrency").is_not_null())
         if is_flushed and len(medians):
             fewest = medians.sort("concurrency", "block_size", "median", maintain_order=True).row(0, named=True)
-            yield from _durable(fewest, runs, support)
+            yield from [*rates, *_durable(fewest, runs, support)]
             continue
-        alone = medians.filter(pl.col("concurrency") == 1)
-        if len(alone):
-            shortest = alone.sort("block_size", "median", maintain_order=True).row(0, named=True)
-            yield _latency(shortest, group, support)
+        alone = medians.filter(pl.col("concurrency") == 1).sort("block_size", "median", maintain_order=True)
+        latencies = [_latency(shortest, group, support) for shortest in alone.head(1).to_dicts()]
+        # With one I/O in flight the rate is the reciprocal of the latency.
+        reciprocal = {each.load for each in latencies} if seeks_latency else set()
+        yield from (each for each in rates if each.setting or each.load not in reciprocal)
+        yield from latencies
+
+
+_OF_Y = ("lines", "bars", "heatmap", "points", "timeseries")
+"""Kinds of views that draw their `y`."""
+
+
+def _seeks_latency(study: Study) -> bool:
+    """True if a study asks for latencies alone."""
+    asked = [analysis.metric for analysis in study.analysis] + [view.y for view in study.views if view.kind in _OF_Y]
+    return bool(asked) and all("latency" in name for name in asked if name)
 
 
 def _closed_loop(study: Study, cases: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:

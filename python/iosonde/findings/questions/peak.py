@@ -17,7 +17,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from iosonde.findings.cells import groups
-from iosonde.findings.finding import Finding, Strength
+from iosonde.findings.finding import Fact, Finding, Strength
 from iosonde.findings.kinds import (
     SHARE_OF_PEAK,
     Curve,
@@ -54,6 +54,11 @@ class OneLevel(Value, kind="one level", topic="performance", place=5):
     cells: int
     unknown: int = 0
     """Other levels that were measured and have too few samples for this metric."""
+    specificity = 0
+
+    @property
+    def superseded_by(self) -> set[Fact]:
+        return self.facts
 
     def _sentence(self) -> str:
         return self._stated()
@@ -102,6 +107,11 @@ class Peak(Highest, kind="peak", topic="performance", place=3):
     reached_value: float
     is_last: bool = False
     """True if it is the last level measured: no level shows that it is a peak."""
+
+    @property
+    def facts(self) -> set[Fact]:
+        unsaturated = {("unsaturated", self.part, self.metric, self.load, self.setting)} if self.unsaturated else set()
+        return super().facts | {self.highest_fact} | unsaturated
 
     def _sentence(self) -> str:
         reach = "reach at least" if self.lower_bound else "reach" if self.is_last else "peak at"
@@ -284,6 +294,15 @@ class Saturation(OverFactor, kind="saturation", topic="scaling"):
     last_level: Any
     p99_beyond: tuple[float, float] | None = None
     """p99 latency at the level and at the last level, if it rises; of a single point."""
+    specificity = 1
+
+    @property
+    def superseded_by(self) -> set[Fact]:
+        """A highest rate or peak may state that it is the last level measured, and not saturated there."""
+        if len(self.points) > 1 or not self.is_unsaturated:
+            return set()
+        rising = ("unsaturated", self.part, self.metric, self.load)
+        return {rising, (*rising, wording.level_words(self.over, self.points[0].level))}
 
     @property
     def is_unsaturated(self) -> bool:

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import polars as pl
 
 from iosonde.findings.device_state import Convergence, DeviceStates, convergences
-from iosonde.findings.finding import Finding, Topic
+from iosonde.findings.finding import Fact, Finding
 from iosonde.findings.question import Question, QuestionKind
 from iosonde.metrics import wording
 from iosonde.metrics.settling import Trend
@@ -25,13 +24,9 @@ from iosonde.study.model import STAGE, Part
 from iosonde.units import format_bytes, format_duration
 
 
-@dataclass(frozen=True, kw_only=True)
-class SteadyRun(Finding):
+class SteadyRun(Finding, kind="steady run", topic="state", place=1):
     """One run that is judged by its own rounds."""
 
-    kind: ClassVar[str] = "steady run"
-    topic: ClassVar[Topic] = "state"
-    place: ClassVar[int] = 1
     load: str
     metric: str
     outcome: Outcome
@@ -61,6 +56,12 @@ class SteadyRun(Finding):
     """Change across the second half that is excluded, as a share of the level."""
     hidden: float | None = None
     """Drift per round that noise may hide, as a share, if that alone keeps the run from being steady."""
+
+    @property
+    def facts(self) -> set[Fact]:
+        is_level = self.level is not None and self.changed_to is None
+        level = {("level", self.metric, case_id) for case_id in self.case_ids} if is_level else set()
+        return super().facts | level
 
     def _sentence(self) -> str:
         length = format_duration(self.rounds * self.round_s * 1e9)
@@ -133,12 +134,9 @@ def criterion_name(criteria: Criteria) -> str:
     return "SNIA's criterion" if same else "the criterion of the study"
 
 
-@dataclass(frozen=True, kw_only=True)
-class WriteCliff(Finding):
+class WriteCliff(Finding, kind="write cliff", topic="state"):
     """The largest lasting drop of the write rate of a run."""
 
-    kind: ClassVar[str] = "write cliff"
-    topic: ClassVar[Topic] = "state"
     load: str
     after_s: float
     after_bytes: int
@@ -163,12 +161,9 @@ class WriteCliff(Finding):
         return f"change point of the intervals; {wording.percent_text(self.after / self.before)} of the rate before"
 
 
-@dataclass(frozen=True, kw_only=True)
-class SteadyRounds(Finding):
+class SteadyRounds(Finding, kind="steady rounds", topic="state"):
     """One pass of a part with rounds: joint steady state of all tracking variables, and its stability."""
 
-    kind: ClassVar[str] = "steady rounds"
-    topic: ClassVar[Topic] = "state"
     load: str
     metric: str
     achieved: bool
@@ -229,12 +224,9 @@ class SteadyRounds(Finding):
         return f"{wording.metric_words(self.metric)}: {shares}{several}{closing}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class ShareOfPeak(Finding):
+class ShareOfPeak(Finding, kind="share of peak", topic="state"):
     """The sustained level as a share of the best round, over a factor."""
 
-    kind: ClassVar[str] = "share of peak"
-    topic: ClassVar[Topic] = "state"
     load: str
     over: str
     metric: str
