@@ -49,6 +49,12 @@ def _metrics() -> Any:
     return tables
 
 
+def _questions() -> Any:
+    from iosonde.findings import questions
+
+    return questions
+
+
 def _report() -> Any:
     from iosonde import report
 
@@ -61,7 +67,7 @@ def _undo() -> Any:
     return undo
 
 
-provide(interop=_interop, metrics=_metrics, report=_report, undo=_undo)
+provide(interop=_interop, metrics=_metrics, questions=_questions, report=_report, undo=_undo)
 
 __all__ = ["IosondeError", "ResultSet", "Study", "load", "run"]
 

@@ -17,6 +17,7 @@ from pydantic import BaseModel
 
 from iosonde.core import features
 from iosonde.features import FEATURES
+from iosonde.findings.question import QuestionKind
 from iosonde.metrics.metric import Metric
 from iosonde.results.column import Column
 from iosonde.storage.safety.journal_entry import MOUNTS
@@ -143,7 +144,7 @@ def names_of_features() -> set[str]:
         *(backend.name for backend in contributed("backends", "BACKENDS", Backend)),
         *(metric.name for metric in contributed("metrics", "METRICS", Metric)),
         *(name for name, _ in contributed("counters", "COUNTERS", tuple)),
-        *contributed("", "ANALYSES", str),
+        *(kind.name for kind in contributed("questions", "KINDS", QuestionKind)),
     }
 
 

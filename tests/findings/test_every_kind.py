@@ -21,7 +21,7 @@ import pytest
 from hand_made import results, study
 
 import iosonde.findings
-from iosonde.features.key_value_stores import observations
+from iosonde.features.key_value_stores import questions
 from iosonde.features.rate_limits import questions as rate_limit_questions
 from iosonde.features.rate_limits.procedures import LimitsConclusion
 from iosonde.features.rate_limits.rules import (
@@ -295,7 +295,7 @@ def store_outcomes(rng: Rng) -> Made:
     cases = pl.DataFrame({"case_id": ["main/read"], "part": ["main"], "store": ["lmdb"], "database": ["loaded"],
                           "records": [100], "control": [False], "phase": ["readrandom"]})  # fmt: skip
     runs = frame({("main/read", "main", "all", "ops_per_sec"): 1e3})
-    found = list(observations.find(cases, runs, outcomes, Support()))
+    found = list(questions.observed(cases, runs, outcomes, Support()))
     read = outcomes["run_device_read_bytes"].to_list()
     cached = [each / (1000 * 4096) for each in read if each < 500 * 4096]
     true: dict[str, list[float]] = {

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 from hand_made import cells, results, study
 
-from iosonde.features.key_value_stores.cache_tiers import ReadCacheGain
+from iosonde.features.key_value_stores.questions import ReadCacheGain
 from iosonde.findings.cells import case_words
 from iosonde.findings.kinds import asymmetry, between, curves, decided, of_question, over_numbers
 from iosonde.findings.question import Question

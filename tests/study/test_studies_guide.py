@@ -8,10 +8,11 @@ from typing import Any, get_args
 
 from command_line import CHECKOUT, Iosonde
 
+from iosonde.findings import questions
 from iosonde.plan import Setup
 from iosonde.planning import expand, parse
 from iosonde.storage import open_target
-from iosonde.study.model import ANALYSIS_KINDS, Derived, Profile, Reference, Search, View, ViewKind
+from iosonde.study.model import Derived, Profile, Reference, Search, View, ViewKind
 from iosonde.study.setup import SETUP_FIELDS
 from iosonde.units import compact_duration, compact_size
 from iosonde.workload.block import BLOCK
@@ -63,7 +64,7 @@ def test_the_tables_of_parameters_and_setups_are_those_of_the_code() -> None:
 
 def test_every_view_analysis_and_key_that_a_reader_may_use_is_mentioned() -> None:
     rows = set(re.findall(r"^\| `(\w+)` \|", GUIDE, re.MULTILINE))
-    assert {*get_args(ViewKind), *ANALYSIS_KINDS} <= rows
+    assert {*get_args(ViewKind), *questions.names()} <= rows
     for model in (View, Reference, Profile, Search, Derived):
         # `repeats_until` is set by reading `repeats = "until"`, and no key of a study file.
         keys = [name for name in model.model_fields if name != "repeats_until"]

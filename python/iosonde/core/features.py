@@ -4,9 +4,7 @@ A feature is one folder. Its modules have fixed names, one for each place of the
 it adds in a tuple:
 
     module           tuple           elements                                    read by
-    __init__.py      ANALYSES        names of the kinds in questions.py          `[[analysis]]` of studies
-                     WITH_DEVICE_PART  those of them with a `device_part`        the same
-                     TOPICS          pairs of a topic and its heading            `topic` of studies
+    __init__.py      TOPICS          pairs of a topic and its heading            `topic` of studies
                      PROCEDURES      names of the kinds in procedures.py         `[parts.procedure]` of studies
     workload.py      WORKLOADS       objects of a subclass of `Workload`         studies, plans, runs and records
     setup.py         PARTS           subclasses of `plan.setup.SetupPart`        setups of a plan
@@ -39,7 +37,7 @@ it adds in a tuple:
     metrics.py       METRICS         `metrics.metric.Metric`                     the registry of metrics
                      ADJUSTMENTS     functions of a frame of sums                the sums before metrics are derived
     intervals.py     FACTS           `metrics.intervals.IntervalFacts`           metrics of intervals
-    questions.py     KINDS           `findings.question.QuestionKind`            answers of a study
+    questions.py     KINDS           `findings.question.QuestionKind`            `[[analysis]]` of studies, answers
                      OBSERVATIONS    `findings.question.Observation`             what is stated about every result set
                      OF_RESULTS      `findings.question.OfResults`               the same, from records and intervals
                      CONCLUSIONS     functions from cases with their conclusions to  the same, from procedures
@@ -61,6 +59,8 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -71,6 +71,14 @@ _packages: list[str] = []
 def register(*packages: str) -> None:
     """Add features by the names of their packages. What they contribute is listed in this order."""
     _packages.extend(name for name in packages if name not in _packages)
+
+
+def sources(module: str) -> Iterator[str]:
+    """Yield the texts of the modules MODULE of all features, for what is read of them before they are imported."""
+    for package in _packages:
+        found = importlib.util.find_spec(f"{package}.{module}")
+        if found is not None and found.origin:
+            yield Path(found.origin).read_text(encoding="utf-8")
 
 
 def contributed(module: str, name: str, kind: type[T] | None = None) -> tuple[T, ...]:

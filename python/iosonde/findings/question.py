@@ -249,7 +249,7 @@ class Question:
 
 @dataclass(frozen=True)
 class QuestionKind:
-    """A kind of question, in `KINDS` of its module in `questions`."""
+    """A kind of question, in `KINDS` of its module. Its name is a literal: `questions.names` reads it in the source."""
 
     name: str
     find: Callable[[Question], Iterator[Finding]]
@@ -259,3 +259,5 @@ class QuestionKind:
     """True if it states why no case has a value of its metric."""
     is_of_names: bool = False
     """True if it compares named levels: its answers come before the values of a single level."""
+    needs_device_part: bool = False
+    """True if it compares with another part of the study, `device_part`."""

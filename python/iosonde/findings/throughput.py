@@ -276,8 +276,6 @@ _DURABLE, _P50, _P99 = "durable_write_ns_mean", "completion_latency_ns_p50", "co
 
 def find(study: Study, cases: pl.DataFrame, runs: pl.DataFrame, support: Support) -> Iterator[Finding]:
     """Return the highest rates and the unloaded latency of each operation."""
-    if "store" in cases.columns:
-        return  # `store.py` covers key-value stores.
     measured, seeks_latency = _closed_loop(study, under_own_names(cases), runs), _seeks_latency(study)
     for (_, is_flushed), group in measured.group_by("operation_words", "is_flushed", maintain_order=True):
         large = pl.col("block_size").fill_null(LARGE) >= LARGE

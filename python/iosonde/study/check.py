@@ -11,13 +11,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from iosonde import workload as workloads
+from iosonde.core.provided import provided
 from iosonde.data import reference_file
 from iosonde.errors import StudyError
 from iosonde.foreign_text import printable
 from iosonde.storage.targets.file_names import MOST_BYTES, is_file_name
 from iosonde.study import setup
 from iosonde.study.location import Keys, StudyFile
-from iosonde.study.model import ROUND, STAGE, WITH_DEVICE_PART, Level, Part, Study, View
+from iosonde.study.model import ROUND, STAGE, Level, Part, Study, View
 from iosonde.workload.workload import Workload
 
 OF_RESULTS = ("operation", "stream")
@@ -282,7 +283,7 @@ def _check_analysis(study: Study, source: StudyFile) -> None:
     for index, analysis in enumerate(study.analysis):
         at: Keys = ("analysis", index)
         separable = _separable(study, analysis.part, source.where(*at, "part"))
-        if analysis.kind in WITH_DEVICE_PART:
+        if provided("questions").names()[analysis.kind]:
             parts = [part.name for part in study.parts]
             _known("part", analysis.device_part, parts, source.where(*at, "device_part"))
         for key, names in (("over", [analysis.over]), ("by", analysis.by), ("where", list(analysis.where))):

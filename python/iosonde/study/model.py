@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
 
 from iosonde.core.features import contributed
+from iosonde.core.provided import provided
 from iosonde.units import parse_duration
 from iosonde.workload import workloads
 
@@ -373,23 +374,9 @@ class Reference(_Strict):
         return self.metrics or {self.value: self.metric}
 
 
-ANALYSIS_KINDS: tuple[str, ...] = (
-    "saturation",
-    "gain_per_doubling",
-    "asymmetry",
-    "tail_growth",
-    "flatness",
-    "peak",
-    "steady_state",
-    "memory_share",
-    *contributed("", "ANALYSES", str),
-)
-"""Kinds of questions, with those of features. A study is checked before findings are imported."""
-
-WITH_DEVICE_PART = contributed("", "WITH_DEVICE_PART", str)
-"""Those that compare with another part of the study (`device_part`)."""
-
-AnalysisKind = Annotated[str, AfterValidator(lambda kind: _one_of(kind, ANALYSIS_KINDS, "kind of analysis"))]
+AnalysisKind = Annotated[
+    str, AfterValidator(lambda kind: _one_of(kind, provided("questions").names(), "kind of analysis"))
+]
 
 
 class Analysis(_Strict):
@@ -406,7 +393,7 @@ class Analysis(_Strict):
     published: float | None = Field(default=None, gt=0)
     """Published ratio, which kinds that compare two levels state next to the measured one."""
     device_part: str = ""
-    """Of kinds that compare with other reads (`WITH_DEVICE_PART`): the part that has them."""
+    """Of kinds that compare with other reads: the part that has them."""
 
 
 RequirementLevel = Literal["required", "recommended"]

@@ -9,10 +9,16 @@ import polars as pl
 import pytest
 from hand_made import results, study
 
-from iosonde.features.key_value_stores.cache_tiers import CacheTier, ReadCacheGain
-from iosonde.features.key_value_stores.cache_tiers import cache_tiers as find_tiers
-from iosonde.features.key_value_stores.durability import difference
-from iosonde.features.key_value_stores.observations import CachedDatabase, CancelledWrites, StoreLoad, find
+from iosonde.features.key_value_stores.questions import (
+    CachedDatabase,
+    CacheTier,
+    CancelledWrites,
+    ReadCacheGain,
+    StoreLoad,
+    difference,
+    observed,
+)
+from iosonde.features.key_value_stores.questions import cache_tiers as find_tiers
 from iosonde.findings.findings import findings
 from iosonde.findings.published import PublishedComparison, published
 from iosonde.findings.question import Question
@@ -148,7 +154,9 @@ def test_reads_of_others_do_not_count_where_reads_are_taken_for_cached(
             "measure_start_ns": 0, "measure_end_ns": 1,
         }
     )  # fmt: skip
-    found = [each for each in find(cases, runs, outcomes, support_of(runs, None)) if isinstance(each, CachedDatabase)]
+    found = [
+        each for each in observed(cases, runs, outcomes, support_of(runs, None)) if isinstance(each, CachedDatabase)
+    ]
     assert bool(found) is is_cached
     for finding in found:
         assert finding.share == pytest.approx(device_read * (1 - (foreign or 0)))

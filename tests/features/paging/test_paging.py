@@ -14,9 +14,7 @@ from measured import record
 
 from iosonde import protocol
 from iosonde.errors import StudyError, TargetError
-from iosonde.features.paging.fault_overhead import FaultOverhead, find
-from iosonde.features.paging.mapped_reads import MappedReads
-from iosonde.features.paging.mapped_reads import find as find_mapped
+from iosonde.features.paging.questions import FaultOverhead, MappedReads, fault_overheads, mapped_reads
 from iosonde.features.paging.verdict import judge
 from iosonde.features.swap_areas import area, settings
 from iosonde.findings.finding import Finding
@@ -213,7 +211,7 @@ def findings(faults: list[float], reads: list[float], **metrics: float) -> list[
     rows = [row for name, each in by_operation.items() for row in rows_of("f", "patterns", median, each, name)]
     rows += [row for name in ("read", "all") for row in rows_of("d", "device", median, reads, name)]
     rows += [row for name, value in metrics.items() for row in rows_of("f", "patterns", name, [value])]
-    return list(find(question("fault_overhead", cases, rows)))
+    return list(fault_overheads(question("fault_overhead", cases, rows)))
 
 
 def test_the_difference_has_an_interval_and_names_read_ahead_and_writes_that_the_kernel_counted() -> None:
@@ -261,7 +259,7 @@ def mapped_findings(rates: dict[str, list[float]], reads: dict[str, list[float]]
         row for part, metric, each in values for case, found in each.items()
         for row in rows_of(case, part, metric, found)
     ]  # fmt: skip
-    return list(find_mapped(question("mapped_reads", cases, rows)))
+    return list(mapped_reads(question("mapped_reads", cases, rows)))
 
 
 RATES = {"normal": [300.0, 303.0, 297.0], "random": [90.0, 91.0, 89.0]}

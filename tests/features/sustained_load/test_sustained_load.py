@@ -8,10 +8,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from iosonde.features.sustained_load import lasting_drop
+from iosonde.features.sustained_load import questions
 from iosonde.features.sustained_load.idle_recovery import IdleDecay, decay_of
-from iosonde.features.sustained_load.lasting_drop import LastingDrop, drop_of
-from iosonde.features.sustained_load.stimulus import LoadChange, find
+from iosonde.features.sustained_load.questions import LastingDrop, LoadChange, drop_of, load_changes
 from iosonde.metrics.facts import Facts
 from iosonde.metrics.steady_state import steady_state
 from iosonde.metrics.sustained import LongRun
@@ -39,7 +38,7 @@ def change(values: list[float], *, tracking: str = "iops", once: float = 100 * K
     cases = pl.DataFrame({"case_id": ["a", "b", "again"], "stage": ["A", "B", "A again"]})
     rounds = {"a": [once] * 8, "b": [once / 2] * 8, "again": values}
     runs = [long_run(case_id, each, tracking) for case_id, each in rounds.items()]
-    _, found = find(study, runs, cases)
+    _, found = load_changes(study, runs, cases)
     assert isinstance(found, LoadChange)
     return found
 
@@ -108,12 +107,12 @@ def drop(run_id: str, after: float) -> LastingDrop:
 
 
 def test_the_deepest_drop_comes_first() -> None:
-    [found] = lasting_drop.find([drop("a", 300e6), drop("b", 100e6)], measured=9, words={"main": "block size 4 KiB"})
-    assert isinstance(found, lasting_drop.LastingDrops)
+    [found] = questions.lasting([drop("a", 300e6), drop("b", 100e6)], measured=9, words={"main": "block size 4 KiB"})
+    assert isinstance(found, questions.LastingDrops)
     assert [each.run_id for each in found.drops] == ["b", "a"]
     assert (found.measured, found.case_ids) == (9, ("main",))
     assert "2 of 9 runs slowed, one to 25 % after 4 s and 1 GiB (block size 4 KiB); their averages" in found.sentence
-    assert list(lasting_drop.find([], measured=9, words={})) == []
+    assert list(questions.lasting([], measured=9, words={})) == []
 
 
 class FactsOfOneRun:
@@ -151,7 +150,7 @@ RUN = {"result_set": [""], "run_id": ["c0001-r1"], "case_id": ["main"]}
 
 def drops(*stalled: int) -> list[LastingDrop]:
     """Drops of the run whose engine was stalled in these intervals."""
-    return lasting_drop.lasting_drops(cast(Facts, FactsOfOneRun(dict.fromkeys(stalled, 60_000_000))))
+    return questions.lasting_drops(cast(Facts, FactsOfOneRun(dict.fromkeys(stalled, 60_000_000))))
 
 
 def test_intervals_of_a_stalled_engine_are_no_drop_of_the_device_and_count_towards_its_place() -> None:

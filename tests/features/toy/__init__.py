@@ -2,5 +2,3 @@
 
 `tests/features/test_toy_feature.py` runs a study with it. No other file of iosonde knows it.
 """
-
-ANALYSES = ("toy_mark",)

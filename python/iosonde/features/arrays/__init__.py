@@ -4,5 +4,3 @@
 reads their health before, during and after a run. `performance.py` compares throughput with the model of the level
 (`expected.py`) and with the work that requests bring to the members (`stripes.py`).
 """
-
-ANALYSES = ("array_efficiency",)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from iosonde.features.arrays.expected import level_name, level_words
 from iosonde.features.arrays.loads import EVERYTHING, Loads, Row
 from iosonde.features.arrays.performance import BOUND_WORDS
 from iosonde.features.arrays.setup import PARITIES
-from iosonde.findings.finding import Finding, Topic
+from iosonde.findings.finding import Finding
 from iosonde.findings.question import Question, QuestionKind
 from iosonde.metrics import wording
 from iosonde.metrics.statistics import WELCH, Estimate
@@ -31,12 +30,9 @@ READS_FOR_WRITES = 0.1
 POLLING = ("submission_polling", "completion_polling")
 
 
-@dataclass(frozen=True, kw_only=True)
-class ArrayEfficiency(Finding):
+class ArrayEfficiency(Finding, kind="array efficiency", topic="arrays"):
     """Measured over expected throughput of one RAID level under one load, over numbers of devices."""
 
-    kind: ClassVar[str] = "array efficiency"
-    topic: ClassVar[Topic] = "arrays"
     array: str
     """The level, with the kind of array and its state."""
     load: str

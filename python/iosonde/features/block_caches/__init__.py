@@ -4,5 +4,3 @@
 and `instruments.py` reads it during a run. Its reading in the record is `record.py`; facts, metrics and tables derive
 from it.
 """
-
-ANALYSES = ("cache_gain",)

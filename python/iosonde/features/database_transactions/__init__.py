@@ -2,5 +2,3 @@
 
 The engine's specs are in `spec.py`; `iosonde.servers` starts the servers.
 """
-
-ANALYSES = ("log_gain", "server_limit", "durability")

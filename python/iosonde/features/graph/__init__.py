@@ -3,6 +3,4 @@
 The engine's spec (`spec.py`) of what a study sets (`parameters.py`) has the size that `size.py` estimates.
 """
 
-ANALYSES = ("device_share",)
-WITH_DEVICE_PART = ANALYSES
 TOPICS = (("graphs", "Graphs"),)

@@ -100,4 +100,4 @@ def _about(question: Question, row: Mapping[str, Any]) -> str:
     return ", ".join([words, *(wording.level_words(name, row[name]) for name in names)])
 
 
-KINDS = (QuestionKind("device_share", find),)
+KINDS = (QuestionKind("device_share", find, needs_device_part=True),)

@@ -3,5 +3,3 @@
 `instruments.py` traces a run in a tracefs instance of its own (`instance.py`, `ring_buffer.py`).
 `stages.py` divides each traced I/O into stages.
 """
-
-ANALYSES = ("io_path",)

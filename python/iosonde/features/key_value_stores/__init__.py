@@ -5,5 +5,3 @@ One file each: what a study may set (`parameters`, with the loads by name in `ph
 (`spec`), what a run needs (`requirements`) and takes (`cost`). `cassandra` and `memcached` are servers that iosonde
 starts; `mongodb.py` is one of the user.
 """
-
-ANALYSES = ("read_cache", "cache_tiers", "memory_extension")

@@ -4,5 +4,3 @@
 counters of the mount, its connections and the interface over a run, while `probe.py` measures the network itself.
 `setup.py` and `setups` have the mounts and exports that iosonde makes; `outage.py` stops their servers during a run.
 """
-
-ANALYSES = ("network_path", "outage")

@@ -3,5 +3,3 @@
 `handover.py` binds a controller to vfio and back to the kernel's driver, `preparations.py` does so around the engine of
 a run. The driver itself is the crate `nvme`.
 """
-
-ANALYSES = ("backend_steps",)

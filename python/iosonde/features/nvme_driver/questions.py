@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import polars as pl
 
 from iosonde.features.nvme_driver.backends import NAME
 from iosonde.findings.cells import cells, groups
-from iosonde.findings.finding import FIRST, Finding, Topic
+from iosonde.findings.finding import FIRST, Finding
 from iosonde.findings.kinds import asymmetry
 from iosonde.findings.question import Question, QuestionKind
 from iosonde.metrics import wording
@@ -25,12 +24,9 @@ USER_LEVEL = NAME
 """The backend whose latency at queue depth 1 is taken as the device's own: it polls, and the kernel is not involved."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class BackendStep(Finding):
+class BackendStep(Finding, kind="backend step", topic="comparison"):
     """The metric with one backend over that with another, by default the one before it in the order of the study."""
 
-    kind: ClassVar[str] = "backend step"
-    topic: ClassVar[Topic] = "comparison"
     load: str
     metric: str
     before: str
@@ -57,12 +53,9 @@ class BackendStep(Finding):
         return f"{wording.metric_words(self.metric)} of {self.after} over {self.before}; {cells}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class TotalGain(BackendStep):
+class TotalGain(BackendStep, kind="total backend gain", place=1):
     """The metric with the best backend over that with the first."""
 
-    kind: ClassVar[str] = "total backend gain"
-    place: ClassVar[int] = 1
     leads: bool
     """True if intervals show this backend to be better than every other."""
     improving: tuple[str, ...]
@@ -84,13 +77,9 @@ class TotalGain(BackendStep):
         return f"{self.load}: {self.after}, the best backend, {value}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class SoftwareShare(Finding):
+class SoftwareShare(Finding, kind="software share", place=FIRST, topic="performance"):
     """The share of each backend's latency at queue depth 1 that is above the floor: the polled user-level driver's."""
 
-    kind: ClassVar[str] = "software share"
-    place: ClassVar[int] = FIRST
-    topic: ClassVar[Topic] = "performance"
     load: str
     floor: Estimate
     """Mean latency of the polled user-level driver, in nanoseconds."""
@@ -124,12 +113,9 @@ class SoftwareShare(Finding):
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class UnknownSoftwareShare(Finding):
+class UnknownSoftwareShare(Finding, kind="unknown software share", topic="performance"):
     """No run of the user-level driver at queue depth 1 gives the floor of the latency."""
 
-    kind: ClassVar[str] = "unknown software share"
-    topic: ClassVar[Topic] = "performance"
     load: str
 
     def _sentence(self) -> str:

@@ -4,5 +4,4 @@ The engine's spec is in `spec.py`. `servers.py` starts the cluster of a run (`ce
 its object daemons.
 """
 
-ANALYSES = ("osd_cpu",)
 TOPICS = (("objects", "Object stores"),)

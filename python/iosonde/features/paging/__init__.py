@@ -1,8 +1,6 @@
 """Accesses to mapped memory (PMbench's method).
 
-The engine's spec is in `spec.py`. `fault_overhead.py` and `mapped_reads.py` answer a question each.
+The engine's spec is in `spec.py`.
 """
 
-ANALYSES = ("fault_overhead", "mapped_reads")
-WITH_DEVICE_PART = ANALYSES
 TOPICS = (("memory", "Memory and swap"),)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from iosonde.features.rate_limits import known_limits, sharing_findings
+from iosonde.features.rate_limits import known_limits, questions
 from iosonde.features.rate_limits.procedures import LimitsConclusion
 from iosonde.features.rate_limits.questions import amount_text, counted_text, rate_text, seconds_text
 from iosonde.features.rate_limits.rules import Identification, Parameter, Rule
@@ -38,7 +38,7 @@ def _conclusions(source: Source) -> Iterator[tuple[Conclusion, Iterator[_Row]]]:
         if isinstance(conclusion, LimitsConclusion):
             yield conclusion, itertools.chain(_rows(conclusion.found), _of_control_groups(conclusion))
         elif isinstance(conclusion, SharingConclusion):
-            yield conclusion, sharing_findings.rows(conclusion.found)
+            yield conclusion, questions.rows(conclusion.found)
 
 
 def _table(source: Source, case_id: str, found: Iterator[_Row], *, named: bool) -> Table:
