@@ -5,8 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from iosonde.features.key_value_stores import questions
-from iosonde.features.key_value_stores.questions import MemoryExtension
+from iosonde.features.key_value_stores.questions import MemoryExtension, memory_extension
 from iosonde.findings.question import Question
 from iosonde.findings.questions.comparison import MemoryShare, memory_shares
 from iosonde.planning import load
@@ -68,7 +67,7 @@ def extended(values: list[int]) -> MemoryExtension:
          "jobs": [1, 4] * 3, "store": ["rocksdb"] * 6}
     )  # fmt: skip
     runs = rows("ops_per_sec", "all", "rocksdb", {case: [v, v, v] for case, v in zip(ids, values, strict=True)})
-    [found] = questions.find(Question(study=study, analysis=study.analysis[0], cases=cases, runs=runs))
+    [found] = memory_extension(Question(study=study, analysis=study.analysis[0], cases=cases, runs=runs))
     assert isinstance(found, MemoryExtension)
     return found
 

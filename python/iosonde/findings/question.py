@@ -17,7 +17,7 @@ from iosonde.metrics import wording
 from iosonde.metrics.facts import Facts
 from iosonde.metrics.registry import metric as metric_of
 from iosonde.metrics.scopes import ALL
-from iosonde.metrics.statistics import Estimate
+from iosonde.metrics.statistics import Estimate, Floats
 from iosonde.metrics.sustained import LongRun
 from iosonde.results import ResultSet
 from iosonde.study.model import ROUND, STAGE, Analysis, Level, Part, Study
@@ -108,14 +108,12 @@ class Question:
                 factors=[self.analysis.over, *self.by],
                 where=self.analysis.where,
             )
-        return cells(
-            self.runs,
-            self.cases,
-            part=self.part.name,
-            metric=metric,
-            factors=[self.analysis.over, *self.by],
-            where=self.analysis.where,
-        )
+        return self.cells_by(metric, [self.analysis.over, *self.by])
+
+    def cells_by(self, metric: str, factors: Sequence[str], where: Mapping[str, Any] | None = None) -> pl.DataFrame:
+        """Return the cells of a metric in the part, apart for these factors, `where` as in the study."""
+        where = self.analysis.where if where is None else where
+        return cells(self.runs, self.cases, part=self.part.name, metric=metric, factors=factors, where=where)
 
     def of_device(self, metric: str, *factors: str) -> pl.DataFrame:
         """Return the cells of `device_part`: block I/O on the same target, which others are compared with."""
@@ -175,6 +173,13 @@ class Question:
     def mean(self, metric: str, case_ids: Sequence[str]) -> float | None:
         values = self.values(metric, *case_ids)
         return sum(values) / len(values) if values else None
+
+    def repeats(self, metric: str, case_id: str) -> Floats:
+        """Return the values of a metric of all operations in the repeats of a case, 0 included."""
+        found = self.runs.filter(
+            pl.col("case_id") == case_id, pl.col("metric") == metric, pl.col("operation") == ALL
+        ).unique(["run_id"], maintain_order=True)
+        return found.sort("repeat")["value"].to_numpy()
 
     def case(self, case_id: str) -> dict[str, Any]:
         return self.cases.row(by_predicate=pl.col("case_id") == case_id, named=True)

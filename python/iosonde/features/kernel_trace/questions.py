@@ -10,8 +10,8 @@ import polars as pl
 
 from iosonde.features.kernel_trace.facts import STAGES, TOTAL
 from iosonde.features.kernel_trace.metrics import TITLES, metric_of
-from iosonde.findings.cells import cells, groups
-from iosonde.findings.finding import Finding, weakest
+from iosonde.findings.cells import groups
+from iosonde.findings.finding import Finding
 from iosonde.findings.question import Question, QuestionKind
 from iosonde.metrics import wording
 from iosonde.metrics.statistics import Estimate, ratio, repeats_interval
@@ -90,26 +90,20 @@ def find(question: Question) -> Iterator[Finding]:
     factors = [name for name in question.by if name != TRACED]
     over = question.analysis.over
     traced = {**question.analysis.where, TRACED: True}
-    total = _cells(question, metric_of(TOTAL), [over, *factors], traced)
+    total = question.cells_by(metric_of(TOTAL), [over, *factors], traced)
     for row in total.iter_rows(named=True):
         yield _stages(question, row, factors)
     yield from _untraced(question, known=set(total["case_id"]))
     yield from _costs(question, [over, *factors])
 
 
-def _cells(question: Question, metric: str, factors: Sequence[str], where: Mapping[str, Any]) -> pl.DataFrame:
-    return cells(
-        question.runs, question.cases, part=question.part.name, metric=metric, factors=list(factors), where=where
-    )
-
-
 def _stages(question: Question, row: Mapping[str, Any], factors: Sequence[str]) -> PathStages:
     case_id = row["case_id"]
-    values = {stage: _of_case(question, case_id, metric_of(stage)) for stage in STAGES}
+    values = {stage: question.repeats(metric_of(stage), case_id) for stage in STAGES}
     occurred = {stage: repeats_interval(times) for stage, times in values.items() if times.size and times.max() > 0}
     totals, device = np.asarray(row["values"], dtype=float), values["device"]
     share = 1 - device / totals if device.size == totals.size else np.asarray([1.0])
-    related = _of_case(question, case_id, "path_related")
+    related = question.repeats("path_related", case_id)
     total = repeats_interval(totals)
     return PathStages(
         load=_load(question, row, factors),
@@ -120,18 +114,8 @@ def _stages(question: Question, row: Mapping[str, Any], factors: Sequence[str]) 
         unseen=tuple(_unseen(question, case_id).items()),
         related=int(related.min()) if related.size else 0,
         repeats=totals.size,
-        strength=question.support.strength((case_id,), total),
-        case_ids=(case_id,),
-        part=question.part.name,
+        **question.claim([case_id], total),
     )
-
-
-def _of_case(question: Question, case_id: str, metric: str) -> np.ndarray:
-    """The values of a metric in the repeats of a case, 0 included."""
-    found = question.runs.filter(
-        pl.col("case_id") == case_id, pl.col("metric") == metric, pl.col("operation") == "all"
-    ).unique(["run_id"], maintain_order=True)
-    return found.sort("repeat")["value"].to_numpy()
 
 
 def _outcomes(question: Question, case_id: str) -> pl.DataFrame:
@@ -167,7 +151,7 @@ def _untraced(question: Question, *, known: set[str]) -> Iterator[UntracedPath]:
 
 
 def _costs(question: Question, factors: Sequence[str]) -> Iterator[TracingCost]:
-    both = _cells(question, LATENCY, [TRACED, *factors], question.analysis.where)
+    both = question.cells_by(LATENCY, [TRACED, *factors])
     for key, group in groups(both, factors):
         values = dict(zip(group[TRACED], group["values"], strict=True))
         if values.keys() != {True, False}:
@@ -179,9 +163,7 @@ def _costs(question: Question, factors: Sequence[str]) -> Iterator[TracingCost]:
             backend=str(key[question.analysis.over]),
             ratio=found,
             repeats=min(len(each) for each in values.values()),
-            strength=weakest(question.support.strength(case_ids, found)),
-            case_ids=case_ids,
-            part=question.part.name,
+            **question.claim(case_ids, found),
         )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 
 from iosonde.findings.cells import groups
-from iosonde.findings.finding import Count, Finding, cases_of, some, weakest
+from iosonde.findings.finding import Count, Finding, cases_of, some
 from iosonde.findings.kinds import BOTTOM, TOP, Opposed, Ratio, asymmetry, compared, opposed
 from iosonde.findings.question import Question, QuestionKind
 from iosonde.findings.support import Support
@@ -495,9 +495,7 @@ def _extension(question: Question, key: dict[str, Any], whole: str, rows: pl.Dat
         about=f" ({', '.join(words)})" if words else "",
         cells=len(rows) // max(1, len(kept)),
         repeats=min(repeats),
-        strength=weakest(*(question.support.strength(ids, each) for _, each in kept)),
-        case_ids=ids,
-        part=question.part.name,
+        **question.claim(ids, *(each for _, each in kept)),
     )
 
 

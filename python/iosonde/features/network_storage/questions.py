@@ -10,7 +10,6 @@ import polars as pl
 
 from iosonde.features.network_storage import unavailability
 from iosonde.features.network_storage.metrics import DIVIDED, PARTS, SERVER_PARTS, part_of
-from iosonde.findings.cells import cells
 from iosonde.findings.finding import FIRST, Finding
 from iosonde.findings.question import Question, QuestionKind
 from iosonde.metrics import wording
@@ -72,14 +71,7 @@ class NoNetworkStorage(Finding, kind="no network storage", topic="path", place=F
 def find(question: Question) -> Iterator[Finding]:
     """Divide the latency of each case, or state why it is not divided."""
     factors = [question.analysis.over, *question.by]
-    divided = cells(
-        question.runs,
-        question.cases,
-        part=question.part.name,
-        metric=DIVIDED,
-        factors=factors,
-        where=question.analysis.where,
-    )
+    divided = question.cells_by(DIVIDED, factors)
     for row in divided.iter_rows(named=True):
         yield _divided(question, row)
     yield from _undivided(question, known=set(divided["case_id"])) if _is_network(question) else _local(question)
@@ -88,7 +80,7 @@ def find(question: Question) -> Iterator[Finding]:
 def _divided(question: Question, row: Mapping[str, Any]) -> DividedLatency:
     case_id = row["case_id"]
     total = repeats_interval(np.asarray(row["values"], dtype=float))
-    values = {name: _of_case(question, case_id, part_of(name)) for name in (*PARTS, *SERVER_PARTS)}
+    values = {name: question.repeats(part_of(name), case_id) for name in (*PARTS, *SERVER_PARTS)}
     if all(len(values[name]) == len(row["values"]) for name in SERVER_PARTS):
         del values["server"]
     parts = {WORDS.get(name, name): repeats_interval(each) for name, each in values.items() if len(each)}
@@ -97,9 +89,7 @@ def _divided(question: Question, row: Mapping[str, Any]) -> DividedLatency:
         total=total,
         parts=tuple(sorted(parts.items(), key=lambda item: -item[1].value)),
         repeats=len(row["values"]),
-        strength=question.support.strength((case_id,), total),
-        case_ids=(case_id,),
-        part=question.part.name,
+        **question.claim([case_id], total),
     )
 
 
@@ -108,14 +98,6 @@ def _load(question: Question, levels: Mapping[str, Any], case_id: str) -> str:
     over = question.analysis.over
     named = question.load({name: levels[name] for name in question.by if name in levels}, case_id)
     return f"{named}, {wording.level_words(over, levels[over])}" if over in levels else named
-
-
-def _of_case(question: Question, case_id: str, metric: str) -> np.ndarray:
-    """The values of a metric in the repeats of a case."""
-    found = question.runs.filter(
-        pl.col("case_id") == case_id, pl.col("metric") == metric, pl.col("operation") == "all"
-    ).unique(["run_id"], maintain_order=True)
-    return found.sort("repeat")["value"].to_numpy()
 
 
 def _complete(question: Question) -> pl.DataFrame:

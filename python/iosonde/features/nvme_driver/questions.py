@@ -10,9 +10,9 @@ import numpy as np
 import polars as pl
 
 from iosonde.features.nvme_driver.backends import NAME
-from iosonde.findings.cells import cells, groups
+from iosonde.findings.cells import groups
 from iosonde.findings.finding import FIRST, Finding
-from iosonde.findings.kinds import asymmetry
+from iosonde.findings.kinds import asymmetry, between, of_question
 from iosonde.findings.question import Question, QuestionKind
 from iosonde.metrics import wording
 from iosonde.metrics.registry import metric as metric_of
@@ -53,7 +53,7 @@ class BackendStep(Finding, kind="backend step", topic="comparison"):
         return f"{wording.metric_words(self.metric)} of {self.after} over {self.before}; {cells}"
 
 
-class TotalGain(BackendStep, kind="total backend gain", place=1):
+class TotalGain(BackendStep, kind="total backend gain", topic="comparison", place=1):
     """The metric with the best backend over that with the first."""
 
     leads: bool
@@ -166,20 +166,22 @@ def _in_order(question: Question, found: set[str]) -> list[str]:
     return [level for level in named if level in found]
 
 
+def _over(group: pl.DataFrame, level: str, other: str) -> Estimate | None:
+    """Return the ratio of two levels over all cells that have both; None without any."""
+    rows = between(group, level, other)
+    return pooled_ratio([row["pair"] for row in rows]) if rows else None
+
+
 def _best(question: Question, group: pl.DataFrame, levels: Sequence[str]) -> str:
     """The level with the best geometric mean over the cells that it shares with the first."""
-    sign = 1 if metric_of(question.analysis.metric).better == "higher" else -1
-    over_first = {levels[0]: 0.0}
-    for level in levels[1:]:
-        rows = _rows(group, levels[0], level)
-        if rows:
-            over_first[level] = sign * float(np.mean([np.log(row["ratio"]) for row in rows]))
-    return max(over_first, key=lambda level: over_first[level])
+    found = {level: each.value for level in levels[1:] if (each := _over(group, level, levels[0]))}
+    best = max if metric_of(question.analysis.metric).better == "higher" else min
+    return best([levels[0], *found], key=lambda level: found.get(level, 1.0))
 
 
 def _leads(question: Question, group: pl.DataFrame, levels: Sequence[str], best: str) -> bool:
     """Return whether intervals show the best level to be better than every other that it shares cells with."""
-    others = [level for level in levels if level != best and _rows(group, level, best)]
+    others = [level for level in levels if level != best and between(group, best, level)]
     return all(_is_better(question, group, best, than=level) for level in others)
 
 
@@ -189,26 +191,10 @@ def _improving(question: Question, group: pl.DataFrame, levels: Sequence[str]) -
 
 
 def _is_better(question: Question, group: pl.DataFrame, level: str, *, than: str) -> bool:
-    rows = _rows(group, than, level)
-    if not rows:
+    found = _over(group, level, than)
+    if found is None:
         return False
-    pooled = _pooled(rows, than, level)
-    return pooled.above(1) if metric_of(question.analysis.metric).better == "higher" else pooled.below(1)
-
-
-def _rows(group: pl.DataFrame, before: str, after: str) -> list[dict[str, Any]]:
-    """Each cell that has both levels: `ratio` is after over before, `values` the repeats of both."""
-    found = []
-    for row in group.iter_rows(named=True):
-        values = {row["first"]: row["first_values"], row["second"]: row["second_values"]}
-        if values.keys() == {before, after}:
-            inverse = row["first"] == before
-            found.append({**row, "ratio": 1 / row["ratio"] if inverse else row["ratio"], "values": values})
-    return found
-
-
-def _pooled(rows: Sequence[Mapping[str, Any]], before: str, after: str) -> Estimate:
-    return pooled_ratio([(row["values"][after], row["values"][before]) for row in rows])
+    return found.above(1) if metric_of(question.analysis.metric).better == "higher" else found.below(1)
 
 
 def _step(
@@ -220,23 +206,16 @@ def _step(
     after: str,
     **more: Any,
 ) -> Iterator[Finding]:
-    rows = _rows(group, before, after)
+    rows = between(group, after, before)
     if not rows:
         return
-    pooled = _pooled(rows, before, after)
-    case_ids = tuple(dict.fromkeys(case for row in rows for case in row["case_ids"]))
-    cells = [(question.numbers(row), float(row["ratio"])) for row in rows]
+    found = of_question(question, rows)
     yield kind(
         load=question.load(key, rows[0]["case_ids"][0]),
-        metric=question.analysis.metric,
         before=before,
         after=after,
-        ratio=pooled,
-        cells=tuple(sorted(cells, key=lambda cell: cell[1])),
-        repeats=min(len(values) for row in rows for values in row["values"].values()),
-        strength=question.support.strength(case_ids, pooled),
-        case_ids=case_ids,
-        part=question.part.name,
+        case_ids=tuple(dict.fromkeys(case for row in rows for case in row["case_ids"])),
+        **{name: found[name] for name in ("metric", "ratio", "cells", "repeats", "strength", "part")},
         **more,
     )
 
@@ -246,14 +225,7 @@ def _software(question: Question) -> Iterator[Finding]:
     over = question.analysis.over
     factors = [name for name in question.by if name not in ("queue_depth", "jobs")]
     where: dict[str, Any] = {name: 1 for name in ("queue_depth", "jobs") if name in question.by}
-    found = cells(
-        question.runs,
-        question.cases,
-        part=question.part.name,
-        metric=LATENCY,
-        factors=[over, *factors],
-        where={**question.analysis.where, **where},
-    )
+    found = question.cells_by(LATENCY, [over, *factors], {**question.analysis.where, **where})
     if found.is_empty():
         return
     for key, group in groups(found, factors):
@@ -281,9 +253,7 @@ def _share(
         floor=repeats_interval(fastest),
         shares=tuple(shares),
         repeats=min(len(each) for each in values.values()),
-        strength=question.support.strength(case_ids, *(share for _, share in shares)),
-        case_ids=case_ids,
-        part=question.part.name,
+        **question.claim(case_ids, *(share for _, share in shares)),
     )
 
 

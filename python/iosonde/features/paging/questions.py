@@ -12,7 +12,6 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from iosonde.findings.cells import cells
 from iosonde.findings.finding import Finding
 from iosonde.findings.question import Question, QuestionKind
 from iosonde.metrics import wording
@@ -84,14 +83,7 @@ def _included(runs: pl.DataFrame) -> Iterator[str]:
 
 def _faults(question: Question) -> pl.DataFrame:
     names = [name for name in dict.fromkeys((question.analysis.over, *question.by)) if name != "operation"]
-    found = cells(
-        question.runs,
-        question.cases,
-        part=question.part.name,
-        metric=LATENCY,
-        factors=[*names, "operation"],
-        where=question.analysis.where,
-    )
+    found = question.cells_by(LATENCY, [*names, "operation"])
     return found.filter(pl.col("operation") == FAULTS)
 
 

@@ -307,9 +307,7 @@ def shares_of_peak(question: Question) -> Iterator[Finding]:
             levels=tuple((level, each.value) for (level, _), each in zip(levels, estimates, strict=True)),
             is_steady=all(_may_be_steady(state) for each in case_ids for state in question.states.of_case(each)),
             repeats=min(len(values) for _, values in levels),
-            strength=question.support.strength(case_ids, *estimates),
-            case_ids=case_ids,
-            part=question.part.name,
+            **question.claim(case_ids, *estimates),
         )
 
 
