@@ -30,6 +30,7 @@ from iosonde.procedure.observations import (
     Observations,
     RecordedObservations,
     UnfinishedError,
+    procedure_of,
 )
 from iosonde.study.model import Part, Study
 
@@ -114,8 +115,7 @@ def progress(case: Case, observations: Observations, *, so_far: bool = False) ->
 
 
 def _replay(case: Case, observations: Observations, *, so_far: bool) -> Progress:
-    assert case.procedure, f"`{case.case_id}` has no procedure"
-    runs = kinds()[case.procedure.kind].runs(case, observations)
+    runs = kinds()[procedure_of(case).kind].runs(case, observations)
     done: list[Observation] = []
     planned = 0
     try:
@@ -126,9 +126,8 @@ def _replay(case: Case, observations: Observations, *, so_far: bool) -> Progress
             run = runs.send(observation)
     except StopIteration as end:
         return Progress(done=done, next_run=None, conclusion=end.value)
-    assert run.restart or planned < case.procedure.max_runs, (
-        f"`{case.case_id}` exceeds its bound of {case.procedure.max_runs} runs"
-    )
+    most = procedure_of(case).max_runs
+    assert run.restart or planned < most, f"`{case.case_id}` exceeds its bound of {most} runs"
     return Progress(done=done, next_run=run, conclusion=_so_far(runs) if so_far and done else None)
 
 

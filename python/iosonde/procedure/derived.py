@@ -7,7 +7,7 @@ from collections.abc import Generator, Mapping
 
 from iosonde.errors import StudyError
 from iosonde.plan import Case, JsonObject, Run
-from iosonde.procedure.observations import Conclusion, Forecast, Observation, Observations, probe, rounded
+from iosonde.procedure.observations import Conclusion, Forecast, Observation, Observations, probe, procedure_of, rounded
 from iosonde.study.model import Derived, Part, Study
 from iosonde.workload.block.fields import SCALABLE, WHOLE_NUMBERS
 
@@ -20,8 +20,7 @@ PLACEHOLDER = 1000
 
 def runs(case: Case, observations: Observations) -> Generator[Run, Observation, Conclusion]:
     """Every repeat, with the derived parameters."""
-    assert case.procedure, "a case with a derived parameter has a procedure"
-    settings = case.procedure.settings
+    settings = procedure_of(case).settings
     parameters: JsonObject = {}
     for name, source in settings["derived"].items():
         value = _derived(case, source, observations)

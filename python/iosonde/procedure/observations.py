@@ -14,7 +14,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
-from iosonde.plan import Case, JsonObject, Run, Scalar
+from iosonde.plan import Case, JsonObject, Procedure, Run, Scalar
 from iosonde.study.model import Parameters
 from iosonde.workload.block.spec import vary
 
@@ -50,6 +50,11 @@ class Forecast:
     """Its steps and bounds, for a reader of the plan."""
 
 
+def procedure_of(case: Case) -> Procedure:
+    assert case.procedure, f"`{case.case_id}` has no procedure"
+    return case.procedure
+
+
 def probe(
     case: Case,
     name: str,
@@ -64,16 +69,16 @@ def probe(
     `levels` is what a reader sees of them: with any, the run belongs to a case of its own, named after them. Its
     place in the order of execution is set when it is carried out. `streams` are other streams than those of the case.
     """
-    assert case.procedure, "only a procedure makes runs"
+    procedure = procedure_of(case)
     ending = f"{name}-r{repeat}" if name else f"r{repeat}"
-    run_id = f"{case.procedure.stem}-{ending}"
-    seed = _seed(case.procedure.spec["seed"], ending)
+    run_id = f"{procedure.stem}-{ending}"
+    seed = seed_of(procedure.spec["seed"], ending)
     return Run(
         run_id=run_id,
         case_id="/".join([case.case_id, *(f"{key}={level_text(level)}" for key, level in levels.items())]),
         repeat=repeat,
         order=-1,
-        spec=vary(case.procedure.spec, {**case.parameters, **parameters}, seed=seed, run_id=run_id, streams=streams),
+        spec=vary(procedure.spec, {**case.parameters, **parameters}, seed=seed, run_id=run_id, streams=streams),
         levels=levels,
         parameters=parameters,
     )
@@ -91,7 +96,7 @@ def level_text(level: Any) -> str:
     return str(int(level) if isinstance(level, float) else level)
 
 
-def _seed(seed: int, ending: str) -> int:
+def seed_of(seed: int, ending: str) -> int:
     """Another for each run; below 2^53, so that every reader of JSON has it exactly."""
     return int.from_bytes(hashlib.sha256(f"{seed}/{ending}".encode()).digest()[:8]) >> 11
 

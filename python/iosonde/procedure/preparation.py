@@ -6,11 +6,11 @@ case lists them by name. All steps address the whole range that the plan's specs
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from typing import Any
 
 from iosonde.plan import ASSUMED_BYTES_PER_SECOND, PREPARATION, Case, Cost, Run
+from iosonde.procedure.observations import procedure_of, seed_of
 from iosonde.units import MIB
 from iosonde.workload.block import BLOCK
 from iosonde.workload.block.backends import VIRTUAL
@@ -40,14 +40,14 @@ def steps(parameters: Mapping[str, Any]) -> list[str]:
 
 def step_run(case: Case, name: str, repeat: int, *, restart: int) -> Run:
     """One step, for that repeat of the case, after this many restarts."""
-    assert case.procedure, "only a procedure prepares"
     ending = f"a{restart + 1}-{name}-r{repeat}"
-    run_id = f"{case.procedure.stem}-{ending}"
+    procedure = procedure_of(case)
+    run_id = f"{procedure.stem}-{ending}"
     spec, parameters = prepare(
-        case.procedure.spec,
+        procedure.spec,
         case.parameters,
-        _load(name, case.parameters, case.procedure.spec["workload"]["target"]["size_bytes"]),
-        seed=_seed(case.procedure.spec["seed"], ending),
+        _load(name, case.parameters, procedure.spec["workload"]["target"]["size_bytes"]),
+        seed=seed_of(procedure.spec["seed"], ending),
         run_id=run_id,
     )
     return Run(
@@ -109,7 +109,3 @@ def _precondition(parameters: Mapping[str, Any], size_bytes: int) -> dict[str, A
     physical = size_bytes // block_size + round(size_bytes // block_size * parameters["over_provisioning"])
     depth = 1 if parameters["backend"] == "sync" else AGING_QUEUE_DEPTH
     return {"access": "aging", "block_size": block_size, "limit_bytes": physical * block_size, "queue_depth": depth}
-
-
-def _seed(seed: int, ending: str) -> int:
-    return int.from_bytes(hashlib.sha256(f"{seed}/{ending}".encode()).digest()[:8]) >> 11

@@ -28,7 +28,7 @@ from iosonde.metrics.steady_state import Criteria, Window, held_window, steady_s
 from iosonde.metrics.sustained import STALLED_SHARE
 from iosonde.plan import PREPARATION, Case, JsonObject, Run, target_of
 from iosonde.procedure import preparation
-from iosonde.procedure.observations import Conclusion, Forecast, Observation, Observations, probe
+from iosonde.procedure.observations import Conclusion, Forecast, Observation, Observations, probe, procedure_of
 from iosonde.study.model import ROUND, STAGE, Level, Part, Rounds, Scalar, Study
 from iosonde.workload.block import BLOCK
 from iosonde.workload.block.requirements import active_range_bytes
@@ -215,8 +215,7 @@ _STEPS = 2
 
 def runs(case: Case, observations: Observations) -> Generator[Run, Observation, Conclusion]:
     """Pass after pass."""
-    assert case.procedure, "a case with rounds has a procedure"
-    settings = Settings(**case.procedure.settings)
+    settings = Settings(**procedure_of(case).settings)
     passes: list[Pass] = []
     for repeat in range(1, settings.repeats + 1):
         passes.append((yield from _pass(case, settings, observations, repeat)))
@@ -321,14 +320,13 @@ class _State:
 
     def _until(self, load: JsonObject) -> JsonObject | None:
         """Criteria for a run during its measurement, if there are any."""
-        assert self.case.procedure, "a case with rounds has a procedure"
         parameters = {**self.case.parameters, **load["parameters"]}
-        if not self.case.procedure.settings.get("until_steady") or not parameters.get("round_length"):
+        if not procedure_of(self.case).settings.get("until_steady") or not parameters.get("round_length"):
             return None
         return {
             "round_ns": parameters["round_length"],
             "tracking": parameters["tracking"],
-            "hold": self.case.procedure.settings["hold"],
+            "hold": procedure_of(self.case).settings["hold"],
             "criteria": {name: value for name, value in self.case.parameters.items() if name.startswith("rounds.")},
             "range_bytes": active_range_bytes(parameters),
         }
@@ -392,8 +390,7 @@ class _State:
 
     def _survives(self) -> bool:
         """On simulated storage no time passes between sessions."""
-        assert self.case.procedure, "a case with rounds has a procedure"
-        return bool(target_of(self.case.procedure.spec["workload"])["kind"] == "virtual")
+        return bool(target_of(procedure_of(self.case).spec["workload"])["kind"] == "virtual")
 
 
 @dataclass(frozen=True)

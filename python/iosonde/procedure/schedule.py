@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from iosonde.plan import Case, Plan, Run
 from iosonde.procedure import Progress, RecordedObservations, kinds, progress, until
+from iosonde.procedure.observations import procedure_of
 from iosonde.results.result_set import ResultSet
 
 
@@ -89,7 +90,7 @@ class Schedule:
     def _of_part(self, cases: Sequence[Case]) -> Run | None:
         """Interleaved cases each run once before any runs again, in another order each time."""
         found = (self._progress(case) for case in cases)
-        if not kinds()[_kind(cases[0])].INTERLEAVED:
+        if not kinds()[procedure_of(cases[0]).kind].INTERLEAVED:
             return next((each.next_run for each in found if each.next_run), None)
         asking = [(len(each.done), each.next_run) for each in found if each.next_run]
         least = min((done for done, _ in asking), default=0)
@@ -112,12 +113,11 @@ class Schedule:
 
     def _left(self, case: Case, *, earlier_is_open: bool) -> int:
         """Upper bound of the remaining runs of a case; all of them where it waits for the results of earlier ones."""
-        assert case.procedure, "an adaptive case"
         found = self._progress(case)
         if found.next_run:
-            return max(1, case.procedure.max_runs - len(found.done))
+            return max(1, procedure_of(case).max_runs - len(found.done))
         is_unreached = found.conclusion is not None and not found.conclusion.reached
-        return case.procedure.max_runs if earlier_is_open and is_unreached and not found.done else 0
+        return procedure_of(case).max_runs if earlier_is_open and is_unreached and not found.done else 0
 
     def _order(self, run: Run) -> int:
         """After all planned and completed runs; a further attempt keeps the position of the first."""
@@ -137,10 +137,5 @@ def open_runs(result_set: ResultSet) -> list[Run]:
 
 def _together(case: Case) -> tuple[str, str]:
     """Cases whose runs are decided together: those of a part, or all that repeat until they are precise."""
-    kind = _kind(case)
+    kind = procedure_of(case).kind
     return (kind, "" if kind == until.KIND else case.part)
-
-
-def _kind(case: Case) -> str:
-    assert case.procedure, "an adaptive case"
-    return case.procedure.kind

@@ -19,7 +19,16 @@ from typing import Literal
 from iosonde.errors import StudyError
 from iosonde.plan import Case, Run, Scalar
 from iosonde.procedure.condition import Condition, Judgement, parse
-from iosonde.procedure.observations import Conclusion, Forecast, Observation, Observations, level_text, probe, rounded
+from iosonde.procedure.observations import (
+    Conclusion,
+    Forecast,
+    Observation,
+    Observations,
+    level_text,
+    probe,
+    procedure_of,
+    rounded,
+)
 from iosonde.study.model import Part, Study
 from iosonde.workload.block import BLOCK
 from iosonde.workload.block.fields import SCALABLE, WHOLE_NUMBERS
@@ -127,8 +136,7 @@ def forecast(part: Part, study: Study) -> Forecast:
 
 def runs(case: Case, observations: Observations) -> Generator[Run, Observation, Conclusion]:
     """Bracket, then bisect."""
-    assert case.procedure, "a searched case has a procedure"
-    settings = Settings(**case.procedure.settings)
+    settings = Settings(**procedure_of(case).settings)
     probes: list[Probe] = []
     bracket = Bracket()
     value: float | None = settings.start

@@ -9,7 +9,6 @@ coverage of intervals would fall to 92 % (`bench/intervals.py`).
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from typing import Literal
 from iosonde.metrics.registry import find
 from iosonde.metrics.statistics import RepeatNoise, repeats_interval
 from iosonde.plan import Case, Run
-from iosonde.procedure.observations import Conclusion, Forecast, Observation, Observations
+from iosonde.procedure.observations import Conclusion, Forecast, Observation, Observations, procedure_of, seed_of
 from iosonde.study.model import Part, Study
 from iosonde.units import format_duration, parse_duration
 
@@ -76,8 +75,7 @@ def metrics_of(part: Part, study: Study) -> list[str]:
 
 def runs(case: Case, observations: Observations) -> Generator[Run, Observation, Conclusion]:
     """Further repeats, after those of the plan."""
-    assert case.procedure, "a case with repeats until precise has a procedure"
-    settings = case.procedure.settings
+    settings = procedure_of(case).settings
     done = [observations.observation(_repeat(case, repeat)) for repeat in range(1, settings["minimum"] + 1)]
     seen = [each for each in done if each is not None]
     if len(seen) < settings["minimum"]:
@@ -92,12 +90,11 @@ def runs(case: Case, observations: Observations) -> Generator[Run, Observation, 
 
 def _reason(case: Case, seen: Sequence[Observation], observations: Observations) -> Reason | None:
     """Reason to stop; None if another repeat follows."""
-    assert case.procedure, "checked by the caller"
     if all(each.failure for each in seen):
         return "no result"
-    if len(seen) >= case.procedure.settings["maximum"]:
+    if len(seen) >= procedure_of(case).settings["maximum"]:
         return "maximum"
-    if _is_spent(case.procedure.settings["budget_s"], observations):
+    if _is_spent(procedure_of(case).settings["budget_s"], observations):
         return "budget"
     return "precise" if all(_is_precise(case, each, observations) for each in (seen, seen[:-1])) else None
 
@@ -107,16 +104,14 @@ def _is_spent(budget_s: float | None, observations: Observations) -> bool:
 
 
 def _is_precise(case: Case, seen: Sequence[Observation], observations: Observations) -> bool:
-    assert case.procedure, "checked by the caller"
     widths = _half_widths(case, seen, observations)
-    return all(width is not None and width <= case.procedure.settings["half_width"] for width in widths.values())
+    return all(width is not None and width <= procedure_of(case).settings["half_width"] for width in widths.values())
 
 
 def _half_widths(case: Case, seen: Sequence[Observation], observations: Observations) -> dict[str, float | None]:
     """Of each metric that the case has; the interval is the one that reports show."""
-    assert case.procedure, "checked by the caller"
     found: dict[str, float | None] = {}
-    for metric in case.procedure.settings["metrics"]:
+    for metric in procedure_of(case).settings["metrics"]:
         values = [value for each in seen if not each.failure and (value := each.value(metric)) is not None]
         if values:
             found[metric] = _half_width(values, metric, observations.noise())
@@ -133,8 +128,7 @@ def _half_width(values: Sequence[float], metric: str, noise: RepeatNoise) -> flo
 
 
 def _conclusion(case: Case, reason: Reason, seen: Sequence[Observation], observations: Observations) -> UntilConclusion:
-    assert case.procedure, "checked by the caller"
-    settings = case.procedure.settings
+    settings = procedure_of(case).settings
     texts = {
         "precise": "",
         "maximum": f"not precise after {len(seen)} repeats, the maximum",
@@ -157,8 +151,7 @@ def _conclusion(case: Case, reason: Reason, seen: Sequence[Observation], observa
 
 def _repeat(case: Case, repeat: int) -> Run:
     """Another repeat of the case, with the id that the plan would give it and a seed of its own."""
-    assert case.procedure, "checked by the caller"
-    run_id = f"{case.procedure.stem}-r{repeat}"
-    digest = hashlib.sha256(f"{case.procedure.spec['seed']}/{repeat}".encode()).digest()
-    spec = {**case.procedure.spec, "run_id": run_id, "seed": int.from_bytes(digest[:8]) >> 11}
+    run_id = f"{procedure_of(case).stem}-r{repeat}"
+    spec = procedure_of(case).spec
+    spec = {**spec, "run_id": run_id, "seed": seed_of(spec["seed"], str(repeat))}
     return Run(run_id=run_id, case_id=case.case_id, repeat=repeat, order=-1, spec=spec)
