@@ -302,7 +302,7 @@ def lasting_drops(facts: Facts) -> list[LastingDrop]:
     runs = (
         facts.runs()
         .filter(
-            pl.col("workload").is_in(names_where(lambda each: each.moves_blocks)),
+            pl.col("workload").is_in(names_where(lambda each: each.io == "blocks")),
             pl.col("loop") == "closed",
             ~pl.col("control"),
         )
