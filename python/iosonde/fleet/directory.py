@@ -16,15 +16,15 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError, model_validator
 
-from iosonde.errors import IosondeError, ResultsError, TargetError
+from iosonde.errors import IosondeError, TargetError
 from iosonde.execution.session import require_startable
 from iosonde.fleet import hosts, model
-from iosonde.fleet.model import FILE, Fleet, FleetTarget, Strict
+from iosonde.fleet.model import Fleet, FleetTarget
 from iosonde.fleet.worker import plan_of
+from iosonde.library.directory import CollectionKind, Strict, unfinished
 from iosonde.plan import Plan
-from iosonde.procedure.schedule import Schedule
 from iosonde.results import ResultSet
-from iosonde.results.files import Directory, new_directory
+from iosonde.results.files import Directory
 from iosonde.results.interpreting import interpreting
 from iosonde.ssh_hosts import SshHost
 from iosonde.storage.safety.consent import Consent, ConsentError
@@ -50,12 +50,20 @@ class FleetFile(Strict):
     skipped: Mapping[str, str] = {}
     """Targets that could not be planned, with the reason."""
 
+    @property
+    def names(self) -> list[str]:
+        """Targets that were planned, which have a result set of that name each."""
+        return [each.name for each in self.targets if each.name not in self.skipped]
+
     @model_validator(mode="after")
     def _known(self) -> FleetFile:
         Fleet(targets=self.targets, hosts=self.hosts)
         if set(self.skipped) - {each.name for each in self.targets}:
             raise ValueError("`skipped` names a target that the fleet does not have")
         return self
+
+
+FLEET = CollectionKind("fleet", FleetFile, lambda description: description.names)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,8 +76,7 @@ class FleetDirectory:
     @property
     def result_sets(self) -> dict[str, Path]:
         """Directory of each target that was planned, by its name."""
-        names = [each.name for each in self.description.targets if each.name not in self.description.skipped]
-        return {name: self.path / name for name in names}
+        return {name: self.path / name for name in self.description.names}
 
     @property
     def missing(self) -> dict[str, str]:
@@ -173,20 +180,8 @@ def create(directory: Path, planned: Planned, consent: Consent, note: Callable[[
         shared=planned.shared,
         skipped=planned.skipped,
     )
-    found = FleetDirectory(path=directory.absolute(), description=description)
-    try:
-        with new_directory(found.path, last=FILE) as place, Directory.open(place) as opened:
-            for name in found.result_sets:
-                (place / name).mkdir()
-                ResultSet.create(place / name, planned.plans[name])
-            # Last: a directory with this file has every result set.
-            opened.write(FILE, description.model_dump_json(indent=1).encode())
-    except OSError as error:
-        raise ResultsError(
-            f"cannot create the fleet `{directory}`: {error.strerror}",
-            hint="name another directory with `--output DIR`",
-        ) from error
-    return found
+    FLEET.create(directory, description, planned.plans)
+    return FleetDirectory(path=directory.absolute(), description=description)
 
 
 def _require_consent(planned: Planned, directory: Path, consent: Consent, note: Callable[[str], None]) -> None:
@@ -222,42 +217,14 @@ def _require_consent(planned: Planned, directory: Path, consent: Consent, note: 
 
 def open_directory(directory: Path) -> FleetDirectory:
     """Open the directory of a fleet; `ResultsError` if it is none or damaged."""
-    path = directory.absolute()
-    try:
-        with Directory.open(path) as opened:
-            found = FleetDirectory(path=path, description=FleetFile.model_validate_json(opened.read(FILE)))
-            names = set(opened.names())
-            missing = [name for name in found.result_sets if name not in names or not opened.is_directory(name)]
-    except OSError as error:
-        raise ResultsError(
-            f"`{directory}` is not the directory of a fleet: {error.strerror}", hint="`iosonde fleet` creates one"
-        ) from error
-    except ValidationError as error:
-        raise ResultsError(
-            f"`{directory / FILE}` is damaged: {error.errors(include_url=False)[0]['msg']}",
-            hint="the result sets next to it can be read one by one with `iosonde report`",
-        ) from error
-    if missing:
-        raise ResultsError(
-            f"`{path / missing[0]}` is missing or not a directory",
-            where=f"in the fleet `{path}`",
-            hint="a fleet has its result sets in its own directory; read others with `iosonde report DIR`",
-        )
-    return found
+    return FleetDirectory(path=directory.absolute(), description=FLEET.read(directory))
 
 
 def remaining(fleet: FleetDirectory, *, retry_failed: bool = False) -> dict[str, Path]:
     """Result sets with runs to do; `ResultsError` for one that is of another target than `fleet.json` names."""
-    found = {}
-    for name, path in fleet.result_sets.items():
+    for path in fleet.result_sets.values():
         with interpreting([path]):
-            results = ResultSet.open(path)
-            if results.plan.study_name != fleet.description.study:
-                raise ResultsError(
-                    f"`{FILE}` does not describe the result set `{name}`: its study is `{results.plan.study_name}`",
-                    where=f"in the fleet `{fleet.path}`",
-                    hint="one of them was edited; the result sets can be read one by one with `iosonde report`",
-                )
-            if Schedule(results, retry_failed=retry_failed).next_run():
-                found[name] = path
-    return found
+            study = ResultSet.open(path).plan.study_name
+        if study != fleet.description.study:
+            raise FLEET.contradiction(path, f"its study is `{study}`")
+    return {name: path for name, path in fleet.result_sets.items() if unfinished(path, retry_failed=retry_failed)}

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from iosonde import text_files
 from iosonde.errors import StudyError, TargetError
+from iosonde.library.directory import Strict
 from iosonde.planning import is_simulated
 from iosonde.ssh_hosts import SshHost
 from iosonde.storage import open_target
@@ -58,21 +59,8 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names) if len(names) <= 4 else f"{names[0]}, {names[1]} and {len(names) - 2} more targets"
 
 
-FILE = "fleet.json"
-"""File that makes a directory that of a fleet."""
 MOST_TARGETS = 10_000
 HINT = "list each target: `[[targets]]` with `name` and `target`, and `host` on another machine (docs/fleet.md)"
-
-
-def is_fleet(directory: Path) -> bool:
-    """Return True if this is the directory of a fleet."""
-    return (directory / FILE).is_file()
-
-
-class Strict(BaseModel):
-    """Unknown keys are errors."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class FleetTarget(Strict):

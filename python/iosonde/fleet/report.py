@@ -14,9 +14,9 @@ from iosonde.errors import ResultsError
 from iosonde.fleet import model
 from iosonde.fleet.directory import open_directory
 from iosonde.fleet.drives import ERROR_RATE, STALL_FACTORS, Comparison, Drive, FleetOfStudy, Group, Stalls, fleets
-from iosonde.fleet.model import is_fleet
 from iosonde.fleet.outliers import MINIMUM_OTHERS, reference
 from iosonde.library import Index, index
+from iosonde.library.directory import kind_of
 from iosonde.metrics.statistics import MARGIN
 from iosonde.metrics.wording import (
     counted,
@@ -337,7 +337,7 @@ def collect(root: Path, found: Index | None = None) -> FleetReport:
     chapters = [Chapter(fleet=each) for each in fleets(listed.summaries)]
     notes: list[str] = []
     missing: Mapping[str, str] = {}
-    if is_fleet(root):
+    if kind_of(root) == "fleet":
         fleet = open_directory(root)
         notes += model.sentences(fleet.description.shared)
         missing = fleet.missing

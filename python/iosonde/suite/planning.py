@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from iosonde import text_files
 from iosonde.data import shipped_suites
 from iosonde.errors import IosondeError, StudyError, TargetError
+from iosonde.library.directory import Strict
 from iosonde.plan import Plan
 from iosonde.plan.commands import has_commands
 from iosonde.planning import Against, check_targets, expand, is_simulated, share_file_system, shared_storage
@@ -28,21 +29,8 @@ if TYPE_CHECKING:
 
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$", max_length=64)]
-FILE = "suite.json"
-"""File that makes a directory that of a suite."""
 MOST_STUDIES = 99
 """Directories of studies are numbered with two digits."""
-
-
-def is_suite(directory: Path) -> bool:
-    """Return True if this is the directory of a suite."""
-    return (directory / FILE).is_file()
-
-
-class Strict(BaseModel):
-    """Unknown keys are errors."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Value(Strict):

@@ -9,21 +9,18 @@ Every result set exists with its plan before the first run, and whatever has no 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
-from iosonde.errors import ResultsError
 from iosonde.execution.session import require_startable, resume
-from iosonde.procedure.schedule import Schedule
+from iosonde.library.directory import CollectionKind, Strict, unfinished
 from iosonde.results import ResultSet
-from iosonde.results.files import Directory, new_directory
-from iosonde.results.interpreting import interpreting
 from iosonde.storage import open_target
-from iosonde.suite.planning import FILE, MOST_STUDIES, Entry, Planned, Role, Strict, Suite, shared_by_targets
+from iosonde.suite.planning import MOST_STUDIES, Entry, Planned, Role, Suite, shared_by_targets
 
 if TYPE_CHECKING:
     from iosonde.execution import Observer
@@ -44,6 +41,21 @@ class SuiteFile(Strict):
     """Entries that could not be planned, with the reason."""
     alternating: Mapping[str, bool] = Field(max_length=MOST_STUDIES)
     """Remaining entries: True for one result set with both targets."""
+
+    @property
+    def result_sets(self) -> dict[str, dict[Role, str]]:
+        """Directories of the result sets of each planned entry, by target, in the order of execution."""
+        found: dict[str, dict[Role, str]] = {}
+        for number, entry in enumerate(self.suite.entries, 1):
+            stem = f"{number:02}-{entry.name}"
+            if entry.name in self.alternating:
+                if self.against is None or entry.log_device:
+                    found[entry.name] = {"a": stem}
+                elif self.alternating[entry.name]:
+                    found[entry.name] = {"both": stem}
+                else:
+                    found[entry.name] = {"a": f"{stem}-a", "b": f"{stem}-b"}
+        return found
 
     @model_validator(mode="after")
     def _known(self) -> SuiteFile:
@@ -67,24 +79,20 @@ class SuiteDirectory:
 
     def result_sets(self, entry_name: str) -> dict[Role, Path]:
         """Directories of the result sets of an entry, by target."""
-        names = [entry.name for entry in self.description.suite.entries]
-        if entry_name not in self.description.alternating:
-            return {}
-        roles: Sequence[Role] = ("a",)
-        of_both = (
-            self.description.against is not None
-            and not self.description.suite.entries[names.index(entry_name)].log_device
-        )
-        if of_both:
-            roles = ("both",) if self.description.alternating[entry_name] else ("a", "b")
-        stem = f"{names.index(entry_name) + 1:02}-{entry_name}"
-        single = len(roles) == 1
-        return {role: self.path / (stem if single else f"{stem}-{role}") for role in roles}
+        names = self.description.result_sets.get(entry_name, {})
+        return {role: self.path / name for role, name in names.items()}
 
-    def all_result_sets(self) -> Iterator[Path]:
+    def all_result_sets(self) -> list[Path]:
         """Every result set, in the order of execution."""
-        for entry in self.description.suite.entries:
-            yield from self.result_sets(entry.name).values()
+        return [self.path / name for name in names_of(self.description)]
+
+
+def names_of(description: SuiteFile) -> list[str]:
+    """Return the directories of all result sets, in the order of execution."""
+    return [name for by_role in description.result_sets.values() for name in by_role.values()]
+
+
+SUITE = CollectionKind("suite", SuiteFile, names_of)
 
 
 def create(
@@ -114,77 +122,24 @@ def create(
         skipped={each.entry.name: each.skipped for each in planned if each.skipped},
         alternating={each.entry.name: "both" in each.plans for each in planned if each.plans},
     )
-    found = SuiteDirectory(path=directory.absolute(), description=description)
-    try:
-        with new_directory(found.path, last=FILE) as place, Directory.open(place) as opened:
-            for each in planned:
-                places = found.result_sets(each.entry.name)
-                for role, plan in each.plans.items():
-                    (place / places[role].name).mkdir()
-                    ResultSet.create(place / places[role].name, plan)
-            # Last: a directory with this file has every result set.
-            opened.write(FILE, description.model_dump_json(indent=1).encode())
-    except OSError as error:
-        raise ResultsError(
-            f"cannot create the suite `{directory}`: {error.strerror}",
-            hint="name another directory with `--output DIR`",
-        ) from error
-    return found
+    names = description.result_sets
+    plans = {names[each.entry.name][role]: plan for each in planned for role, plan in each.plans.items()}
+    SUITE.create(directory, description, plans)
+    return SuiteDirectory(path=directory.absolute(), description=description)
 
 
 def open_directory(directory: Path) -> SuiteDirectory:
-    """Open the directory of a suite; `ResultsError` if it is none or damaged."""
-    path = directory.absolute()
-    try:
-        with Directory.open(path) as opened:
-            description = SuiteFile.model_validate_json(opened.read(FILE))
-            found = SuiteDirectory(path=path, description=description)
-            _refuse_links(found, opened)
-            _refuse_other_plans(found)
-    except OSError as error:
-        raise ResultsError(
-            f"`{directory}` is not the directory of a suite: {error.strerror}", hint="`iosonde suite` creates one"
-        ) from error
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(str(each) for each in first["loc"])
-        raise ResultsError(
-            f"`{directory / FILE}` is damaged: {first['msg']}",
-            where=f"at `{place}`" if place else "",
-            hint="the result sets next to it can be read one by one with `iosonde report`",
-        ) from error
-    return found
+    """Open the directory of a suite; `ResultsError` if it is none or damaged.
 
-
-def _refuse_links(suite: SuiteDirectory, directory: Directory) -> None:
-    """Raise `ResultsError` for a result set that is a link: reports are written into it, also in a received suite."""
-    for path in suite.all_result_sets():
-        try:
-            is_own = directory.is_directory(path.name)
-        except FileNotFoundError:
-            is_own = False
-        if not is_own:
-            raise ResultsError(
-                f"`{path}` is missing or not a directory",
-                where=f"in the suite `{suite.path}`",
-                hint="a suite has its result sets in its own directory; read others with `iosonde report DIR`",
-            )
-
-
-def _refuse_other_plans(suite: SuiteDirectory) -> None:
-    """Raise `ResultsError` for a result set that contradicts `suite.json`: a received suite may have been edited.
-
-    The description decides which values are quoted, under which title and of which target.
+    So is a result set that contradicts the description, which decides which values are quoted, under which title and of
+    which target: a received suite may have been edited.
     """
-    for entry in suite.description.suite.entries:
-        for role, path in suite.result_sets(entry.name).items():
-            problem = _problem(entry, role, suite.description, ResultSet.open(path).plan)
-            if problem:
-                raise ResultsError(
-                    f"`{FILE}` does not describe the result set `{path.name}`: {problem}",
-                    where=f"in the suite `{suite.path}`",
-                    hint="one of them was edited; the result sets can be read one by one with `iosonde report`",
-                )
+    found = SuiteDirectory(path=directory.absolute(), description=SUITE.read(directory))
+    for entry in found.description.suite.entries:
+        for role, path in found.result_sets(entry.name).items():
+            if problem := _problem(entry, role, found.description, ResultSet.open(path).plan):
+                raise SUITE.contradiction(path, problem)
+    return found
 
 
 def _problem(entry: Entry, role: Role, description: SuiteFile, plan: Plan) -> str:
@@ -212,12 +167,7 @@ def _problem(entry: Entry, role: Role, description: SuiteFile, plan: Plan) -> st
 
 def remaining(suite: SuiteDirectory, *, retry_failed: bool = False) -> list[Path]:
     """Result sets with runs to do, in the order of execution."""
-    found = []
-    for path in suite.all_result_sets():
-        with interpreting([path]):
-            if Schedule(ResultSet.open(path), retry_failed=retry_failed).next_run():
-                found.append(path)
-    return found
+    return [each for each in suite.all_result_sets() if unfinished(each, retry_failed=retry_failed)]
 
 
 def run_next(

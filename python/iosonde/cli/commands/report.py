@@ -41,19 +41,19 @@ def command(
     written.
     """
     from iosonde.cli import documents
-    from iosonde.fleet.model import is_fleet
+    from iosonde.library.directory import kind_of
     from iosonde.report import save_figures, write
     from iosonde.results import ResultSet
-    from iosonde.suite.planning import is_suite
 
-    if of_drives or (len(directories) == 1 and is_fleet(directories[0])):
+    kind = kind_of(directories[0]) if len(directories) == 1 else None
+    if of_drives or kind == "fleet":
         from iosonde.cli.commands import fleet
 
         if len(directories) > 1 or figures:
             raise typer.BadParameter("the report of a fleet is of one directory, without `--figures`")
         fleet.write_report(directories[0], as_json=as_json, output=output, format=format)
         return
-    if len(directories) == 1 and is_suite(directories[0]):
+    if kind == "suite":
         from iosonde.cli.commands import suite
         from iosonde.suite import open_directory
 

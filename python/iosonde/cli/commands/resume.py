@@ -44,22 +44,22 @@ def command(
     """
     from iosonde.cli.commands import fleet, qualify, suite
     from iosonde.execution import resume
-    from iosonde.fleet.model import is_fleet
+    from iosonde.library.directory import kind_of
     from iosonde.procedure.schedule import Schedule
     from iosonde.results import ResultSet
     from iosonde.results.interpreting import interpreting
-    from iosonde.suite.planning import is_suite
     from iosonde.suite.session import open_directory
 
     time_limit_s = options.read_time_limit(time_limit)
-    if hosts and is_suite(directory):
+    kind = kind_of(directory)
+    if hosts and kind == "suite":
         raise typer.BadParameter("`--hosts` is not supported for a suite: resume it without")
-    if is_fleet(directory):
+    if kind == "fleet":
         fleet.resume(
             directory, destroy, confirm, hosts, retry_failed=retry_failed, time_limit_s=time_limit_s, as_json=as_json
         )
         return
-    if is_suite(directory):
+    if kind == "suite":
         opened = open_directory(directory)
         consent = options.consent(destroy, confirm, "", allow_library or (), server, targets=opened.targets)
         suite.carry_out(opened, consent=consent, retry_failed=retry_failed, time_limit_s=time_limit_s, as_json=as_json)
