@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from importlib import resources
 from pathlib import Path
 from typing import Literal
 
@@ -15,9 +14,9 @@ from iosonde.fleet.drives import Drive, FleetOfStudy
 from iosonde.fleet.report import FleetReport
 from iosonde.foreign_text import markdown as escaped
 from iosonde.foreign_text import printable
+from iosonde.library.page import page_of
 from iosonde.metrics.wording import metric_words
 from iosonde.regression.sessions import CellKey
-from iosonde.report.document import policy, stylesheet, template_of
 from iosonde.report.markdown import table_lines
 from iosonde.report.table import folded
 from iosonde.results.files import write_output
@@ -37,16 +36,8 @@ def write(report: FleetReport, path: Path, format: Literal["html", "md"] = "html
 
 def html(report: FleetReport) -> str:
     """Return the page."""
-    files = resources.files("iosonde.fleet") / "page_files"
-    return str(
-        template_of((files / "fleet.html").read_text(encoding="utf-8")).render(
-            policy=policy(),
-            style=stylesheet() + (files / "fleet.css").read_text(encoding="utf-8"),
-            report=report,
-            figures=[figure(each.fleet) for each in report.chapters],
-            folded=folded,
-        )
-    )
+    figures = [figure(each.fleet) for each in report.chapters]
+    return page_of("fleet", report=report, figures=figures, folded=folded)
 
 
 def markdown(report: FleetReport) -> Iterator[str]:

@@ -4,34 +4,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from html import escape
-from importlib import resources
 from itertools import pairwise
 from typing import Any
 
 from iosonde.history import KINDS, Event, History, Kind, Point, Series, Shift, Track, in_words
 from iosonde.history.changes import LEVEL, OUTLIER, PENALTY, SEGMENT
-from iosonde.library.page import moment, shown
+from iosonde.library.page import moment, page_of, shown
 from iosonde.library.summary import Summary
 from iosonde.metrics import wording
-from iosonde.report.document import policy, stylesheet, template_of
 
 
 def render(history: History) -> str:
     """Return the page."""
-    files = resources.files("iosonde.history") / "page_files"
-    return str(
-        template_of((files / "history.html").read_text(encoding="utf-8")).render(
-            policy=policy(),
-            style=stylesheet() + (files / "history.css").read_text(encoding="utf-8"),
-            name=shown(str(history.root)),
-            overview=overview(history),
-            changes=[(shift, sentence(track, shift), track) for track, shift in history.shifts],
-            association=ASSOCIATION,
-            tracks=[_drawn_track(each) for each in history.tracks],
-            problems=[shown(each) for each in history.problems],
-            method=method(history),
-        )
+    return page_of(
+        "history",
+        name=shown(str(history.root)),
+        overview=overview(history),
+        changes=[(shift, sentence(track, shift), track) for track, shift in history.shifts],
+        association=ASSOCIATION,
+        tracks=[_drawn_track(each) for each in history.tracks],
+        problems=[shown(each) for each in history.problems],
+        method=method(history),
     )
 
 
@@ -81,26 +76,10 @@ def _track(track: Track) -> dict[str, Any]:
         "target": track.identity.target,
         "devices": [{"model": model, "serial": serial} for model, serial in track.identity.devices],
         "sessions": [{"path": each.path, "started_at": each.started_at} for each in track.sessions],
-        "events": [
-            {"session": each.session, "kind": each.kind, "name": each.name, "before": each.before, "after": each.after}
-            for each in track.events
-        ],
+        "events": [asdict(each) for each in track.events],
         "changes": [_shift(track, shift) for shift in track.shifts],
         "series": [
-            {
-                "case_id": each.case_id,
-                "metric": each.metric,
-                "points": [
-                    {
-                        "session": point.session,
-                        "mean_log": point.mean_log,
-                        "runs": point.runs,
-                        "verdict": point.verdict,
-                        "excluded": point.excluded,
-                    }
-                    for point in each.points
-                ],
-            }
+            {"case_id": each.case_id, "metric": each.metric, "points": [asdict(point) for point in each.points]}
             for each in track.series
         ],
     }

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from importlib import resources
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote_from_bytes
 
 from iosonde.errors import ResultsError
 from iosonde.foreign_text import printable
 from iosonde.library.indexing import Index
-from iosonde.library.summary import Headline, Summary
+from iosonde.library.summary import Summary
 from iosonde.object_storage import is_address
 from iosonde.report.document import policy, stylesheet, template_of
 from iosonde.results.files import MARK, write_output
@@ -75,75 +74,62 @@ def write_page(path: Path, text: str, *, about: Path | str) -> None:
 HEADS = ("Result set", "Date", "Study", "Device", "Target", "Kernel", "Headline metrics", "Trust")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Row:
-    """One result set as it is written."""
-
-    path: str
-    link: str
-    """Relative to the page; empty without a report."""
-    time: float
-    date: str
-    clock: str
-    study: str
-    profile: str
-    device: str
-    device_facts: str
-    target: str
-    simulated: bool
-    kernel: str
-    software: str
-    headlines: Sequence[Mapping[str, str]]
-    number: float | None
-    trust: str
-    runs: str
-
-
 def render(index: Index, directory: Path) -> str:
     """Return the page, with links relative to the directory that it will be written to."""
-    files = resources.files("iosonde.library") / "page_files"
-    script = (files / "library.js").read_text(encoding="utf-8")
     rows = [row(each, index.root, directory) for each in index.summaries]
-    dates = sorted(each.date for each in rows if each.date)
-    text = template_of((files / "library.html").read_text(encoding="utf-8")).render(
-        policy=policy(script),
-        style=stylesheet() + (files / "library.css").read_text(encoding="utf-8"),
-        script=script,
+    dates = sorted(each["date"] for each in rows if each["date"])
+    return page_of(
+        "library",
         name=shown(str(index.root)),
         heads=HEADS,
         rows=rows,
-        studies=sorted({each.study for each in rows}),
-        devices=sorted({each.device for each in rows}),
+        studies=sorted({each["study"] for each in rows}),
+        devices=sorted({each["device"] for each in rows}),
         problems=[shown(each) for each in index.problems],
         first=dates[0] if dates else "",
         last=dates[-1] if dates else "",
     )
+
+
+def page_of(package: str, **values: Any) -> str:
+    """Return the page of a package: its template with values, its style sheet after that of reports, its script."""
+    files = resources.files(f"iosonde.{package}") / "page_files"
+    script, style, html = (files / f"{package}.{end}" for end in ("js", "css", "html"))
+    scripts = [script.read_text(encoding="utf-8")] if script.is_file() else []
+    text = template_of(html.read_text(encoding="utf-8")).render(
+        policy=policy(*scripts),
+        style=stylesheet() + style.read_text(encoding="utf-8"),
+        script="".join(scripts),
+        **values,
+    )
     return str(text)
 
 
-def row(summary: Summary, root: Path | str, directory: Path) -> Row:
-    """Write the facts of a result set; links are relative to `directory`."""
+def row(summary: Summary, root: Path | str, directory: Path) -> dict[str, Any]:
+    """Return the facts of a result set as the page has them; links are relative to `directory`."""
     begin = moment(summary.started_at)
-    return Row(
-        path=shown(summary.path if summary.path != "." else Path(root).name),
-        link=link(Path(root) / summary.path / summary.report, directory) if summary.report else "",
-        time=begin.timestamp() if begin else 0.0,
-        date=f"{begin:%Y-%m-%d}" if begin else "",
-        clock=f"{begin:%H:%M}" if begin else "",
-        study=summary.study,
-        profile=summary.profile,
-        device=device_text(summary),
-        device_facts=_device_facts(summary),
-        target=shown(summary.target),
-        simulated=summary.simulated,
-        kernel=summary.kernel or "unknown",
-        software=summary.software or "unknown",
-        headlines=[{"text": each.text, "load": _load_of(summary, each)} for each in summary.headlines],
-        number=summary.headlines[0].value if summary.headlines else None,
-        trust=summary.trust,
-        runs=f"{summary.complete} of {summary.runs} runs complete"
+    return {
+        "path": shown(summary.path if summary.path != "." else Path(root).name),
+        "link": link(Path(root) / summary.path / summary.report, directory) if summary.report else "",
+        "time": begin.timestamp() if begin else 0.0,
+        "date": f"{begin:%Y-%m-%d}" if begin else "",
+        "clock": f"{begin:%H:%M}" if begin else "",
+        "study": summary.study,
+        "profile": summary.profile,
+        "device": device_text(summary),
+        "device_facts": _device_facts(summary),
+        "target": shown(summary.target),
+        "simulated": summary.simulated,
+        "kernel": summary.kernel or "unknown",
+        "software": summary.software or "unknown",
+        "headlines": [
+            {"text": each.text, "load": summary.loads.get(each.case_id, each.case_id)} for each in summary.headlines
+        ],
+        "number": summary.headlines[0].value if summary.headlines else None,
+        "trust": summary.trust,
+        "runs": f"{summary.complete} of {summary.runs} runs complete"
         + (f"; {len(summary.problems)} files damaged or foreign" if summary.problems else ""),
-    )
+    }
 
 
 def device_text(summary: Summary) -> str:
@@ -173,10 +159,6 @@ def _device_facts(summary: Summary) -> str:
         ", ".join(dict.fromkeys(f"serial {each.serial}…" for each in summary.devices if each.serial)),
     ]
     return "; ".join(filter(None, facts))
-
-
-def _load_of(summary: Summary, headline: Headline) -> str:
-    return summary.loads.get(headline.case_id, headline.case_id)
 
 
 def shown(text: str) -> str:

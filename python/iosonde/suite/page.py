@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 
 from markupsafe import Markup, escape
 
-from iosonde.report.document import policy, stylesheet, template_of
+from iosonde.library.page import page_of
 from iosonde.results.files import write_output
 from iosonde.suite.summary import Line, Summary
 
@@ -31,12 +30,10 @@ def write(summary: Summary, path: Path) -> None:
 
 def render(summary: Summary) -> str:
     """Return the page; links to the studies' reports are relative to the directory of the suite."""
-    files = resources.files("iosonde.suite") / "page_files"
     description = summary.directory.description
     lines = summary.lines if summary.compares else [line for study in summary.studies for line in study.lines]
-    text = template_of((files / "suite.html").read_text(encoding="utf-8")).render(
-        policy=policy(),
-        style=stylesheet() + (files / "suite.css").read_text(encoding="utf-8"),
+    return page_of(
+        "suite",
         suite=description.suite,
         target=description.target,
         against=description.against,
@@ -53,7 +50,6 @@ def render(summary: Summary) -> str:
         percent=percent_text,
         reports=reports(summary),
     )
-    return str(text)
 
 
 def reports(summary: Summary) -> dict[str, list[tuple[str, str]]]:
