@@ -15,6 +15,7 @@ import tempfile
 import threading
 import time
 import urllib.request
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from pairs import interleaved, provenance, ratio_of, shown
 
 from iosonde.execution import execute
 from iosonde.execution.run_loop import Observer
-from iosonde.live.page import live_page
+from iosonde.live.page import LivePage
 from iosonde.metrics.bulk import bulk_metrics
 from iosonde.plan import Plan
 from iosonde.planning import expand
@@ -71,7 +72,7 @@ def measure(plan: Plan, *, live: bool) -> Taken:
         begin = time.process_time()
         server = 0.0
         if live:
-            with live_page(plan) as page:
+            with closing(LivePage(plan)) as page:
                 stop = threading.Event()
                 reader = threading.Thread(target=poll, args=(page.url, stop))
                 reader.start()

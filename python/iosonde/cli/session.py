@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -71,9 +71,9 @@ def live(plan: Plan, *, wanted: bool, port: int) -> Iterator[LivePage | None]:
         yield None
         return
     from iosonde.errors import IosondeError
-    from iosonde.live.page import live_page
+    from iosonde.live.page import LivePage
 
-    with live_page(plan, port=port) as page:
+    with closing(LivePage(plan, port=port)) as page:
         messages.secret(f"Live page: {page.url}")
         try:
             yield page

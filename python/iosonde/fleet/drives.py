@@ -32,7 +32,6 @@ from iosonde.library.summary import THRESHOLDS_NS, SessionCell, Summary
 from iosonde.metrics.distributions import t_tail
 from iosonde.metrics.statistics import MARGIN
 from iosonde.metrics.wording import counted
-from iosonde.regression.check import COMPARABLE
 from iosonde.regression.sessions import CellKey, better, percentile_of
 
 ERROR_RATE = 0.01
@@ -346,15 +345,14 @@ def _fleet(summaries: Sequence[Summary]) -> FleetOfStudy:
     for each in summaries:
         for case, parameters in each.parameters.items():
             common.setdefault(case, Counter())[parameters] += 1
+    usual = {case: counts.most_common(1)[0][0] for case, counts in common.items()}
     excluded: Counter[str] = Counter()
     drives = []
     for each in summaries:
         values = {}
         for cell in each.cells:
-            if cell.verdict not in COMPARABLE:
-                excluded[f"runs are {cell.verdict}"] += 1
-            elif _is_other(each, cell.case_id, common):
-                excluded["other parameters than on most drives"] += 1
+            if reason := each.exclusion(cell, usual, "on most drives"):
+                excluded[reason] += 1
             else:
                 values[cell.case_id, cell.metric] = cell
         firmware = ", ".join(dict.fromkeys(device.firmware for device in each.devices if device.firmware))
@@ -367,8 +365,3 @@ def _fleet(summaries: Sequence[Summary]) -> FleetOfStudy:
         excluded=[f"{counted(count, 'value')} excluded: {reason}" for reason, count in sorted(excluded.items())],
         loads={case: words for each in summaries for case, words in each.loads.items()},
     )
-
-
-def _is_other(summary: Summary, case_id: str, common: Mapping[str, Counter[str]]) -> bool:
-    """Return True if a case has other parameters than on most drives."""
-    return case_id in common and summary.parameters.get(case_id) != common[case_id].most_common(1)[0][0]

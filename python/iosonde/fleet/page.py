@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -13,25 +14,22 @@ from markupsafe import Markup, escape
 from iosonde.fleet.drives import Drive, FleetOfStudy
 from iosonde.fleet.report import FleetReport
 from iosonde.foreign_text import markdown as escaped
-from iosonde.foreign_text import printable
-from iosonde.library.page import page_of
+from iosonde.library.page import RowFigure, page_of, write_page
 from iosonde.metrics.wording import metric_words
 from iosonde.regression.sessions import CellKey
 from iosonde.report.markdown import table_lines
 from iosonde.report.table import folded
-from iosonde.results.files import write_output
 
-LABELS, PLOT, ROW, TOP, MARGIN = 460, 420, 30, 34, 20
+FIGURE = RowFigure(kind="fleet", labels=460, longest_label=62, margin=20)
 ROWS = 60
 """Values that the figure shows, those with the largest deviation first; the table has all."""
-LONGEST_LABEL = 62
 STEPS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 
 
 def write(report: FleetReport, path: Path, format: Literal["html", "md"] = "html") -> None:
     """Write the report."""
     text = html(report) if format == "html" else "\n".join(markdown(report)) + "\n"
-    write_output(path, printable(text).encode(errors="replace"), within=[report.root])
+    write_page(path, text, about=report.root)
 
 
 def html(report: FleetReport) -> str:
@@ -69,16 +67,15 @@ def figure(fleet: FleetOfStudy) -> Markup:
         kept = sorted(rows, key=lambda cell: -largest[cell])[:ROWS]
         rows = {cell: rows[cell] for cell in rows if cell in kept}
     most = max(0.01, *(largest[cell] for cell in rows)) * 1.08
-    height = TOP + ROW * len(rows) + 8
     named = {(each.drive.summary.path, each.cell) for each in fleet.named if each.drive}
-    parts = [
-        f'<svg class="fleet" viewBox="0 0 {LABELS + PLOT + MARGIN} {height}" role="img" aria-label="Deviation of each '
-        f'drive from the median of its group, {len(rows)} values">',
-        *_axis(most, height),
-    ]
-    for place, (cell, found) in enumerate(rows.items()):
-        parts += _row(fleet, cell, found, named, most, TOP + ROW * place + ROW / 2)
-    return Markup("".join([*parts, "</svg>"]))  # every text in it is escaped
+    return FIGURE.draw(
+        f"Deviation of each drive from the median of its group, {len(rows)} values",
+        _ticks(most),
+        [
+            (f"{fleet.loads.get(cell[0], cell[0])}: {metric_words(cell[1])}", partial(_marks, cell, found, named, most))
+            for cell, found in rows.items()
+        ],
+    )
 
 
 def _deviations(fleet: FleetOfStudy, cell: CellKey) -> Iterator[tuple[Drive, float]]:
@@ -91,32 +88,21 @@ def _deviations(fleet: FleetOfStudy, cell: CellKey) -> Iterator[tuple[Drive, flo
 
 
 def _x(change: float, most: float) -> float:
-    return LABELS + PLOT / 2 * (1 + change / most)
+    return FIGURE.labels + FIGURE.width / 2 * (1 + change / most)
 
 
-def _axis(most: float, height: int) -> Iterator[str]:
+def _ticks(most: float) -> Iterator[tuple[float, str, bool]]:
     step = next((each for each in STEPS if most / each <= 4), STEPS[-1])
     count = math.floor(math.expm1(most) / step)
     for percent in [step * each for each in range(-count, count + 1) if step * each > -1]:
         x = _x(math.log1p(percent), most)
-        if LABELS <= x <= LABELS + PLOT:
-            kind, text = ("tick", f"{100 * percent:+g}") if percent else ("one", "0")
-            yield f'<line class="{kind}" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP - 8}" y2="{height - 4}"/>'
-            yield f'<text class="axis" x="{x:.1f}" y="{TOP - 14}" text-anchor="middle">{text} %</text>'
+        if FIGURE.labels <= x <= FIGURE.labels + FIGURE.width:
+            yield x, f"{100 * percent:+g} %" if percent else "0 %", not percent
 
 
-def _row(
-    fleet: FleetOfStudy,
-    cell: CellKey,
-    found: list[tuple[Drive, float]],
-    named: set[tuple[str, CellKey]],
-    most: float,
-    y: float,
+def _marks(
+    cell: CellKey, found: list[tuple[Drive, float]], named: set[tuple[str, CellKey]], most: float, y: float
 ) -> Iterator[str]:
-    case, metric = cell
-    label = f"{fleet.loads.get(case, case)}: {metric_words(metric)}"
-    cut = label if len(label) <= LONGEST_LABEL else f"{label[: LONGEST_LABEL - 1]}…"
-    yield f'<text class="label" x="{LABELS - 14}" y="{y + 4:.1f}" text-anchor="end">{escape(cut)}</text>'
     # Without a title for each: in a fleet of thousands they would be most of the page.
     equal = "".join(
         f"M{_x(change, most):.1f},{y:.1f}h0" for drive, change in found if (drive.summary.path, cell) not in named

@@ -16,7 +16,6 @@ from iosonde.history.changes import LEVEL, Change, changes
 from iosonde.library.indexing import Index
 from iosonde.library.summary import Summary
 from iosonde.metrics import wording
-from iosonde.regression.check import COMPARABLE
 from iosonde.regression.sessions import better
 
 Kind = Literal["firmware", "kernel", "iosonde", "configuration"]
@@ -156,25 +155,17 @@ def series_of(sessions: Sequence[Summary], metric: str | None = None) -> Iterato
         for cell in session.cells:
             if metric not in (None, cell.metric):
                 continue
-            is_other = session.parameters.get(cell.case_id) != parameters.get(cell.case_id)
             point = Point(
                 session=number,
                 mean_log=cell.mean_log,
                 runs=cell.runs,
                 verdict=cell.verdict,
-                excluded=_excluded(cell.verdict, is_other=is_other),
+                excluded=session.exclusion(cell, parameters, "in the newest session"),
             )
             points.setdefault((cell.case_id, cell.metric), []).append(point)
     loads = {case_id: text for each in sessions for case_id, text in each.loads.items()}
     for (case_id, name), found in points.items():
         yield Series(case_id=case_id, metric=name, load=loads.get(case_id, case_id), points=found)
-
-
-def _excluded(verdict: str, *, is_other: bool) -> str:
-    """Return why a session does not count; the parameters of the newest session are the ones that are followed."""
-    if verdict not in COMPARABLE:
-        return f"runs are {verdict}"
-    return "other parameters than in the newest session" if is_other else ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote_from_bytes
 
 from iosonde.errors import ResultsError
@@ -17,6 +19,9 @@ from iosonde.object_storage import is_address
 from iosonde.report.document import policy, stylesheet, template_of
 from iosonde.results.files import MARK, write_output
 from iosonde.text_files import open_regular
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
 
 GENERATOR = b'<meta name="generator" content="iosonde">'
 _HEAD_BYTES = 4096
@@ -130,6 +135,54 @@ def row(summary: Summary, root: Path | str, directory: Path) -> dict[str, Any]:
         "runs": f"{summary.complete} of {summary.runs} runs complete"
         + (f"; {len(summary.problems)} files damaged or foreign" if summary.problems else ""),
     }
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowFigure:
+    """A static SVG figure with a labelled row for each value, on a common axis.
+
+    Colours are classes of the page's style sheet, so the figure follows the reader's colour scheme and needs no script.
+    """
+
+    kind: str
+    """Its class."""
+    labels: int
+    """Width of the labels, left of the rows."""
+    longest_label: int
+    """Longer labels are cut in the figure; the table next to it has them whole."""
+    margin: int
+    """Right of the rows."""
+    width: int = 420
+    row: int = 30
+    top: int = 34
+
+    def draw(
+        self,
+        description: str,
+        ticks: Iterable[tuple[float, str, bool]],
+        rows: Sequence[tuple[str, Callable[[float], Iterable[str]]]],
+    ) -> Markup:
+        """Draw ticks (position, text, and True for the one of no difference), and rows: label, and marks at a height.
+
+        Marks must be escaped.
+        """
+        from markupsafe import Markup, escape
+
+        height = self.top + self.row * len(rows) + 8
+        parts = [
+            f'<svg class="{self.kind}" viewBox="0 0 {self.labels + self.width + self.margin} {height}" role="img" '
+            f'aria-label="{escape(description)}">'
+        ]
+        for x, text, is_one in ticks:
+            style = "one" if is_one else "tick"
+            parts.append(f'<line class="{style}" x1="{x:.1f}" x2="{x:.1f}" y1="{self.top - 8}" y2="{height - 4}"/>')
+            parts.append(f'<text class="axis" x="{x:.1f}" y="{self.top - 14}" text-anchor="middle">{text}</text>')
+        for place, (label, marks) in enumerate(rows):
+            y = self.top + self.row * place + self.row / 2
+            cut = label if len(label) <= self.longest_label else f"{label[: self.longest_label - 1]}…"
+            position = f'x="{self.labels - 14}" y="{y + 4:.1f}"'
+            parts += [f'<text class="label" {position} text-anchor="end">{escape(cut)}</text>', *marks(y)]
+        return Markup("".join([*parts, "</svg>"]))
 
 
 def device_text(summary: Summary) -> str:

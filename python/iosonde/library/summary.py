@@ -20,7 +20,7 @@ from iosonde.metrics.registry import METRICS as REGISTRY
 from iosonde.metrics.scopes import of_same_repeats
 from iosonde.metrics.statistics import MINIMUM_REPEATS
 from iosonde.plan import PREPARATION
-from iosonde.regression.sessions import named_loads, session_values
+from iosonde.regression.sessions import COMPARABLE, SessionValue, named_loads, session_values
 from iosonde.results import ResultSet
 from iosonde.results.schema import Record
 from iosonde.study.model import Study
@@ -194,15 +194,11 @@ class Headline(_Frozen):
     text: str
 
 
-class SessionCell(_Frozen):
+class SessionCell(SessionValue):
     """Value of one case in one session: the mean of the logarithms of a metric over its runs."""
 
     case_id: str
     metric: str
-    mean_log: float
-    runs: int
-    run_variance: float
-    verdict: str
 
 
 THRESHOLDS_NS = tuple(digit * 10**power for power in range(5, 11) for digit in (1, 2, 5))
@@ -261,6 +257,16 @@ class Summary(_Frozen):
     cells: list[SessionCell]
     stalls: dict[str, StallCounts] = {}
     """By case."""
+
+    def exclusion(self, cell: SessionCell, parameters: Mapping[str, str], others: str) -> str:
+        """Return why a value is not compared with others; empty if it is.
+
+        `parameters` are checksums of those that the `others` have, by case.
+        """
+        if cell.verdict not in COMPARABLE:
+            return f"runs are {cell.verdict}"
+        usual = parameters.get(cell.case_id)
+        return f"other parameters than {others}" if usual and self.parameters.get(cell.case_id) != usual else ""
 
 
 def summarise(result_sets: Mapping[str, ResultSet], all_metrics: pl.DataFrame) -> list[Summary]:
@@ -327,14 +333,7 @@ def _cells(metrics: pl.DataFrame, result_sets: Mapping[str, ResultSet]) -> dict[
     found: dict[str, list[SessionCell]] = {}
     for (name, metric), each in session_values(metrics, verdicts).items():
         path, _, case_id = name.rpartition("\n")
-        cell = SessionCell(
-            case_id=case_id,
-            metric=metric,
-            mean_log=each.mean_log,
-            runs=each.runs,
-            run_variance=each.run_variance,
-            verdict=each.verdict,
-        )
+        cell = SessionCell(case_id=case_id, metric=metric, **each.model_dump())
         found.setdefault(path, []).append(cell)
     return found
 

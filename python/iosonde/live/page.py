@@ -9,8 +9,8 @@ import secrets
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -103,16 +103,6 @@ class LivePage:
             return
         except OSError:  # the server is gone; the study is not its concern
             self._pending = b""
-
-
-@contextmanager
-def live_page(plan: Plan, *, port: int = 0) -> Iterator[LivePage]:
-    """A live page for the duration of a study."""
-    page = LivePage(plan, port=port)
-    try:
-        yield page
-    finally:
-        page.close()
 
 
 def _listening(port: int) -> socket.socket:

@@ -43,7 +43,7 @@ from iosonde.comparison.sessions import (
 from iosonde.errors import ResultsError
 from iosonde.metrics.distributions import adjusted_for_discovery, chi2_quantile, t_tail
 from iosonde.metrics.wording import counted
-from iosonde.regression.sessions import TAIL, CellKey, Session, better, percentile_of, session_of
+from iosonde.regression.sessions import COMPARABLE, TAIL, CellKey, Session, better, percentile_of, session_of
 from iosonde.results import ResultSet
 from iosonde.results.interpreting import interpreting
 
@@ -54,11 +54,6 @@ SEPARABLE_CELLS = 5
 """From this many baseline sessions and cells on, the common shift of a session is separated from the cells' own."""
 ASSUMED = 0.2
 """Share of the false alarms with fewer baselines than that: their variance is mostly assumed."""
-COMPARABLE = (
-    *("", "device-limited", "harness-limited", "network-limited", "server-limited"),
-    *("server-CPU-limited", "lock-limited"),
-)
-"""Verdicts of runs whose rate belongs to the system; disturbed and cache-served runs decide nothing."""
 
 Outcome = Literal["pass", "regression", "undecided"]
 
@@ -391,27 +386,17 @@ def _decided(differences: Sequence[_Difference], settings: Settings) -> list[tup
     shifts = {each.key[1]: each.common for each in differences if each.common}
     p_shifts = adjusted_for_discovery([each.p_value for each in shifts.values()])
     p_common = dict(zip(shifts, map(float, p_shifts), strict=True))
-    hypotheses = _Hypotheses(cells=len(differences), metrics=len(shifts), ways=2 if shifts else 1)
+    ways = 2 if shifts else 1  # Losses are looked for in the common shift too.
     return [
-        (each.key, _cell(each, float(p_value), p_common.get(each.key[1], 1.0), settings, hypotheses))
+        (each.key, _cell(each, float(p_value), p_common.get(each.key[1], 1.0), settings, ways))
         for each, p_value in zip(differences, adjusted, strict=True)
     ]
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Hypotheses:
-    """Number of tests that the check makes."""
-
-    cells: int
-    metrics: int
-    ways: int
-    """2 where losses are looked for in the common shift too."""
-
-
-def _cell(each: _Difference, p_own: float, p_common: float, settings: Settings, hypotheses: _Hypotheses) -> Cell:
+def _cell(each: _Difference, p_own: float, p_common: float, settings: Settings, ways: int) -> Cell:
     allowed = _allowed(each.key[1], settings)
-    p_own = min(1.0, hypotheses.ways * p_own)
-    p_common = min(1.0, hypotheses.ways * p_common)
+    p_own = min(1.0, ways * p_own)
+    p_common = min(1.0, ways * p_common)
     by_own = p_own <= settings.false_alarms and each.own.exceeds(allowed) and each.whole.loss > allowed
     by_common = p_common <= settings.false_alarms and each.whole.exceeds(allowed)
     regressed = by_own or by_common

@@ -14,6 +14,7 @@ from typing import Literal
 
 import numpy as np
 import polars as pl
+from pydantic import BaseModel, ConfigDict
 
 from iosonde.metrics.metrics import repeat_correlations, run_metrics
 from iosonde.metrics.moderation import Prior, prior_of
@@ -25,16 +26,21 @@ from iosonde.results import ResultSet
 LATENCIES = ("response_latency_ns_", "completion_latency_ns_")
 """The first that a case has is compared: response latency exists only in open loop."""
 TAIL = ("p99",)
+COMPARABLE = (
+    *("", "device-limited", "harness-limited", "network-limited", "server-limited"),
+    *("server-CPU-limited", "lock-limited"),
+)
+"""Verdicts of runs whose rate belongs to the system; disturbed and cache-served runs decide nothing."""
 
 Better = Literal["higher", "lower"]
 CellKey = tuple[str, str]
 """Case, with its stream where it has several, and metric."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SessionValue:
+class SessionValue(BaseModel):
     """Value of one session in a cell."""
 
+    model_config = ConfigDict(frozen=True)
     mean_log: float
     """Mean of the natural logarithms over its runs."""
     runs: int

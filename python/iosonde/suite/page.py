@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
-from iosonde.library.page import page_of
-from iosonde.results.files import write_output
+from iosonde.library.page import RowFigure, page_of, write_page
 from iosonde.suite.summary import Line, Summary
 
-LABELS = 400
-PLOT = 420
-ROW = 30
-TOP = 34
-MARGIN = 12
+FIGURE = RowFigure(kind="improvements", labels=400, longest_label=56, margin=12)
 TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
-LONGEST_LABEL = 56
-"""Longer labels are cut in the figure; the table next to it has them whole."""
 
 
 def write(summary: Summary, path: Path) -> None:
     """Write the page."""
-    write_output(path, render(summary).encode(errors="replace"), within=[summary.directory.path])
+    write_page(path, render(summary), about=summary.directory.path)
 
 
 def render(summary: Summary) -> str:
@@ -92,54 +86,38 @@ class Scale:
     def x(self, number: float) -> float:
         """Pixels from the left."""
         share = (math.log(number) - math.log(self.low)) / (math.log(self.high) - math.log(self.low))
-        return LABELS + PLOT * min(max(share, 0.0), 1.0)
-
-    @property
-    def ticks(self) -> list[float]:
-        return [each for each in TICKS if self.low <= each <= self.high]
+        return FIGURE.labels + FIGURE.width * min(max(share, 0.0), 1.0)
 
 
 def plot(lines: Sequence[Line], *, description: str) -> Markup:
-    """Draw the lines that have an improvement, in their order; nothing without any."""
+    """Draw the lines that have an improvement, in their order; nothing without any.
+
+    A dot is the improvement, a line its 95 % confidence interval, a grey band the published range. Filled dots are
+    decided differences, hollow ones are not.
+    """
     shown = [line for line in lines if line.improvement]
     if not shown:
         return Markup("")
     scale = Scale.over(shown)
-    height = TOP + ROW * len(shown) + 8
-    parts = [
-        f'<svg class="improvements" viewBox="0 0 {LABELS + PLOT + MARGIN} {height}" role="img" '
-        f'aria-label="{escape(description)}">'
-    ]
-    for tick in scale.ticks:
-        x = scale.x(tick)
-        style = "one" if tick == 1 else "tick"
-        parts.append(f'<line class="{style}" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP - 8}" y2="{height - 4}"/>')
-        parts.append(f'<text class="axis" x="{x:.1f}" y="{TOP - 14}" text-anchor="middle">{tick:g}×</text>')
-    for place, line in enumerate(shown):
-        parts.append(_row(line, scale, TOP + ROW * place + ROW / 2))
-    parts.append("</svg>")
-    return Markup("".join(parts))  # every text in it is escaped
+    ticks = [(scale.x(each), f"{each:g}×", each == 1) for each in TICKS if scale.low <= each <= scale.high]
+    return FIGURE.draw(description, ticks, [(label(line), partial(_marks, line, scale)) for line in shown])
 
 
-def _row(line: Line, scale: Scale, y: float) -> str:
+def _marks(line: Line, scale: Scale, y: float) -> Iterator[str]:
     assert line.improvement
-    name = label(line)
-    cut = name if len(name) <= LONGEST_LABEL else f"{name[: LONGEST_LABEL - 1]}…"
-    parts = [f'<text class="label" x="{LABELS - 14}" y="{y + 4:.1f}" text-anchor="end">{escape(cut)}</text>']
     if line.value.published_range:
         low, high = (scale.x(each) for each in line.value.published_range)
-        parts.append(
+        yield (
             f'<rect class="published" x="{low - 2:.1f}" y="{y - 9:.1f}" width="{high - low + 4:.1f}" height="18" '
             'rx="3"/>'
         )
     if line.low and line.high:
-        parts.append(
+        yield (
             f'<line class="interval" x1="{scale.x(line.low):.1f}" x2="{scale.x(line.high):.1f}" y1="{y:.1f}" '
             f'y2="{y:.1f}"/>'
         )
     decided = " decided" if line.outcome in ("better", "worse", "same") else ""
-    parts.append(f'<circle class="dot{decided}" cx="{scale.x(line.improvement):.1f}" cy="{y:.1f}" r="5"/>')
-    return "".join(parts)
+    yield f'<circle class="dot{decided}" cx="{scale.x(line.improvement):.1f}" cy="{y:.1f}" r="5"/>'
 
 
 def label(line: Line) -> str:
