@@ -251,7 +251,7 @@ def test_a_received_fleet_that_was_edited_is_refused(study: Path, tmp_path: Path
     (fleet.path / "a").symlink_to(fleet.path / "b")
     with pytest.raises(ResultsError, match="missing or not a directory"):
         fleets.open_directory(fleet.path)
-    (fleet.path / fleets.FILE).write_text('{"format": 1, "study": "tiny", "targets": []}')
+    (fleet.path / fleets.FLEET.file).write_text('{"format": 1, "study": "tiny", "targets": []}')
     with pytest.raises(ResultsError, match="is damaged"):
         fleets.open_directory(fleet.path)
     with pytest.raises(ResultsError, match="not the directory of a fleet"):
