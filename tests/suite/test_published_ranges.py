@@ -8,9 +8,8 @@ from itertools import product
 import polars as pl
 import pytest
 
-from iosonde import suite as suites
 from iosonde.data import reference_file, shipped_suites
-from iosonde.suite.planning import Value
+from iosonde.suite.planning import Value, load
 
 pytestmark = pytest.mark.unit
 
@@ -23,7 +22,7 @@ def values(suite: str) -> dict[str, Value]:
     """Values of a suite with what is published, by application and title."""
     return {
         f"{entry.name}: {value.title}": value
-        for entry in suites.load(suite).entries
+        for entry in load(suite).entries
         for value in entry.values
         if value.published
     }

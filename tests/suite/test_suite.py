@@ -17,7 +17,6 @@ from command_line import Iosonde
 from engines import FAKE
 from loop_stacks import loop_devices
 
-from iosonde import suite as suites
 from iosonde.cli.commands import suite as command
 from iosonde.data import shipped_suites
 from iosonde.errors import ResultsError, StudyError, TargetError
@@ -27,7 +26,8 @@ from iosonde.results import ResultSet
 from iosonde.storage.safety.consent import NO_CONSENT, Consent
 from iosonde.study.effective import effective
 from iosonde.study.model import Level
-from iosonde.suite import page, summary
+from iosonde.suite import directory as suites
+from iosonde.suite import page, planning, summary
 from iosonde.suite.planning import Entry, Suite, Value, total_seconds
 from iosonde.verdict.verdict import TimeUse
 
@@ -114,13 +114,13 @@ def directory_of(
         "skipped": dict.fromkeys(names, skipped) if skipped else {},
         "alternating": {} if skipped else dict.fromkeys(names, False),
     }
-    description = suites.session.SuiteFile(suite=suite, target=target, against=against, **state)
+    description = suites.SuiteFile(suite=suite, target=target, against=against, **state)
     return suites.SuiteDirectory(path=path, description=description)
 
 
 @pytest.mark.parametrize("name", shipped_suites())
 def test_values_of_shipped_suites_are_of_cases_that_the_profiles_have(name: str) -> None:
-    suite = suites.load(name)
+    suite = planning.load(name)
     for entry in suite.entries:
         study = load_study(entry.study)
         for profile in study.profiles:
@@ -149,7 +149,7 @@ def test_a_wrong_suite_is_refused_with_the_reason(tmp_path: Path, change: tuple[
     path = tmp_path / "wrong.toml"
     path.write_text(text.replace(*change))
     with pytest.raises(StudyError, match=what):
-        suites.load(str(path))
+        planning.load(str(path))
 
 
 @pytest.mark.parametrize(
@@ -165,35 +165,35 @@ def test_a_wrong_suite_is_refused_with_the_reason(tmp_path: Path, change: tuple[
 def test_a_suite_that_cannot_be_planned_is_refused(suite: list[str], options: dict[str, Any], what: str) -> None:
     """Also a misspelt profile: a study without it uses `standard`, and would measure for hours."""
     with pytest.raises(StudyError, match=what):
-        suites.plan_suite(suite_of(*suite), SLOW, None, **({"profile": "quick"} | options))
+        planning.plan_suite(suite_of(*suite), SLOW, None, **({"profile": "quick"} | options))
     with pytest.raises(StudyError, match=r"(?s)there is no suite `jo2042`.*did you mean `jo2024`"):
-        suites.load("jo2042")
+        planning.load("jo2042")
 
 
 def test_only_the_parts_and_settings_of_an_entry_are_planned() -> None:
     suite = of_entries(entry("device", parts=["random"]), entry("latency", "latency-curve"))
     given = {"operation": "read", "queue_depth": "1"}
-    device, latency = suites.plan_suite(suite, SLOW, None, profile="quick", settings=given)
+    device, latency = planning.plan_suite(suite, SLOW, None, profile="quick", settings=given)
     assert not device.skipped and not latency.skipped
     assert {case.part for case in device.plans["a"].cases if not case.control} == {"random"}
     assert device.plans["a"].settings["operation"] == "read"
     assert "operation" not in latency.plans["a"].settings, "it has no such parameter"
-    [overview, *_] = suites.plan_suite(suites.load("buy"), SLOW, None, profile="paper")
+    [overview, *_] = planning.plan_suite(planning.load("buy"), SLOW, None, profile="paper")
     assert overview.plans["a"].profile == "standard"
 
 
 def test_targets_that_cannot_be_compared_are_refused_at_planning(tmp_path: Path) -> None:
     """Also for a study with a search, which has one plan for each target."""
     with pytest.raises(TargetError, match=r"a measured target with the simulated target `simulated:.*`") as caught:
-        suites.plan_suite(suite_of(ACT), str(tmp_path), SLOW, profile="quick")
+        planning.plan_suite(suite_of(ACT), str(tmp_path), SLOW, profile="quick")
     assert "--mix-simulated" in caught.value.hint
-    planned = suites.plan_suite(suite_of(ACT), SLOW, FAST, profile="quick")
+    planned = planning.plan_suite(suite_of(ACT), SLOW, FAST, profile="quick")
     assert [set(each.plans) for each in planned] == [{"a", "b"}]
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
     # A device that was not mounted leaves an empty directory on the file system of the other one.
     with pytest.raises(TargetError, match="are on the same file system: this does not compare devices") as caught:
-        suites.plan_suite(suite_of(READS), str(tmp_path / "one"), str(tmp_path / "two"))
+        planning.plan_suite(suite_of(READS), str(tmp_path / "one"), str(tmp_path / "two"))
     assert "are mounted" in caught.value.hint
 
 
@@ -205,7 +205,7 @@ def test_consent_is_checked_for_every_study_before_anything_is_created(tmp_path:
     suite = of_entries(*(entry(name, parts=["random"], settings=settings) for name in ("first", "second")))
     with loop_devices(tmp_path, 32 << 20) as [device]:
         target, directory = str(device), tmp_path / "suite"
-        planned = suites.plan_suite(suite, target, None, profile="quick")
+        planned = planning.plan_suite(suite, target, None, profile="quick")
         required = [line for line in command.plan_lines(suite, planned) if line.startswith("requires")]
         assert required == [f"requires  --destroy {target}"]
         with pytest.raises(TargetError, match="--destroy"):
@@ -221,8 +221,8 @@ def test_a_plan_has_every_study_with_its_time_or_the_reason_and_hints_once(ioson
     done = iosonde("suite", file, "--target", SLOW, "--profile", "quick", "--plan")
     assert re.search(r"device +\d+ runs, about", done.stdout)
     assert "skipped: a database server needs a file system" in done.stdout
-    suite = suites.load("buy")
-    planned = suites.plan_suite(suite, SLOW, None, profile="quick")
+    suite = planning.load("buy")
+    planned = planning.plan_suite(suite, SLOW, None, profile="quick")
     skipped = [replace(planned[-1], entry=entry) for entry in suite.entries[-2:]]
     hints = [line for line in command.plan_lines(suite, [*planned[:-2], *skipped]) if line.startswith("hint")]
     assert hints == ["hint      interference, database: name a directory as the target"]
@@ -231,7 +231,7 @@ def test_a_plan_has_every_study_with_its_time_or_the_reason_and_hints_once(ioson
 def test_a_plan_has_the_sum_of_bytes_written() -> None:
     """Of a study that is limited only by time, what it writes before measuring is known."""
     suite = suite_of(READS)
-    [planned] = suites.plan_suite(suite, SLOW, None, profile="quick")
+    [planned] = planning.plan_suite(suite, SLOW, None, profile="quick")
     plans = [
         planned.plans["a"].model_copy(update={"cost": Cost(seconds=1, write_bytes=written), "layout_bytes": layout})
         for written, layout in ((2**30, 0), (2**30, 2**20), (None, 2**30))
@@ -246,7 +246,7 @@ def test_a_plan_has_the_sum_of_bytes_written() -> None:
 def test_no_study_is_skipped_because_it_needs_an_array(tmp_path: Path, suite: str, profile: str) -> None:
     """Directories are targets of every study, unless this machine lacks a program, a right or the space."""
     against = str(tmp_path) if suite == "han2021" else None
-    planned = suites.plan_suite(suites.load(suite), str(tmp_path), against, profile=profile)
+    planned = planning.plan_suite(planning.load(suite), str(tmp_path), against, profile=profile)
     assert not [each.skipped for each in planned if "needs devices" in each.skipped]
     assert total_seconds(planned) <= {"buy": 2, "han2021": 3}[suite] * 3600
 
@@ -350,7 +350,7 @@ def two_studies(tmp_path: Path) -> suites.SuiteDirectory:
     suite = of_entries(
         *(entry(name, parts=["random"], repeats=1, settings=settings, values=values) for name in ("first", "second"))
     )
-    planned = suites.plan_suite(suite, SLOW, None, profile="quick")
+    planned = planning.plan_suite(suite, SLOW, None, profile="quick")
     return suites.create(tmp_path / "suite", suite, planned, SLOW, None, NO_CONSENT)
 
 
@@ -367,7 +367,7 @@ def test_a_study_that_fails_costs_neither_the_others_nor_the_report(
     assert re.search(r"^10 k IOPS\s+SECOND, reads$", printed.out, re.M)
     assert (two_studies.path / "report.html").is_file()
     (two_studies.path / "01-first" / "plan.json").write_text("{}")
-    first, second = suites.summarize(two_studies).studies
+    first, second = summary.summarize(two_studies).studies
     assert "was modified after it was written" in first.skipped and first.lines[0].outcome == "missing"
     assert (second.skipped, second.lines[0].outcome) == ("", "value")
 
@@ -400,7 +400,7 @@ EDITS = {
 def test_a_description_that_its_result_sets_contradict_or_that_is_damaged_is_refused(tmp_path: Path) -> None:
     """A page would show values of one study or target under the title of another."""
     suite, directory = suite_of(DEVICE, DATABASE), tmp_path / "suite"
-    suites.create(directory, suite, suites.plan_suite(suite, SLOW, FAST, profile="quick"), SLOW, FAST, NO_CONSENT)
+    suites.create(directory, suite, planning.plan_suite(suite, SLOW, FAST, profile="quick"), SLOW, FAST, NO_CONSENT)
     suites.open_directory(directory)
     original = (directory / "suite.json").read_text()
     for (*path, last), value, reason in EDITS.values():
@@ -428,9 +428,9 @@ def test_a_result_set_that_is_missing_or_a_link_is_refused(tmp_path: Path, linke
 
 
 def test_a_page_without_results_states_it_and_whether_the_suite_is_the_shipped_one(tmp_path: Path) -> None:
-    suite = suites.load("buy")
+    suite = planning.load("buy")
     changed = suite.model_copy(update={"title": "Buy this one"})
-    pages = [page.render(suites.summarize(directory_of(tmp_path, each))) for each in (suite, changed)]
+    pages = [page.render(summary.summarize(directory_of(tmp_path, each))) for each in (suite, changed)]
     assert ["differs from the suite" in text for text in pages] == [False, True]
     assert pages[0].count("<strong>Not measured:</strong>") == len(suite.entries)
     assert "<svg" not in pages[0]

@@ -123,16 +123,6 @@ def environment_of(environments: Mapping[str, Mapping[str, Any]], records: Seque
     return next((environments[name] for name, _ in used.most_common() if name in environments), {})
 
 
-def kernel_of(environment: Mapping[str, Any]) -> str:
-    """Return the kernel's release."""
-    return _text(_part(environment, "kernel").get("release"))
-
-
-def software_of(environment: Mapping[str, Any]) -> str:
-    """Return the version of iosonde."""
-    return _text(_part(environment, "software").get("iosonde"))
-
-
 def facts_of(environment: Mapping[str, Any], records: Sequence[Record], settings: Mapping[str, str]) -> dict[str, str]:
     """Return every fact that is compared between sessions, by the name that sentences give it."""
     found = {
@@ -304,8 +294,8 @@ def _summary(
         devices=devices_of(records),
         power_on_hours=hours,
         percentage_used=used,
-        kernel=kernel_of(environment),
-        software=software_of(environment),
+        kernel=_text(_part(environment, "kernel").get("release")),
+        software=_text(_part(environment, "software").get("iosonde")),
         started_at=min((record.started_at for record in records), default=""),
         ended_at=max((record.ended_at for record in records), default=""),
         complete=sum(record.outcome == "complete" for record in records),
@@ -410,12 +400,8 @@ def _headlines(study: Study, medians: Medians) -> Iterator[Headline]:
         best = min if REGISTRY[metric].better == "lower" else max
         case_id, value = best(medians[metric].items(), key=lambda each: each[1])
         text = f"{wording.metric_words(metric)} {wording.value_text(metric, value)}"
-        yield Headline(metric=metric, case_id=case_id, value=value, text=wording.sentence(_once(text, metric)))
-
-
-def _once(text: str, metric: str) -> str:
-    """Drop the name of a metric that its unit repeats: `85.3 k IOPS` instead of `IOPS 85.3 k IOPS`."""
-    return text.removeprefix("IOPS ") if metric == "iops" else text
+        text = text.removeprefix("IOPS ") if metric == "iops" else text  # Its unit repeats the name.
+        yield Headline(metric=metric, case_id=case_id, value=value, text=wording.sentence(text))
 
 
 def _asked(study: Study) -> list[str]:

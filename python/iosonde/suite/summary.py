@@ -15,8 +15,8 @@ from iosonde.metrics.registry import find
 from iosonde.metrics.statistics import MARGIN
 from iosonde.results import ResultSet
 from iosonde.results.interpreting import interpreting
+from iosonde.suite.directory import SuiteDirectory
 from iosonde.suite.planning import Entry, Value, load
-from iosonde.suite.session import SuiteDirectory
 from iosonde.verdict.verdict import TimeUse, mean_of, time_use
 
 if TYPE_CHECKING:

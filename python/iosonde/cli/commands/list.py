@@ -140,7 +140,7 @@ def _with_needs(title: str, needs: list[str]) -> str:
 
 def _list_suites(as_json: bool) -> None:
     from iosonde.data import shipped_suites
-    from iosonde.suite import load
+    from iosonde.suite.planning import load
 
     suites = [load(name) for name in shipped_suites()]
     if as_json:

@@ -55,7 +55,7 @@ def command(
         return
     if kind == "suite":
         from iosonde.cli.commands import suite
-        from iosonde.suite import open_directory
+        from iosonde.suite.directory import open_directory
 
         if format != "html" or figures:
             raise typer.BadParameter("the report of a suite is one HTML page; name the result sets in it instead")

@@ -48,7 +48,7 @@ def command(
     from iosonde.procedure.schedule import Schedule
     from iosonde.results import ResultSet
     from iosonde.results.interpreting import interpreting
-    from iosonde.suite.session import open_directory
+    from iosonde.suite.directory import open_directory
 
     time_limit_s = options.read_time_limit(time_limit)
     kind = kind_of(directory)

@@ -15,7 +15,9 @@ from iosonde.cli.tables import AsJson, print_json, print_table
 
 if TYPE_CHECKING:
     from iosonde.storage.safety.consent import Consent
-    from iosonde.suite import Planned, Suite, SuiteDirectory, Summary
+    from iosonde.suite.directory import SuiteDirectory
+    from iosonde.suite.planning import Planned, Suite
+    from iosonde.suite.summary import Summary
 
 
 def _suites(incomplete: str) -> list[str]:
@@ -61,14 +63,15 @@ def command(
     With `--against`, both targets alternate within each study. Consent is checked for every study before the first
     starts. `iosonde resume DIR` continues a suite that was stopped, `iosonde report DIR` writes its report again.
     """
-    from iosonde import suite as suites
+    from iosonde.suite import directory as suites
+    from iosonde.suite import planning
 
-    chosen = suites.load(suite)
+    chosen = planning.load(suite)
     repeated = options.read_repeats(repeats)
     if repeated == "until":
         raise typer.BadParameter("suites do not support `--repeats until`; use a number")
     given = options.read_settings(settings)
-    planned = suites.plan_suite(
+    planned = planning.plan_suite(
         chosen,
         target,
         against,
@@ -78,7 +81,7 @@ def command(
         seed=seed,
         mix_simulated=mix_simulated,
     )
-    shared = suites.shared_by_targets(chosen, target, against, mix_simulated=mix_simulated)
+    shared = planning.shared_by_targets(chosen, target, against, mix_simulated=mix_simulated)
     if plan_only:
         _print_plan(chosen, planned, shared, as_json=as_json)
         return
@@ -151,10 +154,10 @@ def carry_out(
     """Run what remains of a suite and write its report. A study that fails does not stop the others."""
     import time
 
-    from iosonde import suite as suites
     from iosonde.errors import IosondeError
     from iosonde.execution import Interrupted
     from iosonde.results import ResultSet
+    from iosonde.suite import directory as suites
 
     end = None if time_limit_s is None else time.monotonic() + time_limit_s
     failed = False
@@ -182,7 +185,7 @@ def carry_out(
 
 def _mostly_failed(path: Path, *, consent: Consent, retry_failed: bool, time_limit_s: float | None) -> bool:
     """Run what remains of one study, and return whether most of its runs failed."""
-    from iosonde import suite as suites
+    from iosonde.execution import resume
     from iosonde.execution.progress import watch
     from iosonde.procedure.schedule import Schedule
     from iosonde.results import ResultSet
@@ -195,9 +198,7 @@ def _mostly_failed(path: Path, *, consent: Consent, retry_failed: bool, time_lim
     if retry_failed:
         session.name_unsupported(result_set)
     with watch(ahead, console(), info=messages.info, warning=messages.warning) as observer:
-        done = suites.run_next(
-            path, observer=observer, consent=consent, retry_failed=retry_failed, time_limit_s=time_limit_s
-        )
+        done = resume(path, observer=observer, consent=consent, retry_failed=retry_failed, time_limit_s=time_limit_s)
     if not session.outcome(done).mostly_failed:
         return False
     messages.warning(f"error: most runs of `{path.name}` failed; the suite continues")
@@ -206,12 +207,12 @@ def _mostly_failed(path: Path, *, consent: Consent, retry_failed: bool, time_lim
 
 def write_report(suite: SuiteDirectory, *, as_json: bool, output: Path | None = None) -> None:
     """Write the report of every study and of the suite, and print a summary."""
-    from iosonde import suite as suites
     from iosonde.errors import ResultsError
     from iosonde.report import write
     from iosonde.results import ResultSet
     from iosonde.results.interpreting import interpreting
     from iosonde.suite import page
+    from iosonde.suite.summary import summarize
 
     for path in suite.all_result_sets():
         try:
@@ -222,7 +223,7 @@ def write_report(suite: SuiteDirectory, *, as_json: bool, output: Path | None = 
         except ResultsError as error:
             messages.warning(f"warning: no report of `{path.name}`: {error}")
     with interpreting(suite.all_result_sets()):
-        summary = suites.summarize(suite)
+        summary = summarize(suite)
     path = output or suite.path / "report.html"
     page.write(summary, path)
     if as_json:

@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, model_validator
 
-from iosonde.execution.session import require_startable, resume
+from iosonde.execution.session import require_startable
 from iosonde.library.directory import CollectionKind, Strict, unfinished
 from iosonde.results import ResultSet
 from iosonde.storage import open_target
 from iosonde.suite.planning import MOST_STUDIES, Entry, Planned, Role, Suite, shared_by_targets
 
 if TYPE_CHECKING:
-    from iosonde.execution import Observer
     from iosonde.plan import Plan
     from iosonde.storage.safety.consent import Consent
 
@@ -168,15 +167,3 @@ def _problem(entry: Entry, role: Role, description: SuiteFile, plan: Plan) -> st
 def remaining(suite: SuiteDirectory, *, retry_failed: bool = False) -> list[Path]:
     """Result sets with runs to do, in the order of execution."""
     return [each for each in suite.all_result_sets() if unfinished(each, retry_failed=retry_failed)]
-
-
-def run_next(
-    path: Path,
-    *,
-    observer: Observer | None,
-    consent: Consent,
-    retry_failed: bool = False,
-    time_limit_s: float | None = None,
-) -> ResultSet:
-    """Carry out the missing runs of one result set of a suite."""
-    return resume(path, observer=observer, retry_failed=retry_failed, time_limit_s=time_limit_s, consent=consent)
