@@ -3,7 +3,7 @@
 An application is a study in `data/applications`, with requirements from its documentation or none. Plan, session and
 report are those of any study. No run ends early: a good value of the first seconds does not exclude a slow phase, and a
 bad one may be a disturbance. A watch applies the load for hours: every run is a window of it, and must meet the
-requirements (`findings.windows`).
+requirements (`findings.requirements`).
 """
 
 from __future__ import annotations

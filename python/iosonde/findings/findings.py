@@ -101,7 +101,7 @@ def findings(
 
     `cases`, `runs` and `warnings` are the views of one result set; `metrics` comes from `metrics.run_metrics` of the
     same, `procedures` from `procedure.observations.conclusions`, `long_runs` from `sustained.long_runs`, `disturbed`
-    from `disturbance.disturbances`, `of_results` from features (`question.OfResults`), `states` from
+    from `interference.disturbances`, `of_results` from features (`question.OfResults`), `states` from
     `device_state.device_states` (derived if missing), `hosts` is the number of those of the plan. Questions about
     arguments that are not given are left out.
     """
