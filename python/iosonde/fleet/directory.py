@@ -1,10 +1,8 @@
 """The directory of a fleet: its list of targets, and one result set for each.
 
-    fleet.json     study, targets, what they share, what was skipped; never changed
-    NAME/          result set of the target of that name
-    failed.json    targets that failed in the last session, with the reason
-
-Every result set exists with its plan before the first run, and whatever has no record is still to be done.
+fleet.json     study, targets, what they share, what was skipped; never changed
+NAME/          result set of the target of that name
+failed.json    targets that failed in the last session, with the reason
 """
 
 from __future__ import annotations

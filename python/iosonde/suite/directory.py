@@ -1,10 +1,8 @@
 """The directory of a suite: its description and one result set for each study and target.
 
-    suite.json           the suite, its targets, what was skipped; never changed
-    01-NAME/             result set of both targets, or of the only one
-    02-NAME-a/, -b/      result sets of a study whose targets cannot alternate
-
-Every result set exists with its plan before the first run, and whatever has no record is still to be done.
+suite.json           the suite, its targets, what was skipped; never changed
+01-NAME/             result set of both targets, or of the only one
+02-NAME-a/, -b/      result sets of a study whose targets cannot alternate
 """
 
 from __future__ import annotations
