@@ -406,9 +406,9 @@ class Chapter:
         return self._computed(title, lambda: [*map(self._section, draw())], instead=[])
 
     def _drawn(self, view: View, number: int) -> list[Section]:
-        from iosonde.report.views import figure
+        from iosonde.report.views import draw_view
 
-        shown = figure(view, number, self.material)
+        shown = draw_view(view, number, self.material)
         if isinstance(shown, Undrawn):
             return [Section(title=view.title, undrawn=shown)]
         return [] if shown is None else [self._section(shown)]

@@ -68,6 +68,11 @@ class Scale:
     format: str = "~s"
     logarithmic: bool = False
 
+    @property
+    def columns(self) -> dict[str, str]:
+        """Columns of a value and its interval, and their names in a CSV."""
+        return {"y": self.column, "low": f"{self.column}_low", "high": f"{self.column}_high"}
+
 
 def unit_of_factor(name: str) -> str:
     """Return `B`, `ns` or nothing: the unit of a factor's numeric levels."""

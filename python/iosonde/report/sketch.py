@@ -18,6 +18,7 @@ from iosonde.report.quantities import (
     BYTES_LABEL,
     Scale,
     axis_title,
+    factor_column,
     factor_title,
     interval_text,
     is_number,
@@ -97,6 +98,33 @@ class ChartLayout:
             return source
         return level_text(view_series or "", level) if level is not None else ""
 
+    def drawn_sources(self, cited: Iterable[Row] = ()) -> list[str]:
+        """Return the sources that differ by their dashes: publications, and result sets that share a colour."""
+        published = unique(row["source"] for row in cited)
+        return [*self.sources, *published] if published or self.dash_sources else []
+
+    @property
+    def tooltip(self) -> list[tuple[str, str]]:
+        """Columns that identify the line of a point, and their names."""
+        series = [("series", self.series_title)] if self.series else []
+        return [*series, *([("source", "Source")] if self.dash_sources else [])]
+
+    def frame(self, *, x: Axis, y: Axis, tooltip: Iterable[tuple[str, str]], **others: Any) -> Frame:
+        """Return the frame of panels whose lines, colours and dashes are those of this layout, apart from `others`."""
+        own: dict[str, Any] = {
+            "series_title": self.series_title,
+            "series": self.series,
+            "graded": self.graded,
+            "sources": self.drawn_sources(),
+        }
+        return Frame(x=x, y=y, tooltip=[*self.tooltip, *tooltip], **(own | others))
+
+    def heads(self, x_factor: str = "", **columns: str) -> dict[str, str]:
+        """Return the columns of a figure's rows, and their names in a CSV."""
+        levels = {"x_level": factor_column(x_factor)} if x_factor else {}
+        series = factor_column(self.series_factor)
+        return {"panel": "panel", **levels, "series": series, "source": "result_set", **columns}
+
 
 def row_of(
     subject: Subject,
@@ -174,23 +202,10 @@ def by_value(labels: Iterable[str], rows: Iterable[Row], name: str) -> list[str]
     return labels
 
 
-def drawn_sources(layout: ChartLayout, cited: list[Row]) -> list[str]:
-    """Return the sources that differ by their dashes: publications, and result sets that share a colour."""
-    if not cited and not layout.dash_sources:
-        return []
-    return [*layout.sources, *unique(row["source"] for row in cited)]
-
-
-def tooltip(view: View, layout: ChartLayout, metric: str) -> list[tuple[str, str]]:
-    """Return the tooltip of a point: columns and their names."""
+def x_tooltip(view: View, metric: str) -> list[tuple[str, str]]:
+    """Return the tooltip of a point over a factor: columns and their names."""
     x = [("x_text", factor_title(view.x))] if view.x else []
-    return [*series_tooltip(layout), *x, ("text", metric_title(metric)), ("repeats", "Repeats")]
-
-
-def series_tooltip(layout: ChartLayout) -> list[tuple[str, str]]:
-    """Return what identifies the line of a point."""
-    series = [("series", layout.series_title)] if layout.series else []
-    return [*series, *([("source", "Source")] if layout.dash_sources else [])]
+    return [*x, ("text", metric_title(metric)), ("repeats", "Repeats")]
 
 
 def in_order(levels: Iterable[Any]) -> list[Any]:
@@ -302,10 +317,6 @@ class Sketch:
     frame: Frame
     heads: dict[str, str]
     notes: Sequence[str] = ()
-    part: str = ""
-    """Part of the study, where no view of the study requires the figure."""
-    metric: str = "efficiency"
-    """Metric, where no view of the study requires the figure."""
     zero: bool = True
     """True if the y axis starts at 0."""
     step_title: str = ""

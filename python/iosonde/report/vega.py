@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from iosonde.report import theme
 from iosonde.report.figure import PAPER_WIDTH, Chart
-from iosonde.report.quantities import NINES_LABEL
+from iosonde.report.quantities import NINES_LABEL, Scale
 
 if TYPE_CHECKING:
     from iosonde.verdict.verdict import Kind
@@ -69,6 +69,19 @@ class Axis:
     """Categories in their order."""
     label: str | None = None
     format: str | None = None
+
+
+def value_axis(
+    scale: Scale, *, kind: Literal["linear", "log"] | None = None, domain: Sequence[float] | None = None
+) -> Axis:
+    """Return the axis of a metric, logarithmic where its scale is and no other `kind` is given."""
+    return Axis(
+        title=scale.title,
+        kind=kind or ("log" if scale.logarithmic else "linear"),
+        domain=domain,
+        label=scale.label,
+        format=scale.format,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from iosonde.features.rate_limits.drains import drains
 
 from iosonde.errors import StudyError
 from iosonde.execution import Observer, execute, resume
-from iosonde.features.rate_limits.figures import figures
 from iosonde.features.rate_limits.procedures import LimitsConclusion, resolved
 from iosonde.features.rate_limits.tables import tables
 from iosonde.plan import Plan, Run
@@ -88,7 +88,7 @@ def test_a_volume_with_credits_is_identified(volume: str, tmp_path: Path) -> Non
         "Read limit in operations: counted",
         "Read limit in operations: sustained rate",
     ]
-    [figure] = figures(material, 1)
+    [figure] = drains(material, 1)
     assert {"measured", "identified rule"} == set(figure.rows["series"])
     first = [each.sentence for each in answer(material, material.sources[0]).findings][:2]
     assert first[0].startswith("Reads are limited to 200 IOPS sustained")

@@ -13,9 +13,9 @@ from volume_models import series_of
 
 from iosonde.errors import StudyError, TargetError
 from iosonde.execution import execute, resume
+from iosonde.features.rate_limits.figures import shared_rates
 from iosonde.features.rate_limits.series import Load, Series, Stage
 from iosonde.features.rate_limits.sharing import Bounds, Sharing, compare
-from iosonde.features.rate_limits.sharing_figures import figures
 from iosonde.features.rate_limits.sharing_procedure import SharingConclusion
 from iosonde.features.rate_limits.tables import tables
 from iosonde.planning import expand, load
@@ -179,7 +179,7 @@ def test_simulated_volumes_with_one_bucket_and_with_their_own(
     assert (first.kind, first.strength) == ("limit of volumes", "strong")
     [table] = tables(material)
     assert table.rows[-1][1].text == verdict
-    [figure] = figures(material, 1)
+    [figure] = shared_rates(material, 1)
     drawn = {series: rows["y"] for [series], rows in figure.rows.group_by("series")}
     assert set(drawn) == {*(f"volume {each + 1}" for each in range(volumes)), "sum", "identified rule"}
     assert drawn["identified rule"].max() == pytest.approx(drawn["sum"].max(), rel=0.04)

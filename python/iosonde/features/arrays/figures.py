@@ -21,7 +21,7 @@ from iosonde.report.figure import Figure
 from iosonde.report.material import Material
 from iosonde.report.quantities import Scale, factor_title, interval_text, level_phrase, metric_scale, metric_title
 from iosonde.report.sketch import UNKNOWN, Row, Sketch, factor_axis, finish, scaled, unique, x_value
-from iosonde.report.vega import Axis, Frame
+from iosonde.report.vega import Axis, Frame, value_axis
 from iosonde.study.model import View
 
 MEASURED, EXPECTED = "measured", "expected"
@@ -30,27 +30,23 @@ _INTERVALS = f"95 % confidence intervals of the ratio to one device ({WELCH})"
 
 def figures(material: Material, first: int) -> list[Figure]:
     """Draw the surface of efficiency and, for each level, measured and expected rates; numbered from `first`."""
-    sketches = [sketch for found in array_rates(material) for sketch in (_surface(found), _curves(found)) if sketch]
-    return [finish(sketch, _view(sketch), first + number, material) for number, sketch in enumerate(sketches)]
-
-
-def _view(sketch: Sketch) -> View:
-    if sketch.frame.ratio:
-        return View(
+    drawn: list[tuple[View, Sketch]] = []
+    for found in array_rates(material):
+        part, metric = found.analysis.part, found.analysis.metric
+        efficiency = View(
             kind="heatmap",
             title="Array efficiency",
             y="efficiency",
-            part=sketch.part,
+            part=part,
             caption="Measured over expected throughput. Expected: the model of each level times the throughput of one "
             f"device under the same load. {_INTERVALS}, shown in the table.",
         )
-    return View(
-        kind="lines",
-        title="Measured and expected throughput",
-        y=sketch.metric,
-        part=sketch.part,
-        caption=f"Lines: expected. Points: measured. {_INTERVALS}.",
-    )
+        drawn.append((efficiency, _surface(found)))
+        if curves := _curves(found):
+            caption = f"Lines: expected. Points: measured. {_INTERVALS}."
+            title = "Measured and expected throughput"
+            drawn.append((View(kind="lines", title=title, y=metric, part=part, caption=caption), curves))
+    return [finish(sketch, view, number, material) for number, (view, sketch) in enumerate(drawn, start=first)]
 
 
 def _surface(found: ArrayRates) -> Sketch:
@@ -80,9 +76,7 @@ def _surface(found: ArrayRates) -> Sketch:
         tooltip=[("series", "Array"), ("x_text", "Load"), ("text", "Efficiency")],
     )
     heads = {"panel": "panel", "series": "array", "x_level": "load", "y": "efficiency_percent"}
-    return Sketch(
-        draw=vega.heatmap, rows=rows, frame=frame, heads=heads, part=found.analysis.part, notes=_worst_note(found)
-    )
+    return Sketch(draw=vega.heatmap, rows=rows, frame=frame, heads=heads, notes=_worst_note(found))
 
 
 def _worst_note(found: ArrayRates) -> list[str]:
@@ -101,15 +95,14 @@ def _curves(found: ArrayRates) -> Sketch | None:
     rows = [drawn for row in found.rows for drawn in _curve_rows(found, row, scale, x)]
     frame = Frame(
         x=x,
-        y=Axis(title=scale.title, label=scale.label, format=scale.format),
+        y=value_axis(scale, kind="linear"),
         series_title="Load",
         series=unique(row["series"] for row in rows),
         tooltip=[("series", "Load"), ("role", "Value"), ("x_text", "Devices"), ("text", metric_title(metric))],
         height=200,
     )
     heads = {"panel": "panel", "x_level": "devices", "series": "load", "role": "value_is"}
-    heads |= {"y": scale.column, "low": f"{scale.column}_low", "high": f"{scale.column}_high"}
-    return Sketch(draw=vega.expectation, rows=rows, frame=frame, heads=heads, part=found.analysis.part, metric=metric)
+    return Sketch(draw=vega.expectation, rows=rows, frame=frame, heads=heads | scale.columns)
 
 
 def _curve_rows(found: ArrayRates, row: Mapping[str, Any], scale: Scale, x: Axis) -> Iterator[Row]:

@@ -1,28 +1,53 @@
-"""Figure: rate over time while buckets drain, with the identified rule drawn into it."""
+"""Figures of rates over time with the rule drawn into them: while buckets drain, and of volumes alone and together."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
 
-from iosonde.features.rate_limits import sharing_figures
-from iosonde.features.rate_limits.drawing import POINTS, RULE, row, with_rule_below
+import numpy as np
+
 from iosonde.features.rate_limits.procedures import LimitsConclusion
 from iosonde.features.rate_limits.rules import Rule
 from iosonde.features.rate_limits.series import Load, Series
-from iosonde.report.figure import Figure
+from iosonde.features.rate_limits.sharing import Sharing
+from iosonde.features.rate_limits.sharing_procedure import SharingConclusion
+from iosonde.features.rate_limits.walk import load_text
+from iosonde.report import vega
+from iosonde.report.figure import Chart, Figure
 from iosonde.report.material import Material, Source
-from iosonde.report.quantities import Scale, metric_scale
-from iosonde.report.sketch import Row, Sketch, finish
-from iosonde.report.vega import Axis, Frame
+from iosonde.report.quantities import metric_scale, metric_text
+from iosonde.report.sketch import UNKNOWN, Row, Sketch, finish, scaled
+from iosonde.report.vega import Axis, Frame, value_axis
 from iosonde.study.model import View
 from iosonde.units import format_bytes
 
-MEASURED = "measured"
+RULE, MEASURED, SUM = "identified rule", "measured", "sum"
+POINTS = 400
+"""Points of a line at most."""
 DRAINS = ("drain", "large", "small-rest1", "small-full")
 """Stages that are drawn: those in which a bucket drains."""
+_SHORTEST_S = 0.5
+"""Time of a point at least: whole operations make the rate of shorter ones uneven."""
+_GAP = 0.08
+"""Distance of stages, as a share of the first one."""
+_SCALE = metric_scale("iops", 1.0)
 
 
-def figures(material: Material, first: int) -> list[Figure]:
+@dataclass(frozen=True, kw_only=True)
+class _Point:
+    """A point of a line; points of one `run` and series are joined."""
+
+    panel: str
+    series: str
+    run: str
+    seconds: float
+    rate: float
+    """Operations per second."""
+
+
+def drains(material: Material, first: int) -> list[Figure]:
     """Draw the drains of each identification; numbered from `first`."""
     found = [
         (source, case.part, each)
@@ -30,39 +55,81 @@ def figures(material: Material, first: int) -> list[Figure]:
         for case, each in source.procedures
         if isinstance(each, LimitsConclusion) and any(_drains(each))
     ]
-    return [
-        finish(_sketch(source, part, each), _view(part, each), first + place, material)
-        for place, (source, part, each) in enumerate(found)
+    figures = []
+    for number, (source, part, each) in enumerate(found, start=first):
+        known = each.found.rules
+        rule = ", and the rate that the identified rule allows" if known else ""
+        view = _view(
+            part,
+            title="Rate over time with the identified rule" if known else "Rate over time under full load",
+            caption=f"Measured IOPS under full load{rule}.",
+        )
+        points = [(source, point) for drain in _drains(each) for point in _lines(*drain)]
+        figures.append(finish(_sketch(points, panel="stage", series=[MEASURED, RULE]), view, number, material))
+    return figures
+
+
+def shared_rates(material: Material, first: int) -> list[Figure]:
+    """Draw the comparisons of each part, a panel each; numbered from `first`."""
+    found: dict[tuple[str, str], list[tuple[Source, SharingConclusion]]] = {}
+    for source in material.sources:
+        for case, each in source.procedures:
+            if isinstance(each, SharingConclusion) and each.loaded:
+                found.setdefault((source.label, case.part), []).append((source, each))
+    figures = []
+    for number, ((_, part), comparisons) in enumerate(found.items(), start=first):
+        view = _view(
+            part,
+            title="Rates of the volumes alone and together",
+            caption="IOPS of each volume, their sum while several are loaded, and the sum that the decided rule "
+            "allows. The stages follow one another; the time between them is not to scale.",
+        )
+        points = [(source, point) for source, each in comparisons for point in _points(each)]
+        volumes = map(_name, range(max(len(each.found.together) for _, each in comparisons)))
+        figures.append(finish(_sketch(points, panel="load", series=[*volumes, SUM, RULE]), view, number, material))
+    return figures
+
+
+def _view(part: str, *, title: str, caption: str) -> View:
+    return View(kind="timeseries", title=title, part=part, y="iops", caption=caption, shared_y=False)
+
+
+def _sketch(points: Sequence[tuple[Source, _Point]], *, panel: str, series: Sequence[str]) -> Sketch:
+    rows: list[Row] = [
+        {
+            **UNKNOWN,
+            "panel": point.panel,
+            "series": point.series,
+            "source": source.label,
+            "run": f"{point.run} {point.series}",
+            "x": round(point.seconds, 3),
+            "x_text": f"{point.seconds:.1f} s",
+            "y": scaled(point.rate, _SCALE),
+            "text": metric_text("iops", point.rate),
+        }
+        for source, point in points
     ]
-
-
-def _view(part: str, conclusion: LimitsConclusion) -> View:
-    known = conclusion.found.rules
-    rule = ", and the rate that the identified rule allows" if known else ""
-    return View(
-        kind="timeseries",
-        title="Rate over time with the identified rule" if known else "Rate over time under full load",
-        part=part,
-        y="iops",
-        caption=f"Measured IOPS under full load{rule}.",
-        shared_y=False,
-    )
-
-
-def _sketch(source: Source, part: str, conclusion: LimitsConclusion) -> Sketch:
-    drains = list(_drains(conclusion))
-    largest = max((max(_rates(series)) for _, series, _ in drains), default=1.0)
-    scale = metric_scale("iops", largest)
-    rows = [each for title, series, rule in drains for each in _lines(source, title, series, rule, scale)]
     frame = Frame(
         x=Axis(title="Time (s)", domain=(0, max((each["x"] for each in rows), default=1))),
-        y=Axis(title=scale.title, label=scale.label, format=scale.format),
+        y=value_axis(_SCALE),
         series_title="Rate",
-        series=[MEASURED, RULE],
+        series=series,
         tooltip=[("series", "Rate"), ("x_text", "Time"), ("text", "IOPS")],
     )
-    heads = {"panel": "stage", "series": "rate", "x": "seconds", "y": scale.column}
-    return Sketch(draw=with_rule_below, rows=rows, frame=frame, heads=heads, part=part, metric="iops")
+    heads = {"panel": panel, "series": "rate", "x": "seconds", "y": _SCALE.column}
+    return Sketch(draw=_with_rule_below, rows=rows, frame=frame, heads=heads)
+
+
+def _with_rule_below(frame: Frame) -> Chart:
+    """The rule as a wide pale line: the measured one covers a thin line that it follows."""
+    chart = vega.timeseries(frame)
+    line, *others = chart["layer"]
+    is_rule = f"datum.series == '{RULE}'"
+    widths = {
+        "size": {"condition": {"test": is_rule, "value": 6}, "value": 1.3},
+        "strokeOpacity": {"condition": {"test": is_rule, "value": 0.45}, "value": 1},
+    }
+    return {**chart, "layer": [{**line, "encoding": {**line["encoding"], **widths}}, *others]}
 
 
 def _drains(conclusion: LimitsConclusion) -> Iterator[tuple[str, Series, Rule | None]]:
@@ -85,11 +152,7 @@ def _title(name: str, load: Load) -> str:
     return f"{format_bytes(load.block_size)} {operation}{after}"
 
 
-def _rates(series: Series) -> list[float]:
-    return [count / length for count, length in zip(series.operations.tolist(), series.seconds, strict=True)]
-
-
-def _lines(source: Source, title: str, series: Series, rule: Rule | None, scale: Scale) -> Iterator[Row]:
+def _lines(title: str, series: Series, rule: Rule | None) -> Iterator[_Point]:
     step = -(-len(series.seconds) // POINTS)
     lengths, counts = series.seconds, series.operations.tolist()
     at = 0.0
@@ -99,8 +162,8 @@ def _lines(source: Source, title: str, series: Series, rule: Rule | None, scale:
         at += length
         if rule:
             allowed, credits = _allowed(rule, series.load, credits, length)
-            yield row(source.label, title, RULE, title, at, allowed, scale)
-        yield row(source.label, title, MEASURED, title, at, count / length, scale)
+            yield _Point(panel=title, series=RULE, run=title, seconds=at, rate=allowed)
+        yield _Point(panel=title, series=MEASURED, run=title, seconds=at, rate=count / length)
 
 
 def _credits(series: Series, rule: Rule | None) -> float:
@@ -122,4 +185,45 @@ def _allowed(rule: Rule, load: Load, credits: float, length: float) -> tuple[flo
     return (rate * length + spent) / length / cost, credits - spent
 
 
-FIGURES = (figures, sharing_figures.figures)
+def _points(conclusion: SharingConclusion) -> Iterator[_Point]:
+    panel, begin = load_text(conclusion.found.load), 0.0
+    for number, (volumes, series) in enumerate(conclusion.loaded):
+        ends = [begin + end for end in accumulate(series[0].seconds)]
+        allowed = _allowed_together(conclusion.found, volumes)
+        lines: list[tuple[str, Iterable[tuple[float, float]]]] = []
+        if allowed is not None:
+            lines.append((RULE, [(0.0, allowed), (ends[-1] - begin, allowed)]))
+        lines += [(_name(volume), _rates([each])) for volume, each in zip(volumes, series, strict=True)]
+        if len(series) > 1:
+            lines.append((SUM, _rates(series)))
+        for name, points in lines:
+            for at, rate in points:
+                yield _Point(panel=panel, series=name, run=f"{panel} {number}", seconds=begin + at, rate=rate)
+        begin = ends[-1] + _GAP * (ends[-1] - begin)
+
+
+def _name(volume: int) -> str:
+    return f"volume {volume + 1}"
+
+
+def _allowed_together(found: Sharing, volumes: Sequence[int]) -> float | None:
+    """Sum of the rates of the loaded volumes by the decided rule; None where nothing is decided."""
+    if found.verdict == "undecided" or found.sum is None:
+        return None
+    own = sum(found.alone[volume].value for volume in volumes)
+    return min(own, found.sum.value) if found.verdict == "shared" else own
+
+
+def _rates(series: Sequence[Series]) -> Iterator[tuple[float, float]]:
+    """Mean rates of joined intervals, each at its middle."""
+    lengths, counts = series[0].seconds, np.sum([each.operations for each in series], axis=0)
+    typical = max(lengths, default=1.0)
+    step = max(-(-len(lengths) // POINTS), round(_SHORTEST_S / typical), 1)
+    at = 0.0
+    for place in range(0, len(lengths), step):
+        length = sum(lengths[place : place + step])
+        yield at + length / 2, float(counts[place : place + step].sum()) / length
+        at += length
+
+
+FIGURES = (drains, shared_rates)
