@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from iosonde.report import figures, save_figures
 from iosonde.report.content import Chapter, collect
-from iosonde.report.figure import Figure, Undrawn, as_svg, panels, specification
+from iosonde.report.figure import Figure, Undrawn, as_svg, drawings, specification
 from iosonde.report.html import differences
 from iosonde.results import ResultSet
 
@@ -140,7 +140,7 @@ def test_long_names_of_levels_are_broken_and_not_cut(tmp_path: Path) -> None:
     view = {"kind": "bars", "title": "Commits", "part": "settings", "x": "setting", "y": "iops"}
     facts = study(parts=[{"name": "settings", "factors": {"setting": levels}}], views=[view], analysis=[])
     (bars, *_) = figures([result_set(tmp_path / "set", facts, seconds=1, repeats=1)])
-    [(_, drawing)] = panels(bars)
+    [(_, drawing)] = drawings(bars)
     assert all(f">{piece}<" in drawing for piece in ("flush_log_", "commit=0", "commit=1", "commit=2"))
     assert "…" not in drawing
 
@@ -194,7 +194,7 @@ def test_bars_show_published_values_of_the_same_levels_and_small_ones_stay_visib
 
 
 def test_every_reference_in_a_drawing_names_an_id_of_its_own(whole: ResultSet) -> None:
-    drawn = [text for figure in figures([whole]) for _, text in panels(figure)]
+    drawn = [text for figure in figures([whole]) for _, text in drawings(figure)]
     ids = [name for text in drawn for name in re.findall(r' id="([^"]*)"', text)]
     assert len(ids) == len(set(ids)) > 0
     for text in drawn:

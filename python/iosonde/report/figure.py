@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import json
 import re
@@ -77,7 +76,7 @@ class Figure:
         return {
             "columns": self.columns,
             "spacing": SPACING,
-            "concat": [_panel(panel, panel_width(self.columns)) for panel in self.panels],
+            "concat": [_part(panel, panel_width(self.columns)) for panel in self.panels],
             "resolve": {"scale": dict.fromkeys(("color", "strokeDash", "shape"), sharing)},
         }
 
@@ -122,7 +121,7 @@ def least_width(columns: int) -> int:
     return min(panel_width(columns), PAGE_WIDTHS[columns])
 
 
-def _panel(panel: Panel, width: int) -> dict[str, Any]:
+def _part(panel: Panel, width: int) -> dict[str, Any]:
     return {
         **({"title": panel.title} if panel.title else {}),
         "data": {"name": "figure"},
@@ -134,9 +133,12 @@ def _panel(panel: Panel, width: int) -> dict[str, Any]:
 
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 LEGENDS = ("color", "strokeDash", "shape")
-"""Channels whose legends the page draws."""
+"""Channels whose legends the page writes as text, so that they wrap on a phone; a gradient stays in the drawing."""
 MOST_DRAWINGS = 500
 """Drawings in the cache, of 10 to 200 KB each."""
+_REFERENCE = re.compile(r'(\bid="|url\(#)(clip|gradient_)(\d+)')
+_LONG = re.compile(r"(?<=[ ,\"(A-Za-z-])\d+\.\d{3,}(?=[^<>]*>)")
+"""Coordinates: a hundredth of a pixel is less than a reader can see, and fifteen digits are half of the size."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,52 +146,80 @@ class Entry:
     """A line of a legend."""
 
     label: str
-    colour: str
+    colour: str = theme.PALETTES["light"].muted
     dash: str = ""
-    shape: str = "circle"
-    """`line`, or the name of a symbol."""
+    shape: str = "stroke"
+    """`stroke`, or the name of a symbol."""
     filled: bool = True
 
 
-@dataclass(frozen=True, kw_only=True)
-class Legend:
-    """Meaning of the colours, dashes or symbols of a figure."""
-
-    title: str
-    entries: Sequence[Entry]
-
-
-def panels(figure: Figure) -> list[tuple[Panel, str]]:
-    """Return each panel of a figure with its drawing."""
-    return [(panel, _drawing(figure, panel, place)) for place, panel in enumerate(figure.panels)]
-
-
-def legends(figure: Figure) -> list[Legend]:
-    """Return the legends that the panels of a figure share, each once."""
-    found: dict[tuple[str, str], Legend] = {}
-    for panel in figure.panels:
-        for layer in panel.chart["layer"]:
-            for channel in LEGENDS:
-                encoding = layer["encoding"].get(channel)
-                if _has_legend(encoding):
-                    legend = _legend(channel, encoding, layer)
-                    found.setdefault((channel, legend.title), legend)
-    return _without_repetition(list(found.values()))
+def legends(figure: Figure) -> list[tuple[str, list[Entry]]]:
+    """Return title and entries of each legend that the panels share; colours and dashes of the same things are one."""
+    found: dict[tuple[str, ...], tuple[str, list[Entry]]] = {}
+    for layer in (layer for panel in figure.panels for layer in panel.chart["layer"]):
+        for channel in (each for each in LEGENDS if _has_legend(layer["encoding"].get(each))):
+            encoding = layer["encoding"][channel]
+            entries = _entries(channel, encoding)
+            _, known = found.setdefault(tuple(sorted(each.label for each in entries)), (encoding["title"], entries))
+            if channel == "strokeDash":
+                dashes = {each.label: each.dash for each in entries}
+                known[:] = [replace(each, dash=dashes[each.label]) for each in known]
+    return list(found.values())
 
 
-def _without_repetition(found: list[Legend]) -> list[Legend]:
-    """Merge a legend of colours and one of dashes that have the same entries."""
-    merged: dict[tuple[str, ...], Legend] = {}
-    for legend in found:
-        labels = tuple(sorted(entry.label for entry in legend.entries))
-        known = merged.get(labels)
-        if known is None:
-            merged[labels] = legend
-        else:
-            dashes = {entry.label: entry.dash for entry in legend.entries}
-            entries = [replace(entry, dash=entry.dash or dashes[entry.label]) for entry in known.entries]
-            merged[labels] = replace(known, entries=entries)
-    return list(merged.values())
+def _has_legend(encoding: Any) -> bool:
+    return "columns" in ((encoding or {}).get("legend") or {})
+
+
+def _entries(channel: str, encoding: Mapping[str, Any]) -> list[Entry]:
+    legend, scale = encoding["legend"], encoding["scale"]
+    shown = {label: value for label, value in zip(scale["domain"], scale["range"], strict=False)}
+    labels = [label for label in scale["domain"] if label in legend["values"]]
+    match channel:
+        case "color":
+            return [Entry(label=label, colour=shown[label], shape=legend["symbolType"]) for label in labels]
+        case "strokeDash":
+            return [Entry(label=label, dash=" ".join(map(str, shown[label]))) for label in labels]
+        case _:
+            return [Entry(label=label, shape=shown[label], filled=False) for label in labels]
+
+
+def on_page(figure: Figure, panel: Panel) -> dict[str, Any]:
+    """Return Vega-Lite of a panel as a page shows it: without the legends, which are text there, and marked itself."""
+    layers = []
+    for layer in panel.chart["layer"]:
+        bare = {
+            name: {**layer["encoding"][name], "legend": None}
+            for name in LEGENDS
+            if _has_legend(layer["encoding"].get(name))
+        }
+        layers.append({**layer, "encoding": {**layer["encoding"], **bare}})
+    shown = figure.rows.filter(pl.col("panel") == panel.key)
+    if figure.simulated and not shown["published"].fill_null(False).all():
+        at = {"x": "width", "y": -30, "align": "right", "fontSize": 10, "style": "quiet"}
+        layers.append(
+            {"data": {"values": [{}]}, "mark": {"type": "text", "text": figure.simulated, **at}, "encoding": {}}
+        )
+    return {**panel.chart, "layer": layers}
+
+
+def drawings(figure: Figure) -> list[tuple[Panel, str]]:
+    """Return each panel of a figure with its drawing for a page, which needs no background, and fonts of the page."""
+    found = []
+    for place, panel in enumerate(figure.panels):
+        drawn = {
+            "$schema": SCHEMA,
+            "data": {"values": figure.rows.filter(pl.col("panel") == panel.key).to_dicts()},
+            "width": PAGE_WIDTHS[figure.columns],
+            **on_page(figure, panel),
+            "config": theme.configuration() | {"background": None, "aria": False},
+        }
+        described = figure.description if len(figure.panels) == 1 else ""
+        name = escape(". ".join(filter(None, [figure.title, panel.title, described])))
+        # The name of a figure contains that of a part, chosen by a study file.
+        text = as_svg(drawn, prefix=re.sub(r"\W+", "-", f"{figure.name}-{place}-"))
+        found.append((panel, text.replace("<svg", f'<svg role="img" aria-label="{name}"', 1)))
+    return found
 
 
 def specification(figure: Figure) -> dict[str, Any]:
@@ -207,103 +237,28 @@ def specification(figure: Figure) -> dict[str, Any]:
     }
 
 
-def _drawing(figure: Figure, panel: Panel, place: int) -> str:
-    rows = figure.rows.filter(pl.col("panel") == panel.key)
-    drawn = {
-        "$schema": SCHEMA,
-        "data": {"values": rows.to_dicts()},
-        "width": PAGE_WIDTHS[figure.columns],
-        **without_legends(panel.chart),
-        "config": theme.configuration() | {"background": None, "aria": False},
-    }
-    name = re.sub(r"\W+", "-", figure.name)  # which contains the name of a part, chosen by a study file
-    return _mark(_compact(as_svg(drawn), prefix=f"{name}-{place}"), figure, panel)
+def as_svg(specification: Mapping[str, Any], *, prefix: str = "") -> str:
+    """Draw Vega-Lite; ids of the drawing start with `prefix`, and are numbered from 1.
 
-
-def as_svg(specification: Mapping[str, Any]) -> str:
-    """Draw Vega-Lite. Drawings are kept in the cache: vl-convert's start takes a sixth of the CPU time of a report."""
+    Drawings are kept in the cache: vl-convert's start takes a sixth of the CPU time of a report.
+    """
     content = printable_within(specification)
     version = metadata.version("vl-convert-python")
-    digest = hashlib.sha256(f"{version} {json.dumps(content)}".encode()).hexdigest()
+    digest = hashlib.sha256(f"{version} {prefix} {json.dumps(content)}".encode()).hexdigest()
     path = cache_directory() / "report" / "drawings" / f"{digest}.svg"
     with suppress(OSError, ValueError):
         return path.read_bytes().decode()
     import vl_convert
 
-    text = _renumbered(str(vl_convert.vegalite_to_svg(content, allowed_base_urls=[])))
+    numbers: dict[str, int] = {}  # vl-convert counts on from what it has drawn before.
+
+    def renumbered(it: re.Match[str]) -> str:
+        return f"{it[1]}{prefix}{it[2]}{numbers.setdefault(it[2] + it[3], len(numbers) + 1)}"
+
+    text = _REFERENCE.sub(renumbered, str(vl_convert.vegalite_to_svg(content, allowed_base_urls=[])))
+    text = _LONG.sub(lambda number: f"{float(number[0]):.2f}", text)
     remember(path, text.encode(), most=MOST_DRAWINGS)
     return text
-
-
-def _renumbered(text: str) -> str:
-    """Number the definitions of a drawing from 1: vl-convert counts on from what it has drawn before."""
-    numbers: dict[str, int] = {}
-    return _REFERENCE.sub(lambda it: f"{it[1]}{it[2]}{numbers.setdefault(it[2] + it[3], len(numbers) + 1)}", text)
-
-
-def without_legends(chart: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a chart without the legends that the page draws."""
-    bare = copy.deepcopy(dict(chart))
-    for layer in bare["layer"]:
-        for channel in LEGENDS:
-            if _has_legend(layer["encoding"].get(channel)):
-                layer["encoding"][channel]["legend"] = None
-    return bare
-
-
-def _has_legend(encoding: Any) -> bool:
-    """Return True if an encoding has a legend of symbols: a gradient stays in the drawing."""
-    named = isinstance(encoding, Mapping) and encoding.get("legend", "") is not None
-    return named and "range" in encoding.get("scale", {}) and encoding.get("type") in ("nominal", "ordinal")
-
-
-def _legend(channel: str, encoding: Mapping[str, Any], layer: Mapping[str, Any]) -> Legend:
-    neutral = theme.PALETTES["light"].muted
-    mark = layer["mark"]["type"]
-    entries = []
-    listed = encoding["legend"]["values"]
-    for label, shown in zip(encoding["scale"]["domain"], encoding["scale"]["range"], strict=False):
-        if label not in listed:
-            continue
-        match channel:
-            case "color":
-                shape = {"bar": "square", "tick": "square", "line": "line", "area": "line"}.get(mark, "circle")
-                entries.append(Entry(label=str(label), colour=shown, shape=shape))
-            case "strokeDash":
-                dash = "" if list(shown) == [1, 0] else " ".join(map(str, shown))
-                entries.append(Entry(label=str(label), colour=neutral, dash=dash, shape="line"))
-            case _:
-                entries.append(Entry(label=str(label), colour=neutral, shape=shown, filled=False))
-    return Legend(title=encoding.get("title") or "", entries=entries)
-
-
-_REFERENCE = re.compile(r'(\bid="|url\(#)(clip|gradient_)(\d+)')
-_LONG = re.compile(r"-?\d+\.\d{3,}")
-_EMPTY = re.compile(r'<path class="(?:back|fore)ground" aria-hidden="true" d="[^"]*"(?: [a-z-]+="none")*/>')
-_SUPERFLUOUS = re.compile(
-    r' (?:pointer-events="none"|aria-hidden="true"|opacity="1"|role="[^"]*"|aria-roledescription="[^"]*"'
-    r'|font-family="[^"]*"|xmlns:xlink="[^"]*"|version="1.1")'
-)
-
-
-def _compact(text: str, *, prefix: str) -> str:
-    text = _SUPERFLUOUS.sub("", _EMPTY.sub("", text))
-    text = re.sub(r"<[^>]*>", lambda tag: _LONG.sub(lambda number: f"{float(number[0]):.2f}", tag[0]), text)
-    return _REFERENCE.sub(rf"\g<1>{prefix}-\2\3", text)
-
-
-def _mark(text: str, figure: Figure, panel: Panel) -> str:
-    """Describe the drawing for screen readers, and mark what was simulated."""
-    name = ". ".join(filter(None, [figure.title, panel.title, figure.description if len(figure.panels) == 1 else ""]))
-    opened = f'<svg role="img" aria-label="{escape(name)}"'
-    text = text.replace("<svg", opened, 1)
-    shown = figure.rows.filter(pl.col("panel") == panel.key)
-    if not figure.simulated or shown["published"].fill_null(False).all():
-        return text
-    width = re.search(r'viewBox="0 0 ([\d.]+)', text)
-    muted = theme.PALETTES["light"].muted
-    at = f'x="{width[1] if width else 0}" y="11" text-anchor="end" font-size="10px" fill="{muted}"'
-    return text.replace("</svg>", f"<text {at}>{escape(figure.simulated)}</text></svg>")
 
 
 def draw(figure: Figure, format: Format) -> bytes:

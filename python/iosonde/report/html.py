@@ -27,7 +27,7 @@ from iosonde.foreign_text import printable
 from iosonde.report import theme
 from iosonde.report.content import Report, computed, incomplete
 from iosonde.report.document import embedded_json, policy, stylesheet, template_of
-from iosonde.report.figure import Figure, draw, legends, panels, specification, without_legends
+from iosonde.report.figure import Figure, draw, drawings, legends, on_page, specification
 from iosonde.report.material import WARNING, loop_text
 from iosonde.report.provenance import completion, headline, programs, provenance, rerun, target_line
 from iosonde.report.quantities import case_name
@@ -67,7 +67,7 @@ def render(report: Report) -> str:
         data=embedded_json(_data(report)),
         runs=embedded_json(dict(_runs(report))),
         simulated_meaning=WARNING,
-        panels=panels,
+        drawings=drawings,
         legends=legends,
         headline=headline,
         incomplete=incomplete,
@@ -121,7 +121,7 @@ def _figure(figure: Figure) -> dict[str, Any]:
         "title": specification(figure)["title"],
         "description": figure.description,
         "specification": figure.specification,
-        "panels": [without_legends(panel.chart) for panel in figure.panels],
+        "panels": [on_page(figure, panel) for panel in figure.panels],
         "keys": [panel.key for panel in figure.panels],
         "heads": dict(figure.heads),
         "rows": figure.rows.height,

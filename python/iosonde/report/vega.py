@@ -248,7 +248,7 @@ def bars(frame: Frame) -> Chart:
     y = {"y": _position(frame.y, "y")}
     own, cited = ({"field": "published", "equal": is_cited} for is_cited in (False, True))
     measured = [series for series in frame.series if series not in frame.published]
-    colour = {"color": _series_colour(replace(frame, series=measured, sources=())), "tooltip": _tooltip(frame)}
+    colour = {"color": _series_colour(replace(frame, series=measured), shape="square"), "tooltip": _tooltip(frame)}
     bar = (
         _layer("tick", at | y | colour, own, thickness=4)
         if frame.y.kind == "log"
@@ -282,7 +282,7 @@ def stacked(frame: Frame, *, top: float) -> Chart:
     parts = {
         "y": _field("y:Q", frame.y.title) | {"stack": "zero", "axis": axis, "scale": {"domain": [0, top]}},
         "order": _field("step:Q"),
-        "color": _series_colour(frame),
+        "color": _series_colour(frame, shape="square"),
         "tooltip": _tooltip(frame),
     }
     return _panel(frame, [_layer("bar", x | parts), _cross(frame, x)])
@@ -293,7 +293,7 @@ def timeseries(frame: Frame) -> Chart:
     at: Part = {
         "x": _position(frame.x, "x"),
         "y": _position(frame.y, "y"),
-        "color": _series_colour(frame, shape="stroke"),
+        "color": _series_colour(frame),
     }
     counted: Part = {
         "joinaggregate": [{"op": "count", "as": "intervals"}],
@@ -416,12 +416,10 @@ def _nominal(column: str, domain: Sequence[Any], values: Sequence[Any], title: s
     return _field(column, title) | {"sort": list(domain), "legend": legend, "scale": scale}
 
 
-def _series_colour(frame: Frame, *, shape: Literal["circle", "stroke"] = "circle") -> Part | None:
-    """Return the colours of series; hollow circles would be marks of verdicts, so lines without points have strokes."""
+def _series_colour(frame: Frame, *, shape: Literal["stroke", "square"] = "stroke") -> Part | None:
+    """Return the colours of series; circles would be marks of verdicts, so the legend of lines has strokes."""
     if not frame.series:
         return None
-    if frame.graded or frame.sources:
-        shape = "stroke"
     legend = _legend(_present(frame, frame.series), shape) if len(frame.series) > 1 else None
     colours = theme.graded if frame.graded else theme.category
     column = "series:O" if frame.graded else "series:N"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from iosonde.features.rate_limits.drains import drains
+from iosonde.features.rate_limits.figures import drains
 
 from iosonde.errors import StudyError
 from iosonde.execution import Observer, execute, resume
