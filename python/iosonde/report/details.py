@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from iosonde.metrics.scopes import each_load
 from iosonde.procedure.until import UntilConclusion
 from iosonde.report.material import Material, Source
 from iosonde.report.quantities import case_name, metric_text, metric_title
-from iosonde.report.table import LIMITED_BY, RESULT, VERDICT, Cell, Table
+from iosonde.report.table import LIMITED_BY, RESULT, VERDICT, Cell, Column, Table, tabulated
 from iosonde.results.schema import Record
 from iosonde.units import format_bytes, format_count, format_duration, format_latency
 from iosonde.workload import names_where, streams_of
@@ -25,7 +26,9 @@ from iosonde.workload.terms import store_name
 
 if TYPE_CHECKING:
     from iosonde.findings.requirements import Result, Window
+    from iosonde.plan import Case
     from iosonde.study.model import RequirementSource
+    from iosonde.verdict.verdict import Kind
 
 
 TITLE = "Requirements"
@@ -55,24 +58,37 @@ def requirements_tables(material: Material) -> list[Table]:
     if not material.study.requirement:
         return []
     found = [(source.label, result) for source in material.sources for result in results_of(source.results)]
-    several_sources = len(material.sources) > 1
-    several_cases = len({result.case_id for _, result in found}) > 1
-    names = [
-        [
-            *([Cell(text=label)] if several_sources else []),
-            Cell(text=result.outcome),
-            Cell(text=result.requirement.name),
-            *([Cell(text=result.case_id)] if several_cases else []),
-        ]
-        for label, result in found
+    labels: list[Column[tuple[str, Result]] | None] = [
+        ("Result set", lambda each: each[0]) if len(material.sources) > 1 else None,
+        (RESULT, lambda each: each[1].outcome),
+        (NAME, lambda each: each[1].requirement.name),
+        ("Case", lambda each: each[1].case_id) if len({result.case_id for _, result in found}) > 1 else None,
     ]
-    labels = [*(["Result set"] if several_sources else []), RESULT, NAME, *(["Case"] if several_cases else [])]
-    values = [[*name, *_values(result)] for name, (_, result) in zip(names, found, strict=True)]
-    notes = [[*name, *_notes(result)] for name, (_, result) in zip(names, found, strict=True)]
+    values: list[Column[tuple[str, Result]]] = [
+        ("Value", lambda each: _value(each[1])),
+        ("Limit", lambda each: Cell(text=each[1].limit_text, number=each[1].limit)),
+        ("Margin", lambda each: _margin(each[1])),
+        ("Interval", lambda each: _interval(each[1])),
+        ("Level", lambda each: each[1].requirement.level),
+    ]
+    notes: list[Column[tuple[str, Result]]] = [
+        (REASON, lambda each: each[1].reason or "-"),
+        (MEANING, lambda each: each[1].requirement.means),
+        ("Source", lambda each: source_text(each[1].requirement.source)),
+    ]
     return [
-        Table(title=_title(material, found), caption=CAPTION, heads=[*labels, *SHOWN], labels=len(labels), rows=values),
-        Table(title=NOTES, heads=[*labels, REASON, MEANING, "Source"], labels=len(labels), rows=notes),
+        tabulated(found, labels, values, title=_title(material, found), caption=CAPTION),
+        tabulated(found, labels, notes, title=NOTES),
     ]
+
+
+def _value(result: Result) -> Cell:
+    return Cell(text=result.text(result.value), number=result.value)
+
+
+def _margin(result: Result) -> Cell:
+    """Write the distance from the limit."""
+    return Cell(text="-" if result.margin is None else f"{100 * result.margin:+.0f} %", number=result.margin)
 
 
 def _title(material: Material, found: Sequence[tuple[str, Result]]) -> str:
@@ -96,30 +112,20 @@ def windows_table(material: Material) -> Table | None:
     found.sort(key=lambda each: badness(each[0]))
     if not found:
         return None
-    several = len(material.sources) > 1
-    heads = [*(["Result set"] if several else []), START, RESULT, NAME, "Value", "Margin", OBSERVED, "Run"]
-    return Table(
-        title=WINDOWS,
-        caption=f"The worst {WORST} of {len(found):,}." if len(found) > WORST else "",
-        heads=heads,
-        labels=3 + several,
-        rows=[
-            [*([Cell(text=label)] if several else []), *_window(result, window)]
-            for result, window, label in found[:WORST]
-        ],
-    )
-
-
-def _window(result: Result, window: Window) -> Sequence[Cell]:
-    return [
-        Cell(text=f"{datetime.fromisoformat(window.started_at):%Y-%m-%d %H:%M:%S}"),
-        Cell(text=result.outcome),
-        Cell(text=result.requirement.name),
-        Cell(text=result.text(result.value), number=result.value),
-        Cell(text=margin_text(result), number=result.margin),
-        Cell(text=_observed(window)),
-        Cell(text=window.run_id),
+    labels: list[Column[tuple[Result, Window, str]] | None] = [
+        ("Result set", lambda each: each[2]) if len(material.sources) > 1 else None,
+        (START, lambda each: f"{datetime.fromisoformat(each[1].started_at):%Y-%m-%d %H:%M:%S}"),
+        (RESULT, lambda each: each[0].outcome),
+        (NAME, lambda each: each[0].requirement.name),
     ]
+    values: list[Column[tuple[Result, Window, str]]] = [
+        ("Value", lambda each: _value(each[0])),
+        ("Margin", lambda each: _margin(each[0])),
+        (OBSERVED, lambda each: _observed(each[1])),
+        ("Run", lambda each: each[1].run_id),
+    ]
+    caption = f"The worst {WORST} of {len(found):,}." if len(found) > WORST else ""
+    return tabulated(found[:WORST], labels, values, title=WINDOWS, caption=caption)
 
 
 def _observed(window: Window) -> str:
@@ -127,29 +133,6 @@ def _observed(window: Window) -> str:
     verdict, _, because = window.reason.partition(": ")
     reason = verdict if because in window.observed else window.reason
     return ": ".join(filter(None, (reason, "; ".join(window.observed)))) or "-"
-
-
-def margin_text(result: Result) -> str:
-    """Write the distance from the limit."""
-    return "-" if result.margin is None else f"{100 * result.margin:+.0f} %"
-
-
-def _values(result: Result) -> Sequence[Cell]:
-    return [
-        Cell(text=result.text(result.value), number=result.value),
-        Cell(text=result.limit_text, number=result.limit),
-        Cell(text=margin_text(result), number=result.margin),
-        Cell(text=_interval(result)),
-        Cell(text=result.requirement.level),
-    ]
-
-
-def _notes(result: Result) -> Sequence[Cell]:
-    return [
-        Cell(text=result.reason or "-"),
-        Cell(text=result.requirement.means),
-        Cell(text=source_text(result.requirement.source)),
-    ]
 
 
 def _interval(result: Result) -> str:
@@ -205,24 +188,20 @@ def verdict_tables(material: Material) -> list[Table]:
 def _counts(material: Material, judged: list[tuple[Source, Record]]) -> Table:
     from iosonde.verdict.verdict import KINDS, MEANING
 
-    several = len(material.sources) > 1
-    rows = []
+    found = []
     for source in material.sources:
-        records = [record for of, record in judged if of is source and record.verdict]
+        records = [record for of, record in judged if of is source]
         for kind in KINDS:
-            having = [record for record in records if record.verdict and record.verdict.kind == kind]
-            if having:
-                label = [Cell(text=source.label)] if several else []
-                share = Cell(text=f"{len(having)} of {len(records)}", number=len(having))
-                rows.append([*label, Cell(text=kind), share, Cell(text=MEANING[kind]), Cell(text=_codes(having))])
-    heads = [*(["Result set"] if several else []), "Verdict", "Runs", "Meaning", "Warnings"]
-    return Table(
-        title="Verdicts",
-        caption=EXPLANATION,
-        heads=heads,
-        labels=len(heads),
-        rows=rows,
-    )
+            if having := [record for record in records if record.verdict and record.verdict.kind == kind]:
+                found.append((source.label, kind, having, len(records)))
+    labels: list[Column[tuple[str, Kind, list[Record], int]] | None] = [
+        ("Result set", lambda each: each[0]) if len(material.sources) > 1 else None,
+        ("Verdict", lambda each: each[1]),
+        ("Runs", lambda each: Cell(text=f"{len(each[2])} of {each[3]}", number=len(each[2]))),
+        ("Meaning", lambda each: MEANING[each[1]]),
+        ("Warnings", lambda each: _codes(each[2])),
+    ]
+    return tabulated(found, labels, [], title="Verdicts", caption=EXPLANATION)
 
 
 def _codes(records: list[Record]) -> str:
@@ -235,44 +214,41 @@ def _codes(records: list[Record]) -> str:
 
 
 def _evidence(material: Material) -> Table:
-    several = len(material.sources) > 1
     cases = [(source, case, _medians(source, case.case_id)) for source, case in material.cases()]
     cases = [each for each in cases if each[2]]
-    names = [name for name in _NUMBERS if any(name in numbers for _, _, numbers in cases)]
-    rows = [
-        [
-            *([Cell(text=source.label)] if several else []),
-            Cell(text=case.case_id),
-            Cell(text=LIMITED_BY.get(source.verdict(case.case_id) or "", "-")),
-            *(_cell(name, numbers.get(name)) for name in names),
-        ]
-        for source, case, numbers in cases
+    labels: list[Column[tuple[Source, Case, dict[str, float]]] | None] = [
+        ("Result set", lambda each: each[0].label) if len(material.sources) > 1 else None,
+        ("Case", lambda each: each[1].case_id),
     ]
-    return Table(
+    values: list[Column[tuple[Source, Case, dict[str, float]]]] = [
+        (VERDICT, lambda each: LIMITED_BY.get(each[0].verdict(each[1].case_id) or "", "-"))
+    ]
+    for name, (head, text) in _NUMBERS.items():
+        if any(name in numbers for _, _, numbers in cases):
+            values.append((head, partial(_number_cell, name, text)))
+    return tabulated(
+        cases,
+        labels,
+        values,
         title="Evidence of the verdicts, by case",
         caption="Medians over repeats. A dash: not known, or not applicable.",
-        heads=[*(["Result set"] if several else []), "Case", VERDICT, *(_NUMBERS[name][0] for name in names)],
-        labels=2 if several else 1,
-        rows=rows,
-        keys=[f"{source.label}\n{case.case_id}" for source, case, _ in cases],
+        key=lambda each: f"{each[0].label}\n{each[1].case_id}",
     )
+
+
+def _number_cell(name: str, text: Callable[[float], str], judged: tuple[Source, Case, dict[str, float]]) -> Cell:
+    value = judged[2].get(name)
+    return Cell(text="-") if value is None else Cell(text=text(value), number=value)
 
 
 def _medians(source: Source, case_id: str) -> dict[str, float]:
     found: dict[str, list[float]] = {}
-    for name, value in _numbers(source, case_id):
-        found.setdefault(name, []).append(value)
-    return {name: median(values) for name, values in found.items()}
-
-
-def _numbers(source: Source, case_id: str) -> Iterator[tuple[str, float]]:
     for record in source.records:
         if record.case_id == case_id and record.verdict:
-            yield from ((name, value) for name, value in record.verdict.evidence.items() if value is not None)
-
-
-def _cell(name: str, value: float | None) -> Cell:
-    return Cell(text="-") if value is None else Cell(text=_NUMBERS[name][1](value), number=value)
+            for name, value in record.verdict.evidence.items():
+                if value is not None:
+                    found.setdefault(name, []).append(value)
+    return {name: median(values) for name, values in found.items()}
 
 
 def repeat_tables(material: Material) -> list[Table]:
@@ -284,28 +260,25 @@ def repeat_tables(material: Material) -> list[Table]:
 def _repeats(source: Source, *, several: bool) -> Table:
     found = [(case, end) for case, end in source.procedures if isinstance(end, UntilConclusion)]
     metrics = list(dict.fromkeys(metric for _, end in found for metric in end.half_widths))
-    rows = [
-        [
-            Cell(text=case_name(case)),
-            Cell(text=str(end.repeats), number=end.repeats),
-            *(_width(end.half_widths.get(metric)) for metric in metrics),
-            Cell(text=end.stopped_by),
-        ]
-        for case, end in found
-    ]
     wanted = next((case.procedure.settings["half_width"] for case, _ in found if case.procedure), 0.0)
-    return Table(
+    values: list[Column[tuple[Case, UntilConclusion]]] = [
+        ("Repeats", lambda each: Cell(text=str(each[1].repeats), number=each[1].repeats)),
+        *((metric_title(metric), partial(_width, metric)) for metric in metrics),
+        ("Stopped by", lambda each: each[1].stopped_by),
+    ]
+    return tabulated(
+        found,
+        [("Case", lambda each: case_name(each[0]))],
+        values,
         title=f"Repeats until precise{f': {source.label}' if several else ''}",
         caption=f"Half the width of the 95 % confidence interval; target: {100 * wanted:g} % for every metric. "
         "Stopped by: precise, the maximum of repeats, the time budget, or no result.",
-        heads=["Case", "Repeats", *map(metric_title, metrics), "Stopped by"],
-        labels=1,
-        rows=rows,
-        keys=[f"{source.label}\n{case.case_id}" for case, _ in found],
+        key=lambda each: f"{source.label}\n{each[0].case_id}",
     )
 
 
-def _width(share: float | None) -> Cell:
+def _width(metric: str, repeated: tuple[Case, UntilConclusion]) -> Cell:
+    share = repeated[1].half_widths.get(metric)
     return Cell(text="-") if share is None else Cell(text=f"{100 * share:.2g} %", number=share)
 
 
@@ -321,35 +294,31 @@ def session_tables(material: Material) -> list[Table]:
 def _pooled(sources: Sequence[Source], material: Material) -> Table:
     labels = [source.label for source in sources]
     runs = material.run_metrics.filter(pl.col("result_set").is_in(labels), pl.col("metric").is_in(POOLED))
-    found = pooled(each_load(runs))
     names = {case.case_id: case_name(case) for case in sources[0].cases}
-    return Table(
+    return tabulated(
+        pooled(each_load(runs)).to_dicts(),
+        [
+            ("Case", lambda row: names.get(row["case_id"], row["case_id"])),
+            ("Metric", lambda row: metric_title(row["metric"])),
+        ],
+        [
+            ("Value", lambda row: _pooled_cell(row["metric"], row["value"], row["low"], row["high"])),
+            (
+                "Between sessions",
+                lambda row: Cell(text=f"{100 * row['session_deviation']:.1f} %", number=row["session_deviation"]),
+            ),
+        ],
         title=f"Pooled over {len(sources)} sessions: {sources[0].plan.target}",
         caption="Geometric mean over sessions. The 95 % confidence interval includes what varies between sessions; its "
         "relative standard deviation is in the last column.",
-        heads=["Case", "Metric", "Value", "Between sessions"],
-        labels=2,
-        rows=[
-            [
-                Cell(text=names.get(row["case_id"], row["case_id"])),
-                Cell(text=metric_title(row["metric"])),
-                Cell(
-                    text=metric_text(row["metric"], row["value"]),
-                    interval=_pooled_interval(row["metric"], row["low"], row["high"]),
-                    number=row["value"],
-                ),
-                Cell(text=f"{100 * row['session_deviation']:.1f} %", number=row["session_deviation"]),
-            ]
-            for row in found.iter_rows(named=True)
-        ],
-        keys=[f"{sources[0].label}\n{case_id}" for case_id in found["case_id"]],
+        key=lambda row: f"{sources[0].label}\n{row['case_id']}",
     )
 
 
-def _pooled_interval(metric: str, low: float | None, high: float | None) -> str:
-    if low is None or high is None:
-        return ""
-    return f"{metric_text(metric, low)} .. {metric_text(metric, high)}"
+def _pooled_cell(metric: str, value: float, low: float | None, high: float | None) -> Cell:
+    """Return a value with its interval, however wide."""
+    ends = "" if low is None or high is None else f"{metric_text(metric, low)} .. {metric_text(metric, high)}"
+    return Cell(text=metric_text(metric, value), interval=ends, number=value)
 
 
 MOMENTS = 6

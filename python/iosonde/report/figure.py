@@ -139,6 +139,8 @@ MOST_DRAWINGS = 500
 _REFERENCE = re.compile(r'(\bid="|url\(#)(clip|gradient_)(\d+)')
 _LONG = re.compile(r"(?<=[ ,\"(A-Za-z-])\d+\.\d{3,}(?=[^<>]*>)")
 """Coordinates: a hundredth of a pixel is less than a reader can see, and fifteen digits are half of the size."""
+_ROLES = re.compile(r' (?:role|aria-[a-z]+)="[^"]*"')
+"""Roles of single marks: on a page the drawing is one image with a name of its own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,7 +220,8 @@ def drawings(figure: Figure) -> list[tuple[Panel, str]]:
         name = escape(". ".join(filter(None, [figure.title, panel.title, described])))
         # The name of a figure contains that of a part, chosen by a study file.
         text = as_svg(drawn, prefix=re.sub(r"\W+", "-", f"{figure.name}-{place}-"))
-        found.append((panel, text.replace("<svg", f'<svg role="img" aria-label="{name}"', 1)))
+        named = f'<svg role="img" aria-label="{name}"'
+        found.append((panel, _ROLES.sub("", text).replace("<svg", named, 1)))
     return found
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from iosonde.report.quantities import ends_text, is_number, level_text, metric_text
 
 VERDICT = "Limited by"
 """Head of the column that names what limited a case: device, harness, cache."""
@@ -50,6 +53,49 @@ class Table:
     """Case of each row, as in the page: label of the result set, a newline, case."""
     columns_left_out: int = 0
     """Number of columns that this summary of a larger table omits."""
+
+
+Item = TypeVar("Item")
+Column = tuple[str, Callable[[Item], Cell | str]]
+"""Head of a column, and what makes its cell of an item; text is a cell without a number."""
+
+
+def tabulated(
+    items: Sequence[Item],
+    labels: Iterable[Column[Item] | None],
+    values: Iterable[Column[Item] | None],
+    *,
+    title: str,
+    caption: str = "",
+    key: Callable[[Item], str] | None = None,
+) -> Table:
+    """Return a table with a row for each item, which the columns of `labels` name; those that are None are left out."""
+    named = [column for column in labels if column]
+    columns = [*named, *(column for column in values if column)]
+    cells = ([make(item) for _, make in columns] for item in items)
+    return Table(
+        title=title,
+        caption=caption,
+        heads=[head for head, _ in columns],
+        labels=len(named),
+        rows=[[Cell(text=cell) if isinstance(cell, str) else cell for cell in row] for row in cells],
+        keys=[key(item) for item in items] if key else (),
+    )
+
+
+def metric_cell(metric: str, median: float | None, low: float | None = None, high: float | None = None) -> Cell:
+    """Return the cell of a value of a metric, with its interval; a dash without one."""
+    return Cell(text=metric_text(metric, median), interval=ends_text(metric, low, high), number=median)
+
+
+def level_cell(name: str, level: Any, *, missing: str = "") -> Cell:
+    """Return the cell of a level of a factor, or `missing` where there is none."""
+    return Cell(text=missing if level is None else level_text(name, level), number=level if is_number(level) else None)
+
+
+def count_cell(count: int) -> Cell:
+    """Return the cell of a number of things; a dash for none."""
+    return Cell(text=str(count) if count else "-", number=count)
 
 
 def folded(table: Table) -> Table:

@@ -27,9 +27,20 @@ from iosonde.report.material import (
     state_text,
     subjects,
 )
-from iosonde.report.quantities import ends_text, factor_title, is_number, level_text, metric_text, metric_title
+from iosonde.report.quantities import factor_title, level_text, metric_title
 from iosonde.report.sketch import reference_of
-from iosonde.report.table import DEVICE_STATE, LIMITED_BY, REPEATS, SCOPE, VERDICT, Cell, Table
+from iosonde.report.table import (
+    DEVICE_STATE,
+    LIMITED_BY,
+    REPEATS,
+    SCOPE,
+    VERDICT,
+    Cell,
+    Table,
+    count_cell,
+    level_cell,
+    metric_cell,
+)
 from iosonde.study.model import Reference, View
 
 if TYPE_CHECKING:
@@ -112,16 +123,14 @@ def cross_table(view: View, material: Material) -> Table:
         place = (layout.panel(subject.level, subject.source.label), subject.level(view.x))
         column = level_text(view.series or "", subject.level(view.series)) if layout.series else across[0]
         cases.setdefault(place, []).append((subject.source, subject.case))
-        down.setdefault(place, {})[column] = Cell(
-            text=metric_text(view.y, median), interval=ends_text(view.y, low, high), number=median
-        )
+        down.setdefault(place, {})[column] = metric_cell(view.y, median, low, high)
         repeats.setdefault(place, []).append(count)
     panelled = any(panel for panel, _ in down)
     with_state = has_device_state(material, ((each.source, each.case) for each in found))
     rows = [
         [
             *([Cell(text=panel)] if panelled else []),
-            Cell(text=level_text(view.x or "", level), number=level if is_number(level) else None),
+            level_cell(view.x or "", level),
             *([Cell(text=state_text(material, cases[panel, level]))] if with_state else []),
             *(row.get(column, Cell(text="-")) for column in across),
             Cell(text=str(max(repeats[panel, level])), number=max(repeats[panel, level])),
@@ -190,13 +199,18 @@ def _case_table(part: str, cases: list[tuple[Source, Case]], material: Material,
     rows, keys = [], []
     for source, case, scope, metrics in lines:
         label = [Cell(text=source.label)] if several_sets else []
-        levels = [_level_cell(name, case.levels.get(name)) for name in factors]
+        levels = [level_cell(name, case.levels.get(name)) for name in factors]
         where = [
             *([Cell(text=scope)] if scoped else []),
             *([Cell(text=state_text(material, [(source, case)]))] if with_state else []),
             *([Cell(text=survival[source.label, case.case_id] or "-")] if any(survival.values()) else []),
         ]
-        values = [_value_cell(name, metrics.get(name)) for name in (*rates, *latencies)]
+        values = [
+            metric_cell(
+                name, *(metrics[name][each] for each in ("median", "low", "high")) if name in metrics else (None,)
+            )
+            for name in (*rates, *latencies)
+        ]
         repeats = max((row["repeats"] for row in metrics.values()), default=0)
         loop = Cell(text=loops.get((source.label, case.case_id), "").removesuffix(" loop"))
         verdict = [_verdict_cell(source, case)] if judged else []
@@ -255,18 +269,6 @@ def _verdict_cell(source: Source, case: Case) -> Cell:
     return Cell(text=LIMITED_BY.get(source.verdict(case.case_id) or "", "-"), interval=differing)
 
 
-def _level_cell(name: str, level: Any) -> Cell:
-    number = float(level) if is_number(level) else None
-    return Cell(text="" if level is None else level_text(name, level), number=number)
-
-
-def _value_cell(metric: str, row: Mapping[str, Any] | None) -> Cell:
-    if row is None:
-        return Cell(text="-")
-    interval = ends_text(metric, row["low"], row["high"])
-    return Cell(text=metric_text(metric, row["median"]), interval=interval, number=row["median"])
-
-
 def accounts_table(view: View, material: Material) -> Table:
     """Lay several metrics out, of each case of a part, or the reason why it has none; no rows without any of both."""
     found = subjects(view, material)
@@ -287,8 +289,8 @@ def accounts_table(view: View, material: Material) -> Table:
             *([Cell(text=subject.source.label if several else "measured")] if named else []),
             *([Cell(text=state_text(material, [(subject.source, subject.case)]))] if state else []),
             *([Cell(text=surviving or "-")] if survives else []),
-            *(_cell(metric, known.estimate(subject)) for metric, known in values.items()),
-            _repeats(known.estimate(subject)[3] for known in values.values()),
+            *(metric_cell(metric, *known.estimate(subject)[:3]) for metric, known in values.items()),
+            count_cell(max((known.estimate(subject)[3] for known in values.values()), default=0)),
             *([Cell(text=reason)] if missing else []),
         ]
         rows.append((f"{subject.source.label}\n{subject.case.case_id}", row))
@@ -321,16 +323,6 @@ def _together(rows: Sequence[tuple[str, list[Cell]]], *, of: int) -> list[tuple[
     return [each for group in alike.values() for each in group]
 
 
-def _cell(metric: str, value: tuple[float | None, float | None, float | None, int]) -> Cell:
-    median, low, high, _ = value
-    return Cell(text=metric_text(metric, median), interval=ends_text(metric, low, high), number=median)
-
-
-def _repeats(counts: Iterable[int]) -> Cell:
-    repeats = max(counts, default=0)
-    return Cell(text=str(repeats) if repeats else "-", number=repeats)
-
-
 def _published(view: View, material: Material, factors: Sequence[str]) -> list[list[Cell]]:
     """One row for each case that was published, in the order of the publication."""
     from iosonde.findings.published import published
@@ -345,12 +337,9 @@ def _published(view: View, material: Material, factors: Sequence[str]) -> list[l
             rows.setdefault(place, {})[row["metric"]] = row["value"]
     return [
         [
-            *(
-                Cell(text="" if level is None else level_text(name, level))
-                for name, level in zip(factors, levels, strict=True)
-            ),
+            *(Cell(text=level_cell(name, level).text) for name, level in zip(factors, levels, strict=True)),
             Cell(text=f"{label}, published" if label else "published"),
-            *(Cell(text=metric_text(metric, known.get(metric)), number=known.get(metric)) for metric in view.metrics),
+            *(metric_cell(metric, known.get(metric)) for metric in view.metrics),
         ]
         for (label, *levels), known in rows.items()
     ]
@@ -433,7 +422,7 @@ def _own_values(view: View, material: Material) -> Iterator[list[Cell]]:
             Cell(text=_label(subject.source, material)),
             Cell(text=base.source.label if base else "-"),
             Cell(text=", ".join(level_text(name, level) for name, level in subject.case.levels.items())),
-            Cell(text=metric_text(view.y, own), number=own),
+            metric_cell(view.y, own),
             _gain(view, own, before),
         ]
 
@@ -457,7 +446,7 @@ def _own_levels(view: View, material: Material) -> Iterator[list[Cell]]:
                     Cell(text=": ".join([*_label_of_several(subject.source, material), str(subject.level(view.x))])),
                     Cell(text=level_text(view.x or "", base.level(view.x))),
                     Cell(text=", ".join(_named_level(name, level) for name, level in levels.items())),
-                    Cell(text=metric_text(view.y, own), number=own),
+                    metric_cell(view.y, own),
                     _gain(view, own, before),
                 ]
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from iosonde.features.rate_limits.figures import drains
 
 from iosonde.errors import StudyError
 from iosonde.execution import Observer, execute, resume
+from iosonde.features.rate_limits.figures import drains
 from iosonde.features.rate_limits.procedures import LimitsConclusion, resolved
 from iosonde.features.rate_limits.tables import tables
 from iosonde.plan import Plan, Run

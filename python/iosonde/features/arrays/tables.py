@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 
 from iosonde.features.arrays.loads import Row
 from iosonde.features.arrays.performance import BOUND_WORDS
 from iosonde.features.arrays.rates import ArrayRates, array_name, array_order, array_rates
 from iosonde.report.material import Material
-from iosonde.report.quantities import factor_title, level_text, metric_text, metric_title
-from iosonde.report.table import Cell, Table
+from iosonde.report.quantities import factor_title, level_text, metric_title
+from iosonde.report.table import Cell, Column, Table, metric_cell, tabulated
 from iosonde.units import format_bytes
 
 
@@ -21,24 +21,24 @@ def tables(material: Material) -> list[Table]:
 
 def _table(found: ArrayRates) -> Table:
     columns = list(_columns(found))
-    rows = sorted(found.rows, key=array_order)
+    labels = 1 + len(found.loads.factors)
     of = f" of {found.source.label}" if len(found.material.sources) > 1 else ""
-    return Table(
+    return tabulated(
+        sorted(found.rows, key=array_order),
+        columns[:labels],
+        columns[labels:],
         title=f"Measured and expected{of}",
         caption="Expected: the model of the level times one device under the same load. Bound: the maximum "
         "for requests of this size in this layout. Software overhead: 1 - efficiency. Members: I/Os and bytes of the "
         "members per I/O and byte of the host; imbalance is the busiest over the mean. Busiest thread (of the engine), "
         "array's thread (of the kernel) and busiest core (by any process): share of one core.",
-        heads=[head for head, _ in columns],
-        labels=1 + len(found.loads.factors),
-        rows=[[cell(row) for _, cell in columns] for row in rows],
-        keys=[f"{found.source.label}\n{row['case_id']}" for row in rows],
+        key=lambda row: f"{found.source.label}\n{row['case_id']}",
     )
 
 
-def _columns(found: ArrayRates) -> Iterator[tuple[str, Callable[[Row], Cell]]]:
+def _columns(found: ArrayRates) -> Iterator[Column[Row]]:
     metric = found.analysis.metric
-    yield "Array", lambda row: Cell(text=array_name(row))
+    yield "Array", array_name
     for name in found.loads.factors:
         yield factor_title(name), partial(_level, name)
     yield metric_title(metric), partial(_value, metric, "measured")
@@ -49,7 +49,7 @@ def _columns(found: ArrayRates) -> Iterator[tuple[str, Callable[[Row], Cell]]]:
     yield "Speed-up", _speedup
     yield "Bound", partial(_value, metric, "bound")
     yield "Of bound", partial(_share, "of_bound")
-    yield "Bound by", lambda row: Cell(text=BOUND_WORDS.get(row["bound_by"] or "", "-"))
+    yield "Bound by", lambda row: BOUND_WORDS.get(row["bound_by"] or "", "-")
     for head, name in (("I/Os per I/O", "member_ios_per_operation"), ("bytes per byte", "member_bytes_per_byte")):
         yield f"Member {head}", partial(_value, name, name)
     yield "Members busy", partial(_share, "member_utilisation")
@@ -62,12 +62,12 @@ def _columns(found: ArrayRates) -> Iterator[tuple[str, Callable[[Row], Cell]]]:
     yield "Expected capacity", partial(_bytes, "expected_capacity")
 
 
-def _level(name: str, row: Row) -> Cell:
-    return Cell(text=level_text(name, row[name]))
+def _level(name: str, row: Row) -> str:
+    return level_text(name, row[name])
 
 
 def _value(metric: str, name: str, row: Row) -> Cell:
-    return Cell(text=metric_text(metric, row[name]), number=row[name])
+    return metric_cell(metric, row[name])
 
 
 def _share(name: str, row: Row) -> Cell:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import polars as pl
@@ -11,8 +12,8 @@ from iosonde.features.block_caches.record import STATISTICS, BlockCacheReading
 from iosonde.features.block_caches.setup import BlockCacheSetup
 from iosonde.report.details import spread
 from iosonde.report.material import Material, Source, Subject, Values, medians_of
-from iosonde.report.quantities import ends_text, factor_title, level_text, metric_text, metric_title
-from iosonde.report.table import Cell, Table
+from iosonde.report.quantities import factor_title, level_text, metric_title
+from iosonde.report.table import Cell, Column, Table, metric_cell, tabulated
 from iosonde.results.schema import Record
 from iosonde.units import format_bytes, format_duration
 
@@ -59,28 +60,25 @@ def _table_of_cases(part: str, material: Material) -> Table | None:
     if not found:
         return None
     factors = list(dict.fromkeys(name for subject in found for name in subject.case.levels))
-    values = {metric: Values(material, metric) for metric in METRICS}
-    sources = ["Result set"] if len(material.sources) > 1 else []
-    rows = [
-        [
-            *(Cell(text=level_text(name, subject.level(name))) for name in factors),
-            *(Cell(text=subject.source.label) for _ in sources),
-            Cell(text=f"{_setup(subject).kind}, {_setup(subject).mode}"),
-            Cell(text=_prepared(subject)),
-            *(_value(metric, known, subject) for metric, known in values.items()),
-        ]
-        for subject in found
+    labels: list[Column[Subject] | None] = [
+        *((factor_title(name), partial(_level, name)) for name in factors),
+        ("Result set", lambda subject: subject.source.label) if len(material.sources) > 1 else None,
+        ("Cache", lambda subject: f"{_setup(subject).kind}, {_setup(subject).mode}"),
+        ("Before the run", _prepared),
     ]
-    labels = [*map(factor_title, factors), *sources, "Cache", "Before the run"]
-    return Table(
+    return tabulated(
+        found,
+        labels,
+        [(metric_title(metric), partial(_value, metric, Values(material, metric))) for metric in METRICS],
         title="Block caches",
         caption="Before the run: read hit ratio or dirty data that was reached, smallest of the repeats. "
         f"{medians_of(material, METRICS)}",
-        heads=[*labels, *map(metric_title, METRICS)],
-        labels=len(labels),
-        rows=rows,
-        keys=[f"{subject.source.label}\n{subject.case.case_id}" for subject in found],
+        key=lambda subject: f"{subject.source.label}\n{subject.case.case_id}",
     )
+
+
+def _level(name: str, subject: Subject) -> str:
+    return level_text(name, subject.level(name))
 
 
 def _setup(subject: Subject) -> BlockCacheSetup:
@@ -105,8 +103,7 @@ def _prepared(subject: Subject) -> str:
 
 
 def _value(metric: str, known: Values, subject: Subject) -> Cell:
-    median, low, high, _ = known.estimate(subject)
-    return Cell(text=metric_text(metric, median), interval=ends_text(metric, low, high), number=median)
+    return metric_cell(metric, *known.estimate(subject)[:3])
 
 
 def _chosen(source: Source) -> Iterator[tuple[Record, BlockCacheReading]]:

@@ -3,7 +3,7 @@ long runs that are judged by rounds of their own."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import polars as pl
@@ -14,8 +14,8 @@ from iosonde.metrics.sustained import LongRun
 from iosonde.plan import DeviceState
 from iosonde.procedure.rounds import Tracked
 from iosonde.report.material import Material, Source
-from iosonde.report.quantities import factor_title, is_number, level_text, metric_text, metric_title
-from iosonde.report.table import Cell, Table
+from iosonde.report.quantities import factor_title, metric_text, metric_title
+from iosonde.report.table import Cell, Table, level_cell, metric_cell
 from iosonde.study.model import Part
 from iosonde.units import format_bytes, format_duration
 
@@ -96,7 +96,7 @@ def _convergence_row(part: Part, each: Convergence, tracked: Tracked, metric: st
         *counted,
         Cell(text=f"{window.first}..{window.last}", number=window.last),
         Cell(text=verdict),
-        *(Cell(text=metric_text(metric, value), number=value) for value in figures),
+        *(metric_cell(metric, value) for value in figures),
         Cell(text=window.line),
         Cell(text=series),
     ]
@@ -119,7 +119,7 @@ def _window(part: Part, means: pl.DataFrame, of: str) -> Table:
         [
             *_levels(factors, dict(zip(factors, key, strict=False))),
             *([Cell(text=str(key[-1]), number=key[-1])] if several else []),
-            *(Cell(text=metric_text(name, values.get(name)), number=values.get(name)) for name in known),
+            *(metric_cell(name, values.get(name)) for name in known),
         ]
         for key, values in lines.items()
     ]
@@ -190,7 +190,7 @@ def row_of_run(long_run: LongRun, states: DeviceStates) -> list[Cell]:
         Cell(text=f"rounds {first.first}..{first.last}" if first else "no", number=first.last if first else None),
         Cell(text=metric_text(metric, value), interval=interval, number=value),
         Cell(text=f"{100 * fraction:.0f} %", number=fraction),
-        *(Cell(text=metric_text(metric, value), number=value) for value in figures),
+        *(metric_cell(metric, value) for value in figures),
         Cell(text=window.line),
         Cell(text=_left_text(long_run), number=left),
         *cliff,
@@ -226,13 +226,8 @@ def _in_ranges(long_run: LongRun) -> list[Cell]:
     return [Cell(text="-") if each is None else Cell(text=f"{each:.2f}", number=each) for each in shares]
 
 
-def _levels(factors: Any, levels: Mapping[str, Any]) -> list[Cell]:
-    return [
-        Cell(text=level_text(name, levels[name]), number=levels[name] if is_number(levels[name]) else None)
-        if name in levels
-        else Cell(text="-")
-        for name in factors
-    ]
+def _levels(factors: Iterable[str], levels: Mapping[str, Any]) -> list[Cell]:
+    return [level_cell(name, levels.get(name), missing="-") for name in factors]
 
 
 TABLES = (_tables,)
