@@ -34,7 +34,7 @@ from pairs import interleaved, provenance, ratio_of, shown, table
 from iosonde.execution.engine import drive, find_engine
 from iosonde.execution.environment import capture
 from iosonde.execution.stop import Stop
-from iosonde.workload.engine_spec import engine_spec
+from iosonde.workload.workload import engine_spec
 
 CONNECTIONS = 16
 WINDOW_KI = 2

@@ -48,7 +48,7 @@ from iosonde.features.object_stores.ceph.cluster import POOL, CephCluster
 from iosonde.lab import Limits, throttled_devices
 from iosonde.servers.directories import Directories
 from iosonde.storage.safety import journal
-from iosonde.workload.engine_spec import engine_spec
+from iosonde.workload.workload import engine_spec
 
 OPERATIONS = {"write": "write", "sequential_read": "seq", "random_read": "rand"}
 TOLERANCE = 0.05

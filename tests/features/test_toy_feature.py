@@ -22,8 +22,7 @@ from iosonde.metrics.metric import Metric
 from iosonde.results.column import Column
 from iosonde.storage.safety.journal_entry import MOUNTS
 from iosonde.study.setup_extension import SetupExtension
-from iosonde.workload.backend import Backend
-from iosonde.workload.workload import Workload
+from iosonde.workload.workload import Backend, Workload
 
 STUDY = """
 name = "toy"

@@ -27,7 +27,7 @@ from iosonde.servers.foreign import ServerUrl, kinds, parse
 from iosonde.servers.instance import DATABASE, Instance
 from iosonde.storage import open_target
 from iosonde.workload import described
-from iosonde.workload.sql_server import DECIDED_AT_CREATION
+from iosonde.workload.servers import DECIDED_AT_CREATION
 
 LOAD_SETTINGS: Mapping[str, dict[str, Any]] = {
     "postgresql": {"fsync": False, "full_page_writes": False, "shared_buffers": "256MB", "max_wal_size": "8GB",

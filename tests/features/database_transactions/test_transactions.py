@@ -28,14 +28,14 @@ from iosonde.planning import load
 from iosonde.results.schema import SHARED_LOG_DEVICE
 from iosonde.storage import open_target
 from iosonde.verdict.verdict import Kind
-from iosonde.workload import named, sql_server
+from iosonde.workload import named, servers
 
 TPCC, COMMIT = named("tpcc"), named("commit")
 
 
 @pytest.fixture(autouse=True)
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sql_server, "check_place", lambda *_: None)
+    monkeypatch.setattr(servers, "check_place", lambda *_: None)
 
 
 def spec_of(workload: Any, **parameters: Any) -> dict[str, Any]:

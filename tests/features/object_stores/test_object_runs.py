@@ -33,7 +33,7 @@ from iosonde.servers.directories import Directories
 from iosonde.storage import open_target
 from iosonde.storage.safety import journal
 from iosonde.storage.safety.consent import Consent
-from iosonde.workload.engine_spec import engine_spec
+from iosonde.workload.workload import engine_spec
 
 pytestmark = [
     pytest.mark.engine,

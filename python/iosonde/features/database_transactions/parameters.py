@@ -19,7 +19,7 @@ from iosonde.workload.reading import (
     parse_path,
     parse_positive_rate,
 )
-from iosonde.workload.server_settings import Settings, SettingValue
+from iosonde.workload.servers import Settings, SettingValue
 
 WAREHOUSE_BYTES = 130 << 20
 """Room for a warehouse: rows, indexes, and half-full pages."""

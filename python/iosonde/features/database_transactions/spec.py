@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from iosonde.features.database_transactions.parameters import CommitParameters, OltpFields, TpccParameters
 from iosonde.plan import JsonObject
-from iosonde.workload.log_directory import open_directory
-from iosonde.workload.sql_server import engine_server
+from iosonde.workload.servers import engine_server, open_directory
 
 if TYPE_CHECKING:
     from iosonde.protocol import spec

@@ -14,9 +14,8 @@ from iosonde.features.database_transactions.parameters import CommitParameters, 
 from iosonde.plan import ASSUMED_BYTES_PER_SECOND, Cost, JsonObject
 from iosonde.units import format_bytes, format_duration
 from iosonde.workload import terms
-from iosonde.workload.engine_spec import engine_spec
-from iosonde.workload.sql_server import EMPTY_BYTES, identity
-from iosonde.workload.workload import Hints, Layout, Product, Rate, Room, Spec, Workload
+from iosonde.workload.servers import EMPTY_BYTES, identity
+from iosonde.workload.workload import Hints, Layout, Product, Rate, Room, Spec, Workload, engine_spec
 
 if TYPE_CHECKING:
     from iosonde.storage import Target

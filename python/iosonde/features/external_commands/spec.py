@@ -16,7 +16,7 @@ from iosonde.features.external_commands.parameters import CommandParameters
 from iosonde.features.external_commands.template import fill
 from iosonde.plan import JsonObject
 from iosonde.supervisor.processes import identify
-from iosonde.workload.sql_server import engine_server
+from iosonde.workload.servers import engine_server
 
 if TYPE_CHECKING:
     from iosonde.storage import Target

@@ -13,7 +13,7 @@ from iosonde.features.external_commands import spec
 from iosonde.features.external_commands.parameters import CommandParameters, check_variable
 from iosonde.features.external_commands.spec import NAME, only
 from iosonde.plan import Cost, JsonObject, commands
-from iosonde.workload.sql_server import EMPTY_BYTES, identity
+from iosonde.workload.servers import EMPTY_BYTES, identity
 from iosonde.workload.workload import Hints, Room, Spec, Workload
 
 if TYPE_CHECKING:

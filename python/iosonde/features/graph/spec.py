@@ -14,8 +14,7 @@ from iosonde.features.graph.parameters import PAGE_BYTES, GraphParameters
 from iosonde.features.graph.size import area_bytes, of_any_vertices, size_of
 from iosonde.plan import JsonObject
 from iosonde.text_files import expanded
-from iosonde.workload.engine_spec import engine_spec
-from iosonde.workload.workload import Room
+from iosonde.workload.workload import Room, engine_spec
 
 if TYPE_CHECKING:
     from iosonde.protocol import spec

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from iosonde.errors import TargetError
 from iosonde.features.key_value_stores import shim
 from iosonde.units import format_bytes
-from iosonde.workload.log_directory import open_directory
+from iosonde.workload.servers import open_directory
 
 if TYPE_CHECKING:
     from iosonde.storage import Target

@@ -22,9 +22,8 @@ from iosonde.plan import JsonObject
 from iosonde.protocol.store_options import STORE_CONSTANTS
 from iosonde.servers.foreign import parse
 from iosonde.units import format_bytes
-from iosonde.workload.engine_spec import engine_spec
-from iosonde.workload.log_directory import open_directory
-from iosonde.workload.ramp import steady_ramp
+from iosonde.workload.servers import open_directory
+from iosonde.workload.workload import engine_spec, steady_ramp
 
 GROWTH = 2
 """YCSB makes room for twice the inserts that it expects."""

@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
-from iosonde.workload.backend import Backend
 from iosonde.workload.reading import Duration
+from iosonde.workload.workload import Backend
 
 NAME = "nvme_user"
 

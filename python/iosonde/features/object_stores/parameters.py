@@ -17,7 +17,7 @@ from iosonde.workload.reading import (
     WithRules,
     parse_positive_rate,
 )
-from iosonde.workload.server_settings import Settings
+from iosonde.workload.servers import Settings
 
 KIB, GIB = 1 << 10, 1 << 30
 SMALLEST_OBJECT, LARGEST_OBJECT = 64, 64 * MIB

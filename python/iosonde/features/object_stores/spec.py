@@ -14,9 +14,8 @@ from iosonde.features.object_stores.parameters import USABLE, WHOLE_WORKLOAD, Ob
 from iosonde.plan import JsonObject
 from iosonde.servers.foreign import parse
 from iosonde.units import format_bytes
-from iosonde.workload.engine_spec import engine_spec
 from iosonde.workload.reading import check_agreement
-from iosonde.workload.workload import Room
+from iosonde.workload.workload import Room, engine_spec
 
 if TYPE_CHECKING:
     from iosonde.protocol import spec
@@ -111,7 +110,7 @@ def check_place(whole: ObjectsParameters, target: Target) -> None:
             "their files with `--set file_system=ext4`, or name a directory",
         )
     from iosonde.features.object_stores import ceph
-    from iosonde.workload.log_directory import check_reachable
+    from iosonde.workload.servers import check_reachable
 
     ceph.locate()
     ceph.check_settings(whole.ceph)

@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Any
 from iosonde.errors import StudyError, TargetError
 from iosonde.features.paging.parameters import WHOLE_WORKLOAD, PagingParameters
 from iosonde.plan import JsonObject
-from iosonde.workload.engine_spec import engine_spec
-from iosonde.workload.ramp import steady_ramp
 from iosonde.workload.reading import check_agreement
-from iosonde.workload.workload import Room
+from iosonde.workload.workload import Room, engine_spec, steady_ramp
 
 if TYPE_CHECKING:
     from iosonde.protocol import spec

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from iosonde.workload.backend import Backend
+from iosonde.workload.workload import Backend
 
 NAME = "ssd"
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from iosonde.workload import terms
-from iosonde.workload.block import cost, fitting, requirements, spec
+from iosonde.workload.block import requirements, spec
 from iosonde.workload.block.fields import SHOWN
 from iosonde.workload.block.parameters import BlockParameters
 from iosonde.workload.workload import Hints, Workload
@@ -34,9 +34,9 @@ class BlockWorkload(Workload[BlockParameters]):
     stated = ("block_size", "access", "io_mode", "read_fraction")
     worded = ("block_size", "access", "io_mode", "read_fraction", "trim_fraction", "durability")
 
-    fit = staticmethod(fitting.fit)
+    fit = staticmethod(requirements.fit)
     resolve, vary, prepare = staticmethod(spec.resolve), staticmethod(spec.vary), staticmethod(spec.prepare)
-    cost = staticmethod(cost.cost)
+    requirements = staticmethod(requirements.cost)
     files, journals = staticmethod(requirements.files), staticmethod(requirements.journals)
     room_by = staticmethod(requirements.room_by)
     addressed_bytes = staticmethod(requirements.addressed_bytes)

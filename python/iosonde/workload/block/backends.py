@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from iosonde.core.features import contributed
-from iosonde.workload.backend import Backend
+from iosonde.workload.workload import Backend
 
 
 def _same(*names: str) -> Mapping[str, str]:

@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Any, cast
 from iosonde.plan import JsonObject
 from iosonde.storage.targets.workspace import journal_directory
 from iosonde.workload.block.backends import BACKENDS, VIRTUAL_DRIVES
-from iosonde.workload.block.fitting import fit
 from iosonde.workload.block.notation import active_window, mix_of, rate_steps
 from iosonde.workload.block.parameters import BlockParameters
-from iosonde.workload.block.requirements import addressed_bytes, begins
-from iosonde.workload.engine_spec import engine_spec
-from iosonde.workload.ramp import steady_ramp
+from iosonde.workload.block.requirements import addressed_bytes, begins, fit
+from iosonde.workload.workload import engine_spec, steady_ramp
 
 if TYPE_CHECKING:
     from iosonde.protocol import spec

@@ -45,7 +45,7 @@ def check_place(stream: KvFields, target: Target) -> None:
     """Raise unless a node can be started on the target with these settings. Nothing is written."""
     target.require_directory("Cassandra needs a file system", parameter="store")
     from iosonde.features.key_value_stores.cassandra.server import Cassandra
-    from iosonde.workload.log_directory import check_reachable
+    from iosonde.workload.servers import check_reachable
 
     server = Cassandra()
     server.check_settings(server.locate(), server_settings(stream.model_dump()))

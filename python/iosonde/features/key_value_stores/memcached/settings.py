@@ -40,7 +40,7 @@ def check_place(stream: KvFields, target: Target) -> None:
     """Raise unless the server can be started on the target with these settings. Nothing is written."""
     target.require_directory("memcached needs one for its socket and for extstore", parameter="store")
     from iosonde.features.key_value_stores.memcached.server import Memcached
-    from iosonde.workload.log_directory import check_reachable
+    from iosonde.workload.servers import check_reachable
 
     server = Memcached()
     server.check_settings(server.locate(), server_settings(stream.model_dump()))

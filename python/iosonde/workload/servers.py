@@ -4,17 +4,70 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+from pydantic import BeforeValidator
 
 from iosonde import servers
-from iosonde.errors import StudyError
+from iosonde.errors import StudyError, TargetError
 from iosonde.servers.instance import DATABASE
-from iosonde.workload.log_directory import check_reachable
 
 if TYPE_CHECKING:
     from iosonde.protocol import spec
     from iosonde.storage import Target
+
+
+def open_directory(name: str, *, parameter: str = "log_target") -> Target:
+    """The target on a second device that a parameter names, which must be a directory."""
+    from iosonde.storage import open_target
+
+    target = open_target(name)
+    if target.kind != "directory":
+        raise TargetError(
+            f"`{name}` is not a directory",
+            where=f"by the parameter `{parameter}`",
+            hint="name a directory of a file system on the second device",
+        )
+    return target
+
+
+def check_reachable(accounts: Sequence[str], target: Target, log_target: str | None = None) -> None:
+    """Raise `ServerError` unless the user of a server, the first of `accounts` that exists, can reach its directories.
+
+    They are iosonde's own on the target and, if there is one, on that of the log, and need not exist yet.
+    """
+    from iosonde.servers.directories import check_reachable
+
+    own = Path(target.spec_target("per_job", 0)["directory"])
+    check_reachable(own, accounts)
+    if log_target:
+        check_reachable(Path(open_directory(log_target).name, own.name), accounts)
+
+
+SettingValue = bool | int | float | str
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
+
+
+def parse_settings(value: Any) -> dict[str, SettingValue]:
+    """A table of settings by the server's own names and units, or text as `shared_buffers=1GB;fsync=on`."""
+    if isinstance(value, str):
+        pairs = [part.partition("=") for part in value.split(";") if part.strip()]
+        if not all(sign for _, sign, _ in pairs):
+            raise ValueError(f"`{value}` are not settings; write them like `shared_buffers=1GB;fsync=on`")
+        value = {name.strip(): text.strip() for name, _, text in pairs}
+    if not isinstance(value, Mapping):
+        raise ValueError('settings are a table of the server\'s own names, such as `{ shared_buffers = "1GB" }`')
+    for name, given in value.items():
+        if not _NAME.fullmatch(str(name)) or not isinstance(given, (bool, int, float, str)):
+            raise ValueError(f"the setting `{name}` cannot be `{given}`; it is true, false, a number or a text")
+    return dict(value)
+
+
+Settings = Annotated[dict[str, SettingValue], BeforeValidator(parse_settings)]
+
 
 EMPTY_BYTES = 160 << 20
 """A data directory without tables, including its first log files."""
