@@ -19,9 +19,8 @@ from iosonde.errors import StudyError
 from iosonde.storage import open_target
 from iosonde.units import compact_size
 from iosonde.workload.block import BLOCK
-from iosonde.workload.block.fields import WHOLE_WORKLOAD
 from iosonde.workload.block.notation import mix_of
-from iosonde.workload.block.parameters import BlockParameters
+from iosonde.workload.block.parameters import WHOLE_WORKLOAD, BlockParameters
 
 NULL = open_target("null:1TiB")
 

@@ -14,7 +14,7 @@ it adds in a tuple:
     servers.py       STARTERS        `execution.servers.ServerStarter`           runs on a server
     addresses.py     KINDS           `servers.foreign.ServerKind`                addresses of running servers
     targets.py       KINDS           `storage.targets.kind.TargetKind`           targets by the prefix of their names
-    backends.py      BACKENDS        `workload.backend.Backend`                  block I/O
+    backends.py      BACKENDS        `workload.workload.Backend`                 block I/O
     probes.py        PROBES          `execution.engine_programs.Probe`           `plan` and `doctor`
     procedures.py    KINDS           pairs of a name and a `procedure.Kind`      cases whose next run depends on records
                      SETTINGS        pairs of a name and the type of settings    the plan of a result set, before use

@@ -27,7 +27,7 @@ from iosonde.procedure.rounds import RoundsDecision, decided
 from iosonde.study.model import ROUND, Level, Part, Study
 from iosonde.units import format_bytes
 from iosonde.workload.block.backends import VIRTUAL_DRIVES
-from iosonde.workload.block.requirements import active_range_bytes
+from iosonde.workload.block.parameters import active_range_bytes
 
 
 @dataclass(frozen=True, kw_only=True)

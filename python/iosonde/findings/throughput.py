@@ -18,7 +18,7 @@ from iosonde.metrics import wording
 from iosonde.metrics.scopes import ALL, overall
 from iosonde.metrics.statistics import Estimate, repeats_interval
 from iosonde.study.model import Part, Study
-from iosonde.workload import terms, workloads
+from iosonde.workload import number_of, operation_words, workloads
 
 KEPT_UP = 0.99
 """Share of the operations due that must be started for the rate to count as kept."""
@@ -334,7 +334,7 @@ def _closed_loop(study: Study, cases: pl.DataFrame, runs: pl.DataFrame) -> pl.Da
         .join(depth, on="case_id", how="left", maintain_order="left")
     )
     words = [
-        terms.operation_words(row["read_fraction"], row["trim_fraction"] or 0.0)
+        operation_words(row["read_fraction"], row["trim_fraction"] or 0.0)
         for row in joined.filter(pl.col("read_fraction").is_not_null()).to_dicts()
     ]
     is_one = joined["backend"].n_unique() < 2
@@ -437,8 +437,6 @@ def _of_case(row: Mapping[str, Any], support: Support, *estimates: Estimate) -> 
 
 def _setting(row: Mapping[str, Any]) -> str:
     levels = [
-        wording.level_words(name, row[name])
-        for name in ("queue_depth", "jobs")
-        if (terms.number_of(row[name]) or 0) > 1
+        wording.level_words(name, row[name]) for name in ("queue_depth", "jobs") if (number_of(row[name]) or 0) > 1
     ]
     return f"at {' and '.join(levels)}" if levels else ""

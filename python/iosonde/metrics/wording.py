@@ -13,7 +13,7 @@ from iosonde.metrics.registry import metric as metric_of
 from iosonde.metrics.statistics import WIDE_TEXT, Estimate
 from iosonde.study.setup import SIZES
 from iosonde.units import format_bandwidth, format_bytes, format_count, format_duration, format_latency
-from iosonde.workload import terms, workloads
+from iosonde.workload import operation_words, store_name, workloads
 
 _BYTES = {*SIZES, *(name for each in workloads().values() for name in each.sizes)}
 _TIMES = ("duration", "interval", "ramp", "read_service", "write_service")
@@ -171,7 +171,7 @@ def level_words(factor: str, level: Any) -> str:
     value = level_value(factor, level)
     match factor:
         case "store" | "server":
-            return terms.store_name(value)
+            return store_name(value)
         case "terminals" | "clients" | "warehouses" | "hosts":
             return f"1 {factor[:-1]}" if level == 1 else f"{value} {factor}"
         case "log":
@@ -183,7 +183,7 @@ def level_words(factor: str, level: Any) -> str:
         case "jobs":
             return "1 job" if level == 1 else f"{value} jobs"
         case "read_fraction":
-            return terms.operation_words(level)
+            return operation_words(level)
         case "fill":
             return f"{value} % full"
         case "format" if level == "raw":

@@ -15,7 +15,7 @@ from iosonde.plan import LeftOut
 from iosonde.planning.draft import Draft
 from iosonde.study.model import Study
 from iosonde.study.setup import HOST_SETTINGS
-from iosonde.workload.block.fields import OF_HOST
+from iosonde.workload.block.parameters import OF_HOST
 
 if TYPE_CHECKING:
     from iosonde.storage import Target

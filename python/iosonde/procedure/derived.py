@@ -9,7 +9,7 @@ from iosonde.errors import StudyError
 from iosonde.plan import Case, JsonObject, Run
 from iosonde.procedure.observations import Conclusion, Forecast, Observation, Observations, probe, procedure_of, rounded
 from iosonde.study.model import Derived, Part, Study
-from iosonde.workload.block.fields import SCALABLE, WHOLE_NUMBERS
+from iosonde.workload.block.parameters import SCALABLE, WHOLE_NUMBERS
 
 INTERLEAVED = True
 """Once the value is known these are ordinary cases, so that drift of the machine affects all of them alike."""

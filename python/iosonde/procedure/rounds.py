@@ -31,7 +31,7 @@ from iosonde.procedure import preparation
 from iosonde.procedure.observations import Conclusion, Forecast, Observation, Observations, probe, procedure_of
 from iosonde.study.model import ROUND, STAGE, Level, Part, Rounds, Scalar, Study
 from iosonde.workload.block import BLOCK
-from iosonde.workload.block.requirements import active_range_bytes
+from iosonde.workload.block.parameters import active_range_bytes
 
 INTERLEAVED = False
 """A pass is finished before the next begins: another load in between would change the state that it builds up."""

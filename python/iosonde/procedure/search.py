@@ -31,7 +31,7 @@ from iosonde.procedure.observations import (
 )
 from iosonde.study.model import Part, Study
 from iosonde.workload.block import BLOCK
-from iosonde.workload.block.fields import SCALABLE, WHOLE_NUMBERS
+from iosonde.workload.block.parameters import SCALABLE, WHOLE_NUMBERS
 
 INTERLEAVED = False
 """A search is finished before the next begins: its probes are compared with each other, so they are together."""

@@ -21,8 +21,7 @@ from iosonde.report.quantities import case_name, metric_text, metric_title
 from iosonde.report.table import LIMITED_BY, RESULT, VERDICT, Cell, Column, Table, tabulated
 from iosonde.results.schema import Record
 from iosonde.units import format_bytes, format_count, format_duration, format_latency
-from iosonde.workload import names_where, streams_of
-from iosonde.workload.terms import store_name
+from iosonde.workload import names_where, store_name, streams_of
 
 if TYPE_CHECKING:
     from iosonde.findings.requirements import Result, Window

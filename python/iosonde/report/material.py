@@ -21,7 +21,7 @@ from iosonde.procedure.observations import Conclusion, conclusions
 from iosonde.report.quantities import WIDE_CELL, level_text, metric_title, metric_unit
 from iosonde.results.schema import Record
 from iosonde.study.model import ROUND, STAGE, Study, View
-from iosonde.workload import streams_of, terms
+from iosonde.workload import store_name, streams_of
 
 if TYPE_CHECKING:
     from iosonde.findings.device_state import DeviceStates
@@ -551,7 +551,7 @@ def durability_note(material: Material, part: str) -> str:
     found = differing_durability(material, part)
     if not found:
         return ""
-    listed = wording.listing([f"{terms.store_name(store)} {survives}" for store, survives in found.items()])
+    listed = wording.listing([f"{store_name(store)} {survives}" for store, survives in found.items()])
     return f"Writes survive different failures, so stores are not ranked: {listed}."
 
 

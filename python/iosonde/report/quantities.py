@@ -102,7 +102,7 @@ def factor_column(name: str) -> str:
 
 
 def _name_text(factor: str, level: str) -> str:
-    from iosonde.workload.terms import store_name
+    from iosonde.workload import store_name
 
     if factor == "phase" and level.startswith("ycsb_"):
         return f"YCSB {level.removeprefix('ycsb_').upper()}"
@@ -128,7 +128,7 @@ def level_text(name: str, level: Any) -> str:
 
 def level_phrase(name: str, level: Any) -> str:
     """Name a level for use alone: `Queue depth 4`, but `read`."""
-    from iosonde.workload.terms import operation_words
+    from iosonde.workload import operation_words
 
     stream, _, parameter = name.rpartition(".")
     if parameter == "read_fraction" and is_number(level):

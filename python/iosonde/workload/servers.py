@@ -1,4 +1,4 @@
-"""A database server that iosonde starts on a target, or that the user runs, as the engine's spec has it."""
+"""Servers on which workloads run: their settings in a study, their directories, and a database server in a spec."""
 
 from __future__ import annotations
 

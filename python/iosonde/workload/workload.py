@@ -23,61 +23,6 @@ if TYPE_CHECKING:
     from iosonde.storage import Target
 
 
-@dataclass(frozen=True, kw_only=True)
-class Backend:
-    """One of them; those of features are listed in `BACKENDS` of their `backends.py`."""
-
-    name: str
-    title: str = ""
-    """Noun for the description of the parameter `backend`; empty if another row's title covers it."""
-    target: str = ""
-    """A target that sets it, such as `null:1GiB`; empty if a study may set it."""
-    options: Mapping[str, str] = field(default_factory=dict)
-    """Its parameters, with their names in the engine's spec."""
-    parameters: type[BaseModel] | None = None
-    """Model of parameters of its own."""
-    one_at_a_time: bool = False
-    """True if a job has one I/O in flight."""
-    direct_only: bool = False
-    """True if it needs `io_mode = "direct"`."""
-    trims: bool = True
-    always_runs: bool = False
-    """True if its runs are never unsupported: it is available everywhere, or falls back to another."""
-    is_counted: bool = True
-    """False if the kernel counts its I/O neither for the process nor for the block device."""
-    is_virtual: bool = False
-    """True if it reaches no file and no device of the kernel."""
-    has_virtual_time: bool = False
-    """True if its I/Os take the time of a model."""
-    stores_data: bool = True
-    """False if it keeps nothing of what is written."""
-
-
-def engine_spec(workload: Mapping[str, Any], *, seed: int, run_id: str, devices: Sequence[str]) -> JsonObject:
-    """The spec of a run; the counters of `devices` are recorded."""
-    return {
-        "protocol": protocol.VERSION,
-        "run_id": run_id,
-        "seed": seed,
-        "workload": cast("JsonObject", workload),
-        "observe": {"block_devices": list(devices)},
-    }
-
-
-INTERVALS = 5
-"""Intervals whose means are compared with those of as many before."""
-TOLERANCE = 0.05
-"""Largest difference of the means."""
-
-
-def steady_ramp(duration_ns: int, bytes: int | None, *, until: Literal["time", "steady"]) -> spec.Ramp:
-    """A ramp that lasts `duration_ns` at most."""
-    ramp: spec.Ramp = {"duration_ns": duration_ns, "bytes": bytes}
-    if until == "steady":
-        ramp["until_steady"] = {"intervals": INTERVALS, "tolerance": TOLERANCE}
-    return ramp
-
-
 CLOSED: Mapping[str, Any] = {"kind": "closed"}
 """The arrival of a closed loop."""
 
@@ -326,3 +271,61 @@ class Workload(Generic[P]):
     def words(self, case: Mapping[str, Any]) -> dict[str, str]:
         """Words that make up `4 KiB random reads`, by parameter and in that order."""
         return {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backend:
+    """An interface through which block I/O is done, what it can carry out, and its parameters.
+
+    Those of features are listed in `BACKENDS` of their `backends.py`.
+    """
+
+    name: str
+    title: str = ""
+    """Noun for the description of the parameter `backend`; empty if another row's title covers it."""
+    target: str = ""
+    """A target that sets it, such as `null:1GiB`; empty if a study may set it."""
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Its parameters, with their names in the engine's spec."""
+    parameters: type[BaseModel] | None = None
+    """Model of parameters of its own."""
+    one_at_a_time: bool = False
+    """True if a job has one I/O in flight."""
+    direct_only: bool = False
+    """True if it needs `io_mode = "direct"`."""
+    trims: bool = True
+    always_runs: bool = False
+    """True if its runs are never unsupported: it is available everywhere, or falls back to another."""
+    is_counted: bool = True
+    """False if the kernel counts its I/O neither for the process nor for the block device."""
+    is_virtual: bool = False
+    """True if it reaches no file and no device of the kernel."""
+    has_virtual_time: bool = False
+    """True if its I/Os take the time of a model."""
+    stores_data: bool = True
+    """False if it keeps nothing of what is written."""
+
+
+def engine_spec(workload: Mapping[str, Any], *, seed: int, run_id: str, devices: Sequence[str]) -> JsonObject:
+    """The spec of a run; the counters of `devices` are recorded."""
+    return {
+        "protocol": protocol.VERSION,
+        "run_id": run_id,
+        "seed": seed,
+        "workload": cast("JsonObject", workload),
+        "observe": {"block_devices": list(devices)},
+    }
+
+
+INTERVALS = 5
+"""Intervals whose means are compared with those of as many before."""
+TOLERANCE = 0.05
+"""Largest difference of the means."""
+
+
+def steady_ramp(duration_ns: int, bytes: int | None, *, until: Literal["time", "steady"]) -> spec.Ramp:
+    """A ramp that lasts `duration_ns` at most."""
+    ramp: spec.Ramp = {"duration_ns": duration_ns, "bytes": bytes}
+    if until == "steady":
+        ramp["until_steady"] = {"intervals": INTERVALS, "tolerance": TOLERANCE}
+    return ramp

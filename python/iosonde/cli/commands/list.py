@@ -92,7 +92,7 @@ def _studies(*, every_profile: bool) -> Iterator[dict[str, Any]]:
 
 def needs(size: StudySize) -> list[str]:
     """Return the requirements of a study besides a writable directory."""
-    from iosonde.workload.terms import store_name
+    from iosonde.workload import store_name
 
     found = []
     if size.needs_root:

@@ -14,7 +14,7 @@ from iosonde.findings.question import Question, QuestionKind
 from iosonde.metrics import wording
 from iosonde.results.schema import SHARED_LOG_DEVICE
 from iosonde.verdict.verdict import Kind
-from iosonde.workload import terms
+from iosonde.workload import store_name
 
 LIMITS = {
     "device-limited": "limited by the device",
@@ -246,7 +246,7 @@ def think_time(cases: pl.DataFrame, metrics: pl.DataFrame, *_: object) -> list[F
 
 
 def server_words(case: dict[str, Any]) -> str:
-    return terms.store_name(str(case.get("server") or case.get("server_level") or "the server"))
+    return store_name(str(case.get("server") or case.get("server_level") or "the server"))
 
 
 KINDS = (

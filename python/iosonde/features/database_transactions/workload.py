@@ -13,7 +13,7 @@ from iosonde.features.database_transactions import spec
 from iosonde.features.database_transactions.parameters import CommitParameters, OltpFields, TpccParameters
 from iosonde.plan import ASSUMED_BYTES_PER_SECOND, Cost, JsonObject
 from iosonde.units import format_bytes, format_duration
-from iosonde.workload import terms
+from iosonde.workload import store_name
 from iosonde.workload.servers import EMPTY_BYTES, identity
 from iosonde.workload.workload import Hints, Layout, Product, Rate, Room, Spec, Workload, engine_spec
 
@@ -130,7 +130,7 @@ class OltpWorkload(Workload[P]):
         """Words that make up `PostgreSQL TPC-C-like transactions`."""
         tpcc = "TPC-C transactions" if case.get("think") == "standard" else "TPC-C-like transactions (no think time)"
         phase = tpcc if case.get("warehouses") else "single-row commits"
-        return {"server": terms.store_name(case["server"]), "phase": phase}
+        return {"server": store_name(case["server"]), "phase": phase}
 
 
 class TpccWorkload(OltpWorkload[TpccParameters]):

@@ -110,7 +110,7 @@ class CommandParameters(BaseModel):
     server_url: ClassVar[None] = None
     log: ClassVar[str] = "with_data"
     log_target: ClassVar[None] = None
-    """A server for a command has its log next to its data (`workload.sql_server`)."""
+    """A server for a command has its log next to its data (`workload.servers`)."""
 
     def population(self) -> dict[str, Any]:
         """Return the contents of a server's database: none."""

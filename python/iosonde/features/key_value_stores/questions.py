@@ -18,7 +18,7 @@ from iosonde.metrics import wording
 from iosonde.metrics.scopes import overall
 from iosonde.metrics.statistics import Estimate, pooled_ratio, repeats_interval
 from iosonde.units import format_bytes
-from iosonde.workload import terms
+from iosonde.workload import store_name
 
 ONE_CPU = 100
 """CPU percent of a single thread that never waits."""
@@ -62,7 +62,7 @@ class StoreLoad(Finding, kind="store load", topic="stores", place=2):
     def _sentence(self) -> str:
         rate = wording.estimate_text("ops_per_sec", self.rate).replace("operations/s", "records/s")
         written = f", device write amplification {wording.ratio_text(self.amplification)}" if self.amplification else ""
-        return f"{terms.store_name(self.store)} loads {rate}{written}{_in_parentheses(self.levels)}"
+        return f"{store_name(self.store)} loads {rate}{written}{_in_parentheses(self.levels)}"
 
     def _evidence(self) -> str:
         words = dict(_COSTS)
@@ -83,7 +83,7 @@ class BackgroundWork(Count, kind="background work", topic="stores"):
     def _sentence(self) -> str:
         some = f" in {self.some}" if self.count < self.total else ""
         most = f"up to {self.cpu_percent[1]:.0f} % of a CPU{_in_parentheses(self.most)}"
-        return f"{terms.store_name(self.store)} uses background threads{some}: {most}"
+        return f"{store_name(self.store)} uses background threads{some}: {most}"
 
     def _evidence(self) -> str:
         used = wording.range_text(*(f"{end:.0f}" for end in self.cpu_percent))
@@ -109,7 +109,7 @@ class CancelledWrites(Finding, kind="cancelled writes", topic="stores"):
         share, received = wording.percent_text(self.share), wording.percent_text(self.received)
         deleted = f"deleted {share} of the bytes written to files before they were written back"
         then = "and" if self._is_unexplained else "so"
-        return f"{terms.store_name(self.store)} {deleted}, {then} the device received {received} of them"
+        return f"{store_name(self.store)} {deleted}, {then} the device received {received} of them"
 
     def _evidence(self) -> str:
         rest = wording.percent_text(1 - self.share - self.received)
@@ -352,7 +352,7 @@ class DifferentDurability(Finding, kind="different durability", topic="stores"):
     """Store, and what its acknowledged writes survive."""
 
     def _sentence(self) -> str:
-        listed = [f"writes of {terms.store_name(store)} {SURVIVES[survives]}" for store, survives in self.stores]
+        listed = [f"writes of {store_name(store)} {SURVIVES[survives]}" for store, survives in self.stores]
         return f"Stores are not ranked: {wording.listing(listed)}"
 
     def _evidence(self) -> str:
@@ -487,7 +487,7 @@ def _extension(question: Question, key: dict[str, Any], whole: str, rows: pl.Dat
     stores = question.cases.filter(pl.col("case_id").is_in(ids))["store"].unique().to_list()
     words = [wording.level_words(name, level) for name, level in key.items()]
     return MemoryExtension(
-        store=" and ".join(sorted(terms.store_name(store) for store in stores)),
+        store=" and ".join(sorted(store_name(store) for store in stores)),
         whole=whole,
         metric=question.analysis.metric,
         kept=tuple(kept),

@@ -9,7 +9,7 @@ from iosonde.features.key_value_stores import admission, cost, fitting, requirem
 from iosonde.features.key_value_stores.fields import SHOWN
 from iosonde.features.key_value_stores.parameters import KvParameters
 from iosonde.plan import target_of
-from iosonde.workload import terms
+from iosonde.workload import store_name
 from iosonde.workload.workload import Engine, Hints, Product, Rate, Spec, Workload
 
 _PHASES = {
@@ -81,7 +81,11 @@ class KvWorkload(Workload[KvParameters]):
         """Words that make up `LMDB random reads`."""
         phase = str(case.get("phase") or case.get("phase_level") or "")
         synced = {"sync": "synced"} if case.get("sync") is True else {}
-        return {"store": terms.store_name(case["store"]), **synced, "phase": _PHASES.get(phase, f"{phase} operations")}
+        return {
+            "store": store_name(case["store"]),
+            **synced,
+            "phase": _PHASES.get(phase, f"{phase} operations"),
+        }
 
 
 KV = KvWorkload()

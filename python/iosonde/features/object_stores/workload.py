@@ -12,7 +12,7 @@ from iosonde.features.object_stores.spec import identity, whole_of
 from iosonde.plan import ASSUMED_BYTES_PER_SECOND, Cost
 from iosonde.storage.setups.bluestore import CONTROL_BYTES
 from iosonde.units import format_bytes
-from iosonde.workload import terms
+from iosonde.workload import size_words, store_name
 from iosonde.workload.workload import Hints, Layout, Product, Rate, Spec, Workload
 
 if TYPE_CHECKING:
@@ -119,9 +119,9 @@ class ObjectsWorkload(Workload[ObjectsParameters]):
         size = case.get("object_size")
         operation = str(case.get("operation") or case.get("operation_level") or "")
         return {
-            "object_size": f"{terms.size_words(size)} object" if size is not None else "object",
+            "object_size": f"{size_words(size)} object" if size is not None else "object",
             "operation": _OPERATIONS.get(operation, "operations"),
-            "object_store": f"on {terms.store_name(case['object_store'])}",
+            "object_store": f"on {store_name(case['object_store'])}",
         }
 
 

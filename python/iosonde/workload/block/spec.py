@@ -1,4 +1,4 @@
-"""The engine's spec of block I/O, from fitted parameters or from another spec."""
+"""The engine's spec of block I/O, from parameters fitted to the target or from another spec."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from iosonde.plan import JsonObject
 from iosonde.storage.targets.workspace import journal_directory
 from iosonde.workload.block.backends import BACKENDS, VIRTUAL_DRIVES
 from iosonde.workload.block.notation import active_window, mix_of, rate_steps
-from iosonde.workload.block.parameters import BlockParameters
-from iosonde.workload.block.requirements import addressed_bytes, begins, fit
+from iosonde.workload.block.parameters import BlockParameters, addressed_bytes, begins
 from iosonde.workload.workload import engine_spec, steady_ramp
 
 if TYPE_CHECKING:
@@ -28,7 +27,6 @@ HOW = (
 
 def resolve(streams: Mapping[str, BlockParameters], target: Target, *, seed: int, run_id: str) -> JsonObject:
     """The engine's spec."""
-    streams = fit(streams, target, room_bytes=target.free_bytes())
     if next(iter(streams.values())).files == "per_device":
         target = target.side_by_side(addressed_bytes(streams))
     is_virtual = next(iter(streams.values())).is_virtual

@@ -9,7 +9,7 @@ from iosonde.interop.fio.aspects.direction import Direction
 from iosonde.interop.fio.aspects.mix import sizes_together
 from iosonde.interop.fio.given import Given
 from iosonde.units import compact_size, format_bytes
-from iosonde.workload.block.rules import MOST_DUPLICATED
+from iosonde.workload.block.parameters import MOST_DUPLICATED
 
 MOST_COMPRESSIBLE = 32
 """The highest `compression_ratio`."""
