@@ -1,6 +1,6 @@
 //! Transactional workloads on a database server: TPC-C and single-row commits.
 //!
-//! [`Tpcc`] and [`Commit`] read as the list of their steps. The parts: `server` connects and checks the server's version and
+//! [`Tpcc`] and [`Commit`] read as the list of their steps. The parts: `sql` has the clients, `server` connects and checks the server's version and
 //! settings, `marker` the owner of a database, `threads` runs terminals, `terminal` is the measuring loop, `acknowledged` keeps
 //! acknowledged commits. The module `tpcc` has the workload: `schema`, `population`, `load`, `rules` (inputs), `statements`,
 //! `transactions`, `consistency`.
@@ -10,6 +10,7 @@ mod check;
 mod commit;
 mod marker;
 mod server;
+pub mod sql;
 mod terminal;
 mod threads;
 mod tpcc;

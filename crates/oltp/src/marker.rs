@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use crate::sql::Connection;
 use iosonde_harness::{Code, RunError};
 use iosonde_protocol::{SqlServer, SqlServerKind};
-use iosonde_sql::Connection;
 
 const TABLE: &str = "iosonde_database";
 

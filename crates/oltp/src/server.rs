@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use crate::sql::{Address, Connection, ErrorKind, Login, Protocol, SqlError, connect};
 use iosonde_harness::{Code, RunError};
 use iosonde_protocol::{Isolation, MissingDatabase, SqlAddress, SqlServer, SqlServerAbout, SqlServerKind};
-use iosonde_sql::{Address, Connection, ErrorKind, Login, Protocol, SqlError, connect};
 
 /// Oldest supported versions.
 const OLDEST: [(&str, [u32; 2]); 3] = [("PostgreSQL", [11, 0]), ("MariaDB", [10, 4]), ("MySQL", [8, 0])];

@@ -6,11 +6,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::sql::{ErrorKind, SqlError, Traffic};
 use iosonde_harness::{JobDone, JobPhases, RunError, Stage, wait_until, wait_until_due};
 use iosonde_load::{Arrivals, Schedule};
 use iosonde_metrics::clock::Clock;
 use iosonde_protocol::{OltpCounters, Operation};
-use iosonde_sql::{ErrorKind, SqlError, Traffic};
 
 use crate::acknowledged::{Acknowledged, Log};
 

@@ -1,8 +1,8 @@
 //! The 12 consistency conditions of clause 3.3.2, each as one query that counts violations.
 
+use crate::sql::Connection;
 use iosonde_harness::{Code, Run, RunError};
 use iosonde_protocol::{ConditionResult, ConsistencyMoment, ConsistencyResult, Event, Phase};
-use iosonde_sql::Connection;
 
 /// A condition: its formula, and the query that counts what violates it.
 struct Condition {

@@ -3,9 +3,9 @@
 use std::collections::HashSet;
 use std::path::Path;
 
+use crate::sql::Connection;
 use iosonde_harness::{Run, RunError};
 use iosonde_protocol::{DurabilityResult, Event, Phase};
-use iosonde_sql::Connection;
 
 use crate::acknowledged::{self, Acknowledged};
 

@@ -4,9 +4,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::sql::Connection;
 use iosonde_harness::{Run, RunError};
 use iosonde_protocol::{OltpLoad, Phase, SqlServer, SqlServerKind};
-use iosonde_sql::Connection;
 
 use super::population::{Part, Population};
 use super::rules::Constants;

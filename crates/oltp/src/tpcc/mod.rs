@@ -14,12 +14,12 @@ mod transactions;
 
 use std::collections::BTreeMap;
 
+use crate::sql::{Connection, SqlError, Traffic};
 use iosonde_harness::{Code, Run, RunError};
 use iosonde_protocol::{
     ConsistencyMoment, LayoutResult, OltpLoad, OltpResult, Operation, RunResult, ThinkTime, TpccDatabase,
     TpccMeasurement, TpccWorkload,
 };
-use iosonde_sql::{Connection, SqlError, Traffic};
 
 use self::load::Loading;
 use self::rules::{Constants, Input, Keyboard};

@@ -1,8 +1,8 @@
 //! The statements of the five transactions, prepared once for each connection. Their shapes are those of go-tpc: items and
 //! stock of an order are read with one statement each, its lines are inserted with one.
 
+use crate::sql::{Connection, SqlError, Statement};
 use iosonde_protocol::{Isolation, SqlServerKind};
-use iosonde_sql::{Connection, SqlError, Statement};
 
 use super::rules::LINES_MAX;
 use crate::server::isolation_name;

@@ -5,7 +5,7 @@
 
 use std::hint::black_box;
 
-use iosonde_sql::{Connection, ErrorKind, Param, SqlError, Statement};
+use crate::sql::{Connection, ErrorKind, Param, SqlError, Statement};
 
 use super::rules::{Customer, DISTRICTS, Delivery, Input, LINES_MAX, NewOrder, OrderStatus, Payment, StockLevel};
 use super::statements::Statements;
@@ -395,7 +395,7 @@ impl Transactions {
         &self,
         result: usize,
         district: u32,
-        value: impl Fn(&mut iosonde_sql::Row<'_>) -> i64,
+        value: impl Fn(&mut crate::sql::Row<'_>) -> i64,
     ) -> Result<i64, SqlError> {
         let results = self.connection.results();
         (0..results.rows(result))
@@ -434,7 +434,7 @@ impl Transactions {
         self.run(statement, &params[..count])
     }
 
-    fn row(&self, result: usize, what: &str) -> Result<iosonde_sql::Row<'_>, SqlError> {
+    fn row(&self, result: usize, what: &str) -> Result<crate::sql::Row<'_>, SqlError> {
         let results = self.connection.results();
         match results.rows(result) {
             0 => Err(missing(what)),

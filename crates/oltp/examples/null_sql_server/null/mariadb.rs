@@ -2,7 +2,7 @@
 
 use std::io;
 
-use iosonde_sql::numeric;
+use iosonde_oltp::sql::numeric;
 
 use super::Peer;
 use super::answers::{Answer, Value, to_query};

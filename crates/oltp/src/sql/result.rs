@@ -1,6 +1,6 @@
 //! Results in place: rows are read from the receive buffer of their connection.
 
-use crate::numeric;
+use crate::sql::numeric;
 
 /// One statement's result: which rows are its, and how many rows it changed.
 #[derive(Debug, Clone, Copy, Default)]

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::error::{ErrorKind, SqlError};
+use crate::sql::error::{ErrorKind, SqlError};
 
 /// Address on which a server listens.
 #[derive(Debug, Clone, PartialEq, Eq)]

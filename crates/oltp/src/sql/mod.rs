@@ -4,9 +4,8 @@
 //! A client that measures must cost little and hide nothing. So statements are encoded straight into a send buffer, results
 //! stay in the receive buffer and are read in place, and nothing is allocated once the buffers have grown to the largest
 //! transaction. TLS and compression are not supported. The modules: [`Connection`] is the interface, `postgresql` and
-//! `mariadb` implement the protocols, `credentials` finds passwords, `numeric` and `civil` convert values.
+//! `mariadb` implement the protocols, `credentials` finds passwords, `numeric` converts decimal numbers.
 
-mod civil;
 mod credentials;
 mod error;
 mod mariadb;

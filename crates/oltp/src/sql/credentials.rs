@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use crate::{Address, Login, Protocol};
+use crate::sql::{Address, Login, Protocol};
 
 /// The password for a login, if there is one.
 pub(crate) fn password(login: &Login) -> Option<String> {

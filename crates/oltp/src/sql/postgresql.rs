@@ -5,11 +5,13 @@ use std::io;
 use postgres_protocol::authentication::md5_hash;
 use postgres_protocol::authentication::sasl::{ChannelBinding, SCRAM_SHA_256, ScramSha256};
 
-use crate::civil::EPOCH_2000_US;
-use crate::error::{ErrorKind, SqlError};
-use crate::result::{Format, Results, Slot};
-use crate::socket::{Socket, Traffic};
-use crate::{Address, Connection, Login, Param, ServerVersion, Statement, credentials, numeric};
+use crate::sql::error::{ErrorKind, SqlError};
+use crate::sql::result::{Format, Results, Slot};
+use crate::sql::socket::{Socket, Traffic};
+use crate::sql::{Address, Connection, Login, Param, ServerVersion, Statement, credentials, numeric};
+
+/// Microseconds since 1970 at 2000-01-01, PostgreSQL's epoch.
+const EPOCH_2000_US: i64 = 946_684_800_000_000;
 
 const BUFFER_BYTES: usize = 64 << 10;
 
@@ -515,7 +517,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::Protocol;
+    use crate::sql::Protocol;
 
     /// A server that requests a password in clear text gets the end of the connection instead.
     #[test]
