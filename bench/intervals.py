@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from iosonde.metrics.moderation import prior_of
+from iosonde.metrics.distributions import prior_of
 from iosonde.metrics.statistics import (
     Floats,
     distant_modes_coverage,

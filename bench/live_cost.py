@@ -24,7 +24,7 @@ from pairs import interleaved, provenance, ratio_of, shown
 from iosonde.execution import execute
 from iosonde.execution.run_loop import Observer
 from iosonde.live.page import LivePage
-from iosonde.metrics.bulk import bulk_metrics
+from iosonde.metrics.metrics import bulk_metrics
 from iosonde.plan import Plan
 from iosonde.planning import expand
 from iosonde.procedure.schedule import Remaining

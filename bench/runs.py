@@ -17,7 +17,7 @@ from typing import Any
 import polars as pl
 
 from iosonde import protocol
-from iosonde.metrics.histogram import percentiles
+from iosonde.metrics.scopes import percentiles
 
 SECOND_NS = 10**9
 BLOCK_BYTES = 4096

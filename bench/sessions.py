@@ -27,7 +27,7 @@ import polars as pl
 from iosonde.execution import execute
 from iosonde.planning import expand
 from iosonde.results import ResultSet
-from iosonde.results.histogram import midpoint_ns
+from iosonde.results.column import midpoint_ns
 from iosonde.results.reading import manifest
 from iosonde.results.schema import RECORD_TABLES
 from iosonde.storage import open_target

@@ -16,7 +16,7 @@ import polars as pl
 
 from iosonde import protocol
 from iosonde.features.simulated_drives.target import SimulatedDriveTarget
-from iosonde.metrics.histogram import percentiles
+from iosonde.metrics.scopes import percentiles
 from iosonde.storage import open_target
 
 SECOND_NS = 10**9

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from iosonde.results.histogram import EXACT, PER_OCTAVE, Buckets
+from iosonde.results.column import EXACT, PER_OCTAVE, Buckets
 
 
 def bucket_of(values_ns: npt.ArrayLike) -> Buckets:

@@ -18,7 +18,7 @@ from jsonschema_rs import Draft202012Validator
 
 from iosonde.execution.engine import EngineRun, drive
 from iosonde.execution.stop import Stop
-from iosonde.results.histogram import lower_ns, midpoint_ns, width_ns
+from iosonde.results.column import lower_ns, midpoint_ns, width_ns
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs/protocol.md").read_text()

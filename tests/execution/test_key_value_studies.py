@@ -28,7 +28,7 @@ from iosonde.planning import expand, parse
 from iosonde.report.content import collect
 from iosonde.report.provenance import headline
 from iosonde.results import ResultSet
-from iosonde.results.run_facts.run import values
+from iosonde.results.run_facts import values
 from iosonde.results.schema import Record
 from iosonde.storage import cleanup, open_target
 from iosonde.storage.control_groups import control_group

@@ -27,7 +27,7 @@ from iosonde.protocol.event import Event
 from iosonde.report import figures
 from iosonde.report.content import collect
 from iosonde.results import ResultSet
-from iosonde.results.run_facts.own_io import Foreign, foreign
+from iosonde.results.accounting import Foreign, foreign
 from iosonde.storage import open_target
 from iosonde.storage.block_layer import block_stack
 from iosonde.storage.control_groups import io_group

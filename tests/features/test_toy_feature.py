@@ -141,7 +141,7 @@ def names_of_features() -> set[str]:
         *(name.rpartition(".")[2] for name in FEATURES),
         *(column.name for column in contributed("facts", "COLUMNS", Column)),
         *(backend.name for backend in contributed("backends", "BACKENDS", Backend)),
-        *(metric.name for metric in contributed("metrics", "METRICS", Metric)),
+        *(metric.name for metric in contributed("facts", "METRICS", Metric)),
         *(name for name, _ in contributed("counters", "COUNTERS", tuple)),
         *(kind.name for kind in contributed("questions", "KINDS", QuestionKind)),
     }

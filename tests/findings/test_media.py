@@ -10,13 +10,12 @@ from hand_made import results, study
 from plans import a_record, hand_plan
 
 from iosonde.findings.support import Support
-from iosonde.findings.values import MediaAmplification, NoAmplification, UnknownMedia, write_amplification
-from iosonde.metrics import media
-from iosonde.results.run_facts import drives as drive_facts
-from iosonde.results.run_facts.run import values
+from iosonde.findings.values import NAME, MediaAmplification, NoAmplification, UnknownMedia, write_amplification
+from iosonde.metrics import derivation
+from iosonde.results.run_facts import RUNS, values
 
 GIB = 1 << 30
-UNIT = media.DATA_UNIT_BYTES
+UNIT = derivation.DATA_UNIT_BYTES
 
 
 def a_drive(
@@ -29,16 +28,19 @@ def a_drive(
     return {"name": "nvme0n1", "device": "259:0", "write_bytes": handed, "start": start, "end": end, **changes}
 
 
+COLUMNS = [each for each in RUNS.columns if each.name.startswith(("run_drive_", "run_media_"))]
+
+
 def facts(*drives: dict[str, Any]) -> dict[str, Any]:
     plan = hand_plan()
-    return values(a_record(plan, plan.runs[0]).model_copy(update={"drives": list(drives)}), drive_facts.COLUMNS)
+    return values(a_record(plan, plan.runs[0]).model_copy(update={"drives": list(drives)}), COLUMNS)
 
 
 def judged(*drives: dict[str, Any]) -> dict[str, Any]:
     none = {"simulated_media_write_bytes": None, "simulated_write_bytes": None}
-    schema = {each.name: pl.Int64 if each.is_number else each.dtype for each in drive_facts.COLUMNS}
+    schema = {each.name: pl.Int64 if each.is_number else each.dtype for each in COLUMNS}
     schema |= dict.fromkeys(none, pl.Int64)
-    return media.judged(pl.DataFrame([{**facts(*drives), **none}], schema=schema)).row(0, named=True)
+    return derivation.judged(pl.DataFrame([{**facts(*drives), **none}], schema=schema)).row(0, named=True)
 
 
 def test_media_amplification_divides_the_sums_over_all_drives() -> None:
@@ -49,11 +51,11 @@ def test_media_amplification_divides_the_sums_over_all_drives() -> None:
 @pytest.mark.parametrize(
     ("drive", "reason"),
     [
-        (a_drive(handed=63 * UNIT), media.TOO_LITTLE),
-        (a_drive(handed=GIB, step=10**9), media.TOO_LITTLE),
-        (a_drive(units=0), media.DISAGREE),
-        (a_drive(units=2 * GIB // UNIT), media.DISAGREE),
-        (a_drive(written=0), media.STOOD_STILL),
+        (a_drive(handed=63 * UNIT), derivation.TOO_LITTLE),
+        (a_drive(handed=GIB, step=10**9), derivation.TOO_LITTLE),
+        (a_drive(units=0), derivation.DISAGREE),
+        (a_drive(units=2 * GIB // UNIT), derivation.DISAGREE),
+        (a_drive(written=0), derivation.STOOD_STILL),
         (a_drive(written=-1), "a counter of `nvme0n1` went backwards during the run"),
         (a_drive(units=-1), "a counter of `nvme0n1` went backwards during the run"),
         (a_drive(end={"not_reported": "`nvme0n1` is gone"}), "`nvme0n1` is gone"),
@@ -75,7 +77,7 @@ def test_one_drive_without_counters_prevents_the_value_and_without_a_drive_there
 
 @pytest.mark.parametrize(("most", "kind"), [(1.001, NoAmplification), (1.4, MediaAmplification)])
 def test_a_drive_that_writes_each_byte_once_has_no_result(most: float, kind: type[MediaAmplification]) -> None:
-    cases, runs = results(["jobs"], {media.AMPLIFICATION.name: {(1,): [1.0] * 3, (2,): [most] * 3}})
+    cases, runs = results(["jobs"], {NAME: {(1,): [1.0] * 3, (2,): [most] * 3}})
     [found] = write_amplification(study({"jobs": [1, 2]}, []), cases, runs, None, Support())
     assert type(found) is kind
     assert found.topic == ("quality" if kind is NoAmplification else "performance")

@@ -27,7 +27,7 @@ from iosonde.interop.hdr.encoding import HIGHEST_NS, encode
 from iosonde.interop.hdr.log import values
 from iosonde.metrics.metrics import run_metrics
 from iosonde.results import ResultSet
-from iosonde.results.histogram import lower_ns, midpoint_ns, width_ns
+from iosonde.results.column import lower_ns, midpoint_ns, width_ns
 
 PERCENTILES = {"p50": 50.0, "p90": 90.0, "p99": 99.0}
 CONVERTER = "fio_jsonplus_clat2csv"

@@ -12,7 +12,7 @@ from command_line import CHECKOUT
 from network_conditions import DRIVE_MS, named
 
 from iosonde.features.many_hosts.record import Hosts
-from iosonde.features.network_storage.server_side import ServerFacts
+from iosonde.features.network_storage.facts import ServerFacts
 from iosonde.results import ResultSet
 from iosonde.results.schema import Record
 

@@ -20,8 +20,7 @@ from iosonde.library.collect import collect
 from iosonde.library.indexing import Cache, Index, answer
 from iosonde.library.page import link, render, require_outside
 from iosonde.library.summary import THRESHOLDS_NS, count_stalls, facts_of, wear_of
-from iosonde.metrics.bulk import METRICS, bulk_metrics
-from iosonde.metrics.metrics import run_metrics
+from iosonde.metrics.metrics import BULK_METRICS, bulk_metrics, run_metrics
 from iosonde.regression.sessions import session_of
 from iosonde.results import ResultSet
 
@@ -89,7 +88,7 @@ def test_sessions_and_trust_are_those_of_the_regression_check_and_the_report(roo
 def test_metrics_read_in_bulk_are_those_of_run_metrics(root: Path) -> None:
     keys = ["run_id", "stream", "operation", "metric"]
     results = ResultSet.open_records(root / "a")
-    expected = run_metrics(ResultSet.open(root / "a")).filter(pl.col("metric").is_in(METRICS)).sort(keys)
+    expected = run_metrics(ResultSet.open(root / "a")).filter(pl.col("metric").is_in(BULK_METRICS)).sort(keys)
     found = bulk_metrics({"x": results}).sort(keys)
     assert len(found) > 100
     assert found.select(keys).equals(expected.select(keys))

@@ -19,14 +19,13 @@ from samples import SECOND, Samples, jobs, result_set, with_concurrency, write
 
 from iosonde.comparison.cases import compare
 from iosonde.core.features import contributed
-from iosonde.metrics import server
+from iosonde.metrics import registry
 from iosonde.metrics.derivation import ALWAYS_KNOWN
 from iosonde.metrics.facts import Facts
-from iosonde.metrics.histogram import MILLION, PERCENTILES, SAMPLES_BEYOND, percentiles
 from iosonde.metrics.metric import Metric
 from iosonde.metrics.metrics import case_metrics, interval_metrics, percentile_curves, run_metrics
 from iosonde.metrics.registry import METRICS, declare
-from iosonde.metrics.scopes import of_same_repeats, overall
+from iosonde.metrics.scopes import MILLION, PERCENTILES, SAMPLES_BEYOND, of_same_repeats, overall, percentiles
 from iosonde.metrics.statistics import CUT_OFF, T_LOG, T_PLAIN
 from iosonde.metrics.sustained import METRICS as LONG_RUN_METRICS
 from iosonde.metrics.tables import table
@@ -34,7 +33,7 @@ from iosonde.regression.sessions import session_values
 from iosonde.report.content import collect
 from iosonde.report.quantities import metric_title
 from iosonde.results import ResultSet
-from iosonde.results.columns import RUNS
+from iosonde.results.frames import RUNS
 from iosonde.results.schema import HISTOGRAMS, INTERVALS, USAGE
 from iosonde.workload import workloads
 
@@ -298,7 +297,7 @@ def test_every_derived_metric_is_defined(tmp_path: Path) -> None:
     # Not derived: what depends on features, arrays, stores, servers, rounds, CPU evidence and other samples.
     conditional = {
         *LONG_RUN_METRICS,
-        *(each.name for each in (*contributed("metrics", "METRICS", Metric), *server.METRICS)),
+        *(each.name for each in (*contributed("facts", "METRICS", Metric), *registry._OF_SERVERS)),
     }
     conditional |= {name for name, metric in METRICS.items() if metric.kind == "store"}
     conditional |= {"achieved_rate_fraction", "littles_law_ratio", "ops_per_sec", "durable_write_ns_mean"}

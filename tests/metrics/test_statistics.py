@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from iosonde.comparison.sessions import spread
-from iosonde.metrics.distributions import adjusted_for_discovery
-from iosonde.metrics.moderation import Prior, prior_of
+from iosonde.metrics.distributions import Prior, adjusted_for_discovery, prior_of
 from iosonde.metrics.statistics import (
     AUTOREGRESSIVE,
     CORRECTED,

@@ -28,7 +28,7 @@ from iosonde.regression import Cell, Check, Settings, writers
 from iosonde.report import save_figures, write
 from iosonde.report.document import embedded_json
 from iosonde.results import ResultSet
-from iosonde.results.csv_files import as_csv
+from iosonde.results.frames import as_csv
 
 EVIL = (
     "=1+1 </title></script></style></svg><script>alert(1)</script><img src=x onerror=alert(1)> \" ' --> ``` `<b>` `|` "

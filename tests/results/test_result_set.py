@@ -19,12 +19,12 @@ from plans import a_failure, a_record, hand_plan, tables
 from iosonde.errors import ResultsError
 from iosonde.metrics.derivation import _OF_RUN
 from iosonde.metrics.registry import METRICS
-from iosonde.results import ResultSet, histogram
+from iosonde.results import ResultSet, column
 from iosonde.results.column import U64, Column
-from iosonde.results.columns import COLUMNS, TABLES
 from iosonde.results.files import new_directory
+from iosonde.results.frames import COLUMNS, TABLES
 from iosonde.results.query import connect, metric_tables
-from iosonde.results.run_facts.run import RUNS, values
+from iosonde.results.run_facts import RUNS, values
 from iosonde.storage import cleanup
 
 
@@ -377,15 +377,15 @@ def test_a_latency_falls_into_the_bucket_of_the_protocol(values: list[int]) -> N
 @given(LATENCIES)
 def test_a_bucket_contains_its_latencies_and_its_midpoint_is_within_a_thousandth(values: list[int]) -> None:
     buckets = bucket_of(values)
-    lower, width = histogram.lower_ns(buckets).tolist(), histogram.width_ns(buckets).tolist()
-    for value, low, wide, middle in zip(values, lower, width, histogram.midpoint_ns(buckets).tolist(), strict=True):
+    lower, width = column.lower_ns(buckets).tolist(), column.width_ns(buckets).tolist()
+    for value, low, wide, middle in zip(values, lower, width, column.midpoint_ns(buckets).tolist(), strict=True):
         assert low <= value < low + wide
         assert abs(middle - value) <= value / 1000
 
 
 def test_buckets_follow_each_other_without_gap() -> None:
     buckets = np.arange(LAST_BUCKET + 1)
-    lower, width = histogram.lower_ns(buckets), histogram.width_ns(buckets)
+    lower, width = column.lower_ns(buckets), column.width_ns(buckets)
     assert lower[0] == 0
     assert (lower[:-1] + width[:-1] == lower[1:]).all()
     assert int(lower[-1]) + int(width[-1]) == 2**64
@@ -393,12 +393,12 @@ def test_buckets_follow_each_other_without_gap() -> None:
 
 def test_sql_and_numpy_agree_on_every_bucket() -> None:
     with duckdb.connect() as connection:
-        for macro in histogram.MACROS:
+        for macro in column.MACROS:
             connection.execute(macro)
         found = connection.execute(
             "SELECT bucket_lower_ns(b), bucket_width_ns(b), bucket_midpoint_ns(b)"
             f" FROM (SELECT unnest(range({LAST_BUCKET + 1}))::UINTEGER AS b) ORDER BY b"
         ).fetchall()
     buckets = np.arange(LAST_BUCKET + 1)
-    columns = (each(buckets).tolist() for each in (histogram.lower_ns, histogram.width_ns, histogram.midpoint_ns))
+    columns = (each(buckets).tolist() for each in (column.lower_ns, column.width_ns, column.midpoint_ns))
     assert found == list(zip(*columns, strict=True))

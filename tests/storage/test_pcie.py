@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from iosonde import pcie
-from iosonde.results.run_facts.members import members_of
+from iosonde.results.run_facts import members_of
 from iosonde.storage.block_layer import block_stack
 
 GEN3_X4 = "8.0 GT/s PCIe x4"

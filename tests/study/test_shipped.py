@@ -19,7 +19,7 @@ from iosonde.metrics.registry import METRICS
 from iosonde.plan import Case, Plan, Setup
 from iosonde.planning import expand
 from iosonde.planning import load as load_study
-from iosonde.results import plan_shapes
+from iosonde.results import shapes
 from iosonde.storage import VirtualTarget, open_target
 from iosonde.storage.targets.target import Files
 from iosonde.study.effective import effective
@@ -192,7 +192,7 @@ def test_the_engine_knows_every_spec_and_readers_accept_the_plan(name: str) -> N
         specs = plan_of(name, profile).specs()
         assert [error.message for spec in specs for error in validator().iter_errors(spec)] == []
     read = Plan.model_validate_json(plan_of(name, "standard").model_dump_json())
-    assert plan_shapes.mismatch(read) == ""
+    assert shapes.mismatch_of_plan(read) == ""
 
 
 @pytest.mark.parametrize("name", studies(pytest.mark.unit))

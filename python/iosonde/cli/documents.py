@@ -18,7 +18,7 @@ def of_result_set(result_set: ResultSet) -> dict[str, Any]:
 
 def of_result_sets(result_sets: Sequence[ResultSet], *, mix_simulated: bool = False) -> list[dict[str, Any]]:
     """Several result sets, grouped by study."""
-    from iosonde.results.interpreting import interpreting
+    from iosonde.results.shapes import interpreting
 
     with interpreting(each.directory for each in result_sets):
         return _documents(result_sets, mix_simulated=mix_simulated)

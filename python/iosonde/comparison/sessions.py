@@ -29,9 +29,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from iosonde.errors import IosondeError
-from iosonde.metrics.distributions import chi2_quantile, chi2_tail, t_quantile, t_tail
+from iosonde.metrics.distributions import chi2_quantile, chi2_tail, fitted, t_quantile, t_tail
 from iosonde.metrics.metrics import run_metrics
-from iosonde.metrics.moderation import fitted
 from iosonde.metrics.registry import RATES, named_among
 from iosonde.metrics.registry import metric as metric_of
 from iosonde.metrics.scopes import each_load, of_same_repeats

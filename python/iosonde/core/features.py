@@ -33,10 +33,10 @@ it adds in a tuple:
                      EVIDENCE        classes of an `Evidence` with cached numbers  the same
                      JUDGES          pairs of a name and a `verdict.verdict.Judge`  runs judged by shares of resources
     facts.py         COLUMNS         `results.column.Column`                     the table `runs`
-    counters.py      COUNTERS        pairs of a statistic of servers and its meaning  facts of runs and intervals
-    metrics.py       METRICS         `metrics.metric.Metric`                     the registry of metrics
+                     COUNTERS        pairs of a statistic of servers and its meaning  facts of runs and intervals
+                     METRICS         `metrics.metric.Metric`                     the registry of metrics
                      ADJUSTMENTS     functions of a frame of sums                the sums before metrics are derived
-    intervals.py     FACTS           `metrics.intervals.IntervalFacts`           metrics of intervals
+                     INTERVALS       `metrics.derivation.IntervalFacts`          metrics of intervals
     questions.py     KINDS           `findings.question.QuestionKind`            `[[analysis]]` of studies, answers
                      OBSERVATIONS    `findings.question.Observation`             what is stated about every result set
                      OF_RESULTS      `findings.question.OfResults`               the same, from records and intervals

@@ -18,9 +18,8 @@ from iosonde import protocol
 from iosonde.execution.stop import Start
 from iosonde.protocol.event import DeviceUsage, Event, Histogram, IntervalEvent, OperationInterval
 from iosonde.protocol.validation import event_parser
-from iosonde.results.histogram import BUCKETS
-from iosonde.results.schema import HISTOGRAMS, INTERVALS, NAMED_VALUES, STORE_STATISTICS, USAGE, Failure
-from iosonde.results.stored_tables import check_numbers
+from iosonde.results.column import BUCKETS
+from iosonde.results.schema import HISTOGRAMS, INTERVALS, NAMED_VALUES, STORE_STATISTICS, USAGE, Failure, check_numbers
 from iosonde.workload import described
 
 

@@ -20,8 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from iosonde.execution.run_loop import Observer
-from iosonde.metrics.histogram import percentiles
-from iosonde.metrics.scopes import MIXED
+from iosonde.metrics.scopes import MIXED, percentiles
 from iosonde.units import format_bandwidth, format_count, format_duration, format_latency
 from iosonde.workload import described
 from iosonde.workload.workload import Workload

@@ -132,7 +132,7 @@ def _facts(
 
 def asked_tail(study: Mapping[str, Any], part: str) -> str | None:
     """The highest percentile that a study's analysis and views name for a part, such as `p99_9`."""
-    from iosonde.metrics.histogram import PERCENTILES
+    from iosonde.metrics.scopes import PERCENTILES
 
     asked = {metric.rpartition("_latency_ns_")[2] for metric in _metrics(study, part)}
     return max(asked & set(PERCENTILES), key=lambda name: PERCENTILES[name], default=None)

@@ -36,8 +36,8 @@ from iosonde.plan import Case, Plan, Run
 from iosonde.planning import expand, load
 from iosonde.procedure.schedule import Schedule
 from iosonde.protocol.event import Event
-from iosonde.results.interpreting import interpreting
 from iosonde.results.result_set import ResultSet
+from iosonde.results.shapes import interpreting
 from iosonde.servers import foreign
 from iosonde.storage import Target, has_leftovers, open_target, prepare, restore
 from iosonde.storage.safety import journal

@@ -14,9 +14,8 @@ import polars as pl
 
 from iosonde.findings.finding import Finding
 from iosonde.metrics import wording
-from iosonde.metrics.histogram import percentiles
 from iosonde.metrics.metrics import interval_metrics
-from iosonde.metrics.scopes import ALL
+from iosonde.metrics.scopes import ALL, percentiles
 from iosonde.metrics.statistics import MINIMUM_REPEATS, Estimate, ratio
 from iosonde.results import ResultSet
 from iosonde.results.schema import Record

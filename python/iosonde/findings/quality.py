@@ -13,7 +13,7 @@ from iosonde.findings.support import Drift, load_drift, verdicts_text
 from iosonde.metrics import wording
 from iosonde.metrics.scopes import overall
 from iosonde.metrics.statistics import MINIMUM_REPEATS
-from iosonde.results.run_facts.own_io import MOST
+from iosonde.results.accounting import MOST
 from iosonde.results.schema import UNSUPPORTED, WRONG_DATA
 from iosonde.verdict.evidence import SATURATED
 from iosonde.verdict.rules import rules

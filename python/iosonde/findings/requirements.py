@@ -26,8 +26,7 @@ from iosonde.metrics.wording import counted, value_text
 from iosonde.plan import Case, Scalar
 from iosonde.procedure.condition import Condition, Limit, Measured, MetricBound, SlowShare, limit_of, parse
 from iosonde.procedure.observations import RecordedObservations
-from iosonde.results import ResultSet
-from iosonde.results.run_facts import busiest_thread
+from iosonde.results import ResultSet, accounting
 from iosonde.results.schema import Record
 from iosonde.study.model import Part, Requirement
 from iosonde.units import format_count, format_duration, format_latency
@@ -200,7 +199,7 @@ def _busy_share(record: Record) -> float:
 def _job_waits_ns(record: Record) -> int:
     depths = {each["name"]: each.get("queue_depth", 1) for each in streams_of(record.spec["workload"])}
     jobs = (record.result or {}).get("jobs", ())
-    return sum(depths.get(job["stream"], 1) * (busiest_thread.cpu_wait_ns(job) or 0) for job in jobs)
+    return sum(depths.get(job["stream"], 1) * (accounting.busiest_thread_wait_ns(job) or 0) for job in jobs)
 
 
 OBSERVED = (

@@ -12,7 +12,7 @@ from iosonde.findings.cells import case_words, cells, groups
 from iosonde.findings.finding import Finding
 from iosonde.findings.kinds import Ratio, best_of, pooled
 from iosonde.findings.support import Support
-from iosonde.metrics import media, wording
+from iosonde.metrics import derivation, wording
 from iosonde.metrics.registry import least_value, named_among
 from iosonde.metrics.registry import metric as metric_of
 from iosonde.metrics.scopes import overall
@@ -144,7 +144,7 @@ def _words(part: Part, row: dict[str, Any]) -> str:
     return ", ".join(words) if words else part.name
 
 
-NAME = media.AMPLIFICATION.name
+NAME = "media_write_amplification"
 
 
 class MediaAmplification(Finding, kind="device write amplification", topic="performance"):
@@ -213,7 +213,7 @@ def _unknown(outcomes: pl.DataFrame) -> Iterator[Finding]:
     """Return the reasons, each once; nothing for simulated drives, or without a drive."""
     none = pl.lit(None, dtype=pl.Int64)
     complete = outcomes.filter(pl.col("outcome") == "complete")
-    judged = media.judged(complete.with_columns(simulated_media_write_bytes=none, simulated_write_bytes=none))
+    judged = derivation.judged(complete.with_columns(simulated_media_write_bytes=none, simulated_write_bytes=none))
     reasons = judged["media_not_reported"].drop_nulls().unique(maintain_order=True).to_list()
     if reasons:
         yield UnknownMedia(reasons=tuple(reasons), strength="strong")

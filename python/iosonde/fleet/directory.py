@@ -23,7 +23,7 @@ from iosonde.library.directory import CollectionKind, Strict, unfinished
 from iosonde.plan import Plan
 from iosonde.results import ResultSet
 from iosonde.results.files import Directory
-from iosonde.results.interpreting import interpreting
+from iosonde.results.shapes import interpreting
 from iosonde.ssh_hosts import SshHost
 from iosonde.storage.safety.consent import Consent, ConsentError
 from iosonde.storage.safety.guard import InUseError

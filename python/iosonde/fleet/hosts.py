@@ -27,8 +27,9 @@ from iosonde.fleet.model import UNKNOWN, FleetTarget
 from iosonde.foreign_text import printable
 from iosonde.plan import Plan
 from iosonde.results.files import Directory
-from iosonde.results.reading import attempt_of, checked_plan, first_line, is_environment, manifest
+from iosonde.results.reading import attempt_of, checked_plan, is_environment, manifest
 from iosonde.results.schema import MANIFEST, RECORD_TABLES, WORKLOAD_TABLES
+from iosonde.results.shapes import first_line
 from iosonde.ssh_hosts import END_S, SshHost, WorkerProcess
 from iosonde.storage.safety.consent import Consent
 from iosonde.storage.safety.journal_entry import boot_id

@@ -21,7 +21,7 @@ from iosonde.plan import Plan
 from iosonde.procedure.schedule import Schedule
 from iosonde.results import ResultSet
 from iosonde.results.files import Directory, new_directory
-from iosonde.results.interpreting import interpreting
+from iosonde.results.shapes import interpreting
 
 
 def kind_of(directory: Path) -> Literal["fleet", "suite"] | None:

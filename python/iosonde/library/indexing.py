@@ -40,7 +40,7 @@ from iosonde import object_storage
 from iosonde.cache import cache_directory
 from iosonde.errors import IosondeError, ResultsError
 from iosonde.library.summary import Summary, summarise
-from iosonde.metrics.bulk import bulk_metrics
+from iosonde.metrics.metrics import bulk_metrics
 from iosonde.object_storage import Storage, is_address
 from iosonde.python_process import module_command
 from iosonde.results import ResultSet

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict
 from iosonde.findings.answer import trust_from
 from iosonde.findings.support import Drift, drift
 from iosonde.metrics import wording
-from iosonde.metrics.bulk import METRICS
+from iosonde.metrics.metrics import BULK_METRICS
 from iosonde.metrics.registry import METRICS as REGISTRY
 from iosonde.metrics.scopes import of_same_repeats
 from iosonde.metrics.statistics import MINIMUM_REPEATS
@@ -408,7 +408,7 @@ def _asked(study: Study) -> list[str]:
     """Return the metrics that the study's questions and figures name, the questions first."""
     named = [each.metric for each in study.analysis]
     named += [metric for view in study.views for metric in (view.y, view.x or "", *view.metrics)]
-    return [metric for metric in dict.fromkeys(named) if metric in METRICS]
+    return [metric for metric in dict.fromkeys(named) if metric in BULK_METRICS]
 
 
 def _report_in(directory: Path) -> str:

@@ -22,7 +22,7 @@ from iosonde.errors import IosondeError
 from iosonde.execution.progress import PHASES, Clock, counted, has_flushes, timed
 from iosonde.execution.run_loop import Observer
 from iosonde.metrics import wording
-from iosonde.metrics.histogram import percentiles
+from iosonde.metrics.scopes import percentiles
 from iosonde.python_process import module_command
 from iosonde.report.document import policy, stylesheet, template_of
 from iosonde.units import format_bandwidth, format_count, format_duration, format_latency

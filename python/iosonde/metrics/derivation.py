@@ -1,20 +1,129 @@
-"""From the sums of a run's scopes to its metrics, by the expressions of the registry."""
+"""From the sums of a run's scopes to its metrics, by the expressions of the registry.
+
+Media write amplification is the last step of its chain: from what a drive was handed to what it wrote to its media. A
+drive's counters are coarse, and its log pages may be as old as ten minutes (OCP Datacenter NVMe SSD Specification,
+SLOG-7), so a ratio of two differences is a number only where much was written, and where the drive's own count of what
+the host wrote agrees with the kernel's: otherwise they cover different times, or another process wrote too.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import polars as pl
 
 from iosonde.core.features import contributed
 from iosonde.metrics import sustained
 from iosonde.metrics.facts import Facts
-from iosonde.metrics.registry import METRICS
-from iosonde.metrics.scopes import ALL, RUN_KEYS, SCOPE_KEYS, of_usual_length, scopes_of, seconds_between, sums
-from iosonde.results.run_facts.run import RUNS
+from iosonde.metrics.registry import METRICS, SERVER_FACTS
+from iosonde.metrics.scopes import (
+    ALL,
+    INTERVAL_KEYS,
+    RUN_KEYS,
+    SCOPE_KEYS,
+    of_usual_length,
+    scopes_of,
+    seconds_between,
+    sums,
+)
+from iosonde.results.run_facts import DATA_BYTES, RUNS, SERVER_COUNTERS, SERVER_STATES, SOURCES, counters
 from iosonde.workload import names_where, workloads
 
-_ADJUSTMENTS: tuple[Callable[[pl.DataFrame], pl.DataFrame], ...] = contributed("metrics", "ADJUSTMENTS")
+DATA_UNIT_BYTES = 512_000
+"""In which a drive counts what the host wrote (`target/nvme/logs.py`)."""
+
+STEPS = 64
+"""Of the coarsest counter, that a difference must have: two roundings then are 3 % at most."""
+
+AGREEMENT = 0.05
+"""By how much drive and kernel may differ in what the host wrote."""
+
+STOOD_STILL = "the drives' counters of their media did not move"
+TOO_LITTLE = "too little was written for the drives' counters, which are coarse"
+DISAGREE = "drives and kernel disagree on what was written: the drives' counters lag behind, or others wrote as well"
+
+
+def judged(runs: pl.DataFrame) -> pl.DataFrame:
+    """Add `media_write_bytes` and `media_taken_bytes` where their ratio is a number, and else `media_not_reported`.
+
+    `runs` has the columns of `results.drive_facts`; of runs on simulated drives also `simulated_media_write_bytes` and
+    `simulated_write_bytes`, which are exact.
+    """
+    written, taken, units, step = (
+        pl.col(name).cast(pl.Int64)
+        for name in (
+            "run_media_write_bytes",
+            "run_drive_write_bytes",
+            "run_drive_units_written",
+            "run_media_step_bytes",
+        )
+    )
+    reason = (
+        pl.when(written.is_null())
+        .then("run_media_not_reported")
+        .when(taken < STEPS * pl.max_horizontal(step, pl.lit(DATA_UNIT_BYTES)))
+        .then(pl.lit(TOO_LITTLE))
+        .when((units * DATA_UNIT_BYTES - taken).abs() > AGREEMENT * taken)
+        .then(pl.lit(DISAGREE))
+        .when(written == 0)
+        .then(pl.lit(STOOD_STILL))
+    )
+    reported = written.is_not_null() & reason.is_null()
+    return runs.with_columns(
+        media_not_reported=reason,
+        media_write_bytes=pl.when(reported).then(written).otherwise("simulated_media_write_bytes"),
+        media_taken_bytes=pl.when(reported).then(taken).otherwise("simulated_write_bytes"),
+    )
+
+
+IntervalFacts = tuple[Sequence[str], Callable[[Facts], pl.DataFrame]]
+"""Names of facts that a run and each of its intervals have, and a function to a frame of `INTERVAL_KEYS` and these."""
+
+
+def with_interval_facts(table: pl.DataFrame, facts: Facts, metrics: Sequence[str]) -> pl.DataFrame:
+    """Replace the facts of a run that these metrics need by those of the interval, at operation `all`; null if unknown.
+
+    Statistics at the end of each interval (of a server, of the kernel, of a feature) become facts with the names of the
+    run's own, so that a metric needs one expression for both.
+    """
+    needed: set[str] = set().union(*(_ROOTS.get(name, ()) for name in metrics))
+    for names, of_intervals in _INTERVAL_FACTS:
+        if not needed.isdisjoint(names):
+            own = table.drop(name for name in names if name in table.columns)
+            found = own.join(of_intervals(facts), on=INTERVAL_KEYS, how="left", maintain_order="left")
+            table = found.with_columns(pl.when(pl.col("operation") == ALL).then(name).alias(name) for name in names)
+    return table
+
+
+def increases(statistics: pl.DataFrame) -> pl.DataFrame:
+    """Return `result_set, run_id, phase, interval` and `SERVER_FACTS`: increases of counters, and states as they were.
+
+    Of the first interval that was polled only the states are known. A counter that was reset has no increase.
+    PostgreSQL publishes the counters of a session once a second at most: shorter intervals show steps.
+    """
+    chosen = statistics.filter(pl.col("statistic").is_in([*SOURCES, *SERVER_STATES]))
+    place = (*INTERVAL_KEYS, "end_ns")
+    polls = [
+        {**dict(zip(place, key, strict=True)), **_canonical(dict(group.select("statistic", "value").iter_rows()))}
+        for key, group in chosen.group_by(*place)
+    ]
+    schema = {name: statistics.schema[name] for name in place} | dict.fromkeys(SERVER_FACTS, pl.Int64())
+    table = pl.DataFrame(polls, schema=schema).sort(*RUN_KEYS, "end_ns")
+    grown = (pl.col(name).diff().over(RUN_KEYS) for name in (*SERVER_COUNTERS, DATA_BYTES))
+    return table.with_columns(pl.when(each >= 0).then(each) for each in grown).drop("end_ns")
+
+
+def _canonical(statistics: dict[str, int]) -> dict[str, int]:
+    return counters(statistics) | {name: statistics[name] for name in SERVER_STATES if name in statistics}
+
+
+_INTERVAL_FACTS: tuple[IntervalFacts, ...] = (
+    (SERVER_FACTS, lambda facts: increases(facts.server_statistics())),
+    *contributed("facts", "INTERVALS"),
+)
+
+
+_ADJUSTMENTS: tuple[Callable[[pl.DataFrame], pl.DataFrame], ...] = contributed("facts", "ADJUSTMENTS")
 """Functions of the sums of scopes, before metrics are derived from them."""
 
 ALWAYS_KNOWN = frozenset(

@@ -17,8 +17,8 @@ import polars as pl
 
 from iosonde.results import ResultSet, frames
 from iosonde.results.column import U64
-from iosonde.results.combine import labelled, labels, stack
-from iosonde.results.run_facts.run import RUNS
+from iosonde.results.frames import labelled, labels, stack
+from iosonde.results.run_facts import RUNS
 from iosonde.results.schema import P, Record
 from iosonde.study.model import STAGE, Rounds
 

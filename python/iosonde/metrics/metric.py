@@ -2,32 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, InitVar, dataclass, field
 from typing import Literal
 
 import polars as pl
 
-from iosonde.results.run_facts.own_io import MOST
+from iosonde.results.accounting import COUNTED_NS, MOST
 
 Better = Literal["higher", "lower", "neither"]
 
 
-@dataclass(frozen=True, kw_only=True)
+Kind = Literal[
+    "rate", "count", "time", "latency", "concurrency", "cpu", "device", "spread", "sustained", "store", "named"
+]
+
+
+@dataclass(frozen=True)
 class Metric:
-    """A metric: what it is called, what it means, which way is good."""
+    """A metric: what it is called, what it means, which way is good. One row of a table of metrics."""
 
     name: str
     title: str
     """For axes and table heads, without the unit."""
     unit: str
     """`1/s`, `B/s`, `B`, `ns`, `s`, or empty for counts and ratios."""
-    formula: str
     better: Better
-    kind: Literal[
-        "rate", "count", "time", "latency", "concurrency", "cpu", "device", "spread", "sustained", "store", "named"
-    ]
-    expression: pl.Expr | None = field(default=None, compare=False, repr=False)
-    """Formula over sums and facts of a scope; None if the facts already contain the metric under its name."""
+    kind: Kind
+    formula: str
+    derived: InitVar[pl.Expr | str | None] = None
+    """Expression over sums and facts of a scope; as text a column, or a ratio of two: `bytes / seconds` (`over`)."""
+    expression: pl.Expr | None = field(init=False, compare=False, repr=False)
+    """The same as an expression; None if the facts already contain the metric under its name."""
+    _: KW_ONLY
     can_be_negative: bool = False
     """True if values below 0 are possible; otherwise confidence intervals are truncated at 0."""
     counted: str = ""
@@ -39,30 +45,11 @@ class Metric:
     per_interval: bool = False
     """True if counts, sums and percentiles suffice to compute it, also for each interval of a run."""
 
-
-def store_metric(
-    name: str,
-    title: str,
-    formula: str,
-    expression: pl.Expr | None = None,
-    better: Better = "lower",
-    *,
-    unit: str = "",
-    per_interval: bool = True,
-    is_compared: bool = False,
-) -> Metric:
-    """Return a metric of a store or server."""
-    return Metric(
-        name=name,
-        title=title,
-        unit=unit,
-        formula=formula,
-        better=better,
-        kind="store",
-        expression=expression,
-        per_interval=per_interval,
-        is_compared=is_compared,
-    )
+    def __post_init__(self, derived: pl.Expr | str | None) -> None:
+        if isinstance(derived, str):
+            above, _, below = derived.partition(" / ")
+            derived = over(above, below) if below else pl.col(above)
+        object.__setattr__(self, "expression", derived)
 
 
 def over(numerator: pl.Expr | str, denominator: pl.Expr | str) -> pl.Expr:
@@ -83,3 +70,7 @@ def in_seconds(nanoseconds: pl.Expr) -> pl.Expr:
     Polars divides a column of several rows by a constant by multiplying with its reciprocal, and that of one row not.
     """
     return nanoseconds * 1e-9
+
+
+SERVER_SECONDS = in_seconds(pl.col(COUNTED_NS))
+"""Time between the readings of a server's counters, for their rates."""

@@ -1,26 +1,37 @@
 """Facts become metrics here, and nowhere else. Every metric is defined in docs/metrics.md.
 
 Facts are summed and histograms merged per scope (`scopes.py`), then every metric of `registry.py` is one
-expression over that table (`derivation.py`).
+expression over that table (`derivation.py`). Metrics that a study of external commands names have their definitions in
+the table `named_values`, so that a result set needs nothing else to be read: the value of a run follows from its values
+by the metric's `aggregate`. An index of hundreds of result sets can afford rates and latencies only (`bulk_metrics`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 
-from iosonde.core.features import contributed
-from iosonde.metrics import media, named, sustained
-from iosonde.metrics.derivation import derived, derived_counts, iops_variation, known_columns, of_streams
+from iosonde.errors import ResultsError
+from iosonde.metrics import sustained
+from iosonde.metrics.derivation import (
+    derived,
+    derived_counts,
+    iops_variation,
+    judged,
+    known_columns,
+    of_streams,
+    with_interval_facts,
+)
+from iosonde.metrics.distributions import Prior, prior_of
 from iosonde.metrics.facts import Facts, Results
-from iosonde.metrics.histogram import MILLION, PERCENTILES
-from iosonde.metrics.intervals import server_intervals
-from iosonde.metrics.intervals.interval_facts import IntervalFacts
-from iosonde.metrics.moderation import Prior, prior_of
-from iosonde.metrics.registry import METRICS, least_value, named_among
+from iosonde.metrics.registry import METRICS, declare, least_value, named_among
 from iosonde.metrics.scopes import (
+    ALL,
+    MILLION,
+    PERCENTILES,
     RUN_KEYS,
     SCOPE_KEYS,
     each_load,
@@ -40,6 +51,198 @@ from iosonde.metrics.statistics import (
     repeat_correlation,
     sample_key,
 )
+from iosonde.results import ResultSet
+
+if TYPE_CHECKING:
+    pass
+
+
+STREAM = "main"
+"""A command has one stream."""
+
+_AGGREGATES: Mapping[str, pl.Expr] = {
+    "mean": pl.col("value").mean(),
+    "median": pl.col("value").median(),
+    "minimum": pl.col("value").min(),
+    "maximum": pl.col("value").max(),
+    "last": pl.col("value").sort_by("point").last(),
+    "sum": pl.col("value").sum(),
+}
+
+_SCOPE = (pl.lit(STREAM).alias("stream"), pl.lit(ALL).alias("operation"))
+
+
+def run_values(facts: Facts) -> pl.DataFrame:
+    """Return one row per run and named metric: `result_set, run_id, stream, operation, metric, value`."""
+    rows = _named_values(facts)
+    keys = ("result_set", "run_id", "metric")
+    if rows.is_empty():
+        return rows.select("result_set", "run_id", *_SCOPE, "metric", "value").clear()
+    chosen = pl.coalesce(
+        pl.when(pl.col("aggregate").first() == name).then(expression) for name, expression in _AGGREGATES.items()
+    )
+    return (
+        rows.group_by(keys, maintain_order=True)
+        .agg(value=chosen)
+        .select("result_set", "run_id", *_SCOPE, "metric", "value")
+    )
+
+
+def interval_values(facts: Facts) -> pl.DataFrame:
+    """Return one row per value of lines over time: `..., begin_ns, end_ns, stream, operation, metric, value`."""
+    several = pl.len().over("result_set", "run_id", "metric") > 1
+    return (
+        _named_values(facts)
+        .filter(several)
+        .select(
+            "result_set",
+            "run_id",
+            pl.lit("measure").alias("phase"),
+            pl.col("point").alias("interval"),
+            "begin_ns",
+            "end_ns",
+            *_SCOPE,
+            "metric",
+            "value",
+        )
+    )
+
+
+def _named_values(facts: Facts) -> pl.DataFrame:
+    """Return the named values of complete runs, and declare their metrics.
+
+    `ResultsError` if two result sets define a metric differently: their values cannot be in one table.
+    """
+    rows = facts.named_values()
+    if rows.is_empty():
+        return rows
+    known: dict[str, tuple[str, str]] = {}
+    for each in rows.select("metric", "title", "unit", "better").unique(maintain_order=True).iter_rows(named=True):
+        definition = (each["unit"], each["better"])
+        if known.setdefault(each["metric"], definition) != definition:
+            raise ResultsError(
+                f"the metric `{each['metric']}` has another unit or direction in each of these result sets",
+                hint="combine result sets of the same study, or give the metrics different names",
+            )
+        declare(each["metric"], title=each["title"], unit=each["unit"], better=each["better"])
+    return rows
+
+
+def declare_all(metrics: Mapping[str, Mapping[str, Any]]) -> None:
+    """Declare the metrics of a study."""
+    for name, each in metrics.items():
+        declare(name, title=each["title"], unit=each["unit"], better=each["better"])
+
+
+PARTS = {name: PERCENTILES[name] for name in ("p50", "p99", "p99_9")}
+BULK_METRICS = (
+    *("iops", "ops_per_sec", "bandwidth"),
+    *(f"{kind}_latency_ns_{it}" for kind in ("completion", "response") for it in ("mean", *PARTS)),
+)
+"""The metrics of `bulk_metrics`."""
+
+_MEMBER = [*RUN_KEYS, *SCOPE_KEYS]
+_COUNTS = {
+    "count": "count",
+    "bytes": "bytes",
+    "errors": "errors",
+    "completion_latency_ns_sum": "completion_sum_ns",
+    "response_latency_ns_sum": "response_sum_ns",
+    "completion_latency_ns_min": "completion_min_ns",
+    "response_latency_ns_min": "response_min_ns",
+    "completion_latency_ns_max": "completion_max_ns",
+    "response_latency_ns_max": "response_max_ns",
+    "backlog_max": "backlog_max",
+}
+
+_PLACE = ("run_id", "phase", "stream", "operation")
+_WANTED = {"intervals": [*_PLACE, *_COUNTS], "histograms": [*_PLACE, "latency", "bucket", "count"]}
+
+
+def bulk_metrics(result_sets: Mapping[str, ResultSet]) -> pl.DataFrame:
+    """Return one row per completed run, stream, operation and metric of `METRICS`, as `run_metrics` does.
+
+    Columns: `result_set` (the key of the mapping), `run_id, case_id, part, repeat, order, control, stream, operation,
+    metric, value`. `ResultsError` where a table is damaged.
+    """
+    runs = pl.concat([_runs(label, each) for label, each in result_sets.items()])
+    tables = {label: each.tables(_WANTED) for label, each in result_sets.items()}
+    counts = _bulk_counts(_measured(tables, "intervals"))
+    scopes = scopes_of(counts, keys=RUN_KEYS)
+    table = (
+        sums(counts, scopes)
+        .join(runs, on=RUN_KEYS)
+        .with_columns(seconds=seconds_between("measure_begin_ns", "measure_end_ns"))
+        .join(
+            latency_percentiles(scopes, [_buckets(_measured(tables, "histograms"), counts)], parts=PARTS),
+            on="scope",
+            how="left",
+        )
+    )
+    keys = ("result_set", "run_id", "case_id", "part", "repeat", "order", "control", *SCOPE_KEYS)
+    wide = derived_counts(table).select(*keys, *(pl.col(name).cast(pl.Float64) for name in BULK_METRICS))
+    return wide.unpivot(index=keys, on=BULK_METRICS, variable_name="metric").drop_nulls("value")
+
+
+def _runs(label: str, results: ResultSet) -> pl.DataFrame:
+    rows = [
+        {
+            "result_set": label,
+            **{name: getattr(each, name) for name in ("run_id", "case_id", "part", "repeat", "order", "control")},
+            "workload": str(each.spec["workload"]["kind"]),
+            "measure_begin_ns": int(each.result["begin_ns"]),
+            "measure_end_ns": int(each.result["end_ns"]),
+        }
+        for each in results.records()
+        if each.outcome == "complete" and each.result
+    ]
+    schema = dict.fromkeys(("result_set", "run_id", "case_id", "part", "workload"), pl.String)
+    whole = dict.fromkeys(("repeat", "order", "measure_begin_ns", "measure_end_ns"), pl.Int64)
+    return pl.DataFrame(rows, schema={**schema, **whole, "control": pl.Boolean})
+
+
+def _bulk_counts(intervals: pl.DataFrame) -> pl.DataFrame:
+    """Return the sums of each member, as `Facts.counts` does."""
+    columns = [pl.col(name).cast(pl.Int64).alias(as_name) for name, as_name in _COUNTS.items()]
+    return (
+        intervals.lazy()
+        .select(*_MEMBER, *columns)
+        .group_by(_MEMBER)
+        .agg(_total(name) for name in _COUNTS.values())
+        .sort(_MEMBER)
+        .with_row_index("member", offset=1)
+        .with_columns(pl.col("member").cast(pl.Int64))
+        .collect()
+    )
+
+
+def _total(name: str) -> pl.Expr:
+    """Sum a count, or take an extreme; a response latency that no interval has stays null: the loop is closed."""
+    column = pl.col(name)
+    if name.endswith("_min_ns"):
+        return column.min()
+    if name.endswith(("_max_ns", "_max")):
+        return column.max()
+    return pl.when(column.count() > 0).then(column.sum()).alias(name) if name == "response_sum_ns" else column.sum()
+
+
+def _buckets(histograms: pl.DataFrame, counts: pl.DataFrame) -> pl.DataFrame:
+    """Return the buckets of each member, those of its intervals one after the other."""
+    return histograms.join(counts.select(*_MEMBER, "member"), on=_MEMBER).select(
+        "member", (pl.col("latency") == "response").alias("response"), "bucket", pl.col("count").cast(pl.Int64)
+    )
+
+
+def _measured(tables: Mapping[str, Mapping[str, pl.DataFrame]], name: str) -> pl.DataFrame:
+    frames = [
+        found[name]
+        .lazy()
+        .filter(pl.col("phase") == "measure")
+        .select(pl.lit(label).alias("result_set"), pl.exclude("phase"))
+        for label, found in tables.items()
+    ]
+    return pl.concat(frames).collect()
+
 
 _RUN_COLUMNS = ("result_set", "run_id", "case_id", "part", "repeat", "order", "control")
 
@@ -68,7 +271,7 @@ def run_metrics(results: Results | Facts) -> pl.DataFrame:
         .join(sustained.metrics(facts), on=RUN_KEYS, how="left")
     )
     rows = _long(derived(table), keys=(*_RUN_COLUMNS, *SCOPE_KEYS), metrics=METRICS)
-    return pl.concat([rows, _of_runs(named.run_values(facts), facts).select(rows.columns)])
+    return pl.concat([rows, _of_runs(run_values(facts), facts).select(rows.columns)])
 
 
 def _of_runs(values: pl.DataFrame, facts: Facts) -> pl.DataFrame:
@@ -77,7 +280,7 @@ def _of_runs(values: pl.DataFrame, facts: Facts) -> pl.DataFrame:
 
 
 def _with_media(facts: Facts) -> pl.DataFrame:
-    return media.judged(facts.runs().join(facts.simulated_media(), on=RUN_KEYS, how="left"))
+    return judged(facts.runs().join(facts.simulated_media(), on=RUN_KEYS, how="left"))
 
 
 def case_metrics(runs: pl.DataFrame) -> pl.DataFrame:
@@ -174,12 +377,6 @@ INTERVAL_METRICS = (
 RATES = ("iops", "ops_per_sec", "bandwidth")
 
 
-_INTERVAL_FACTS = (
-    server_intervals.FACTS,
-    *contributed("intervals", "FACTS", IntervalFacts),
-)
-
-
 def interval_metrics(
     results: Results, *, run_ids: Sequence[str] | None = None, metrics: Sequence[str] = INTERVAL_METRICS
 ) -> pl.DataFrame:
@@ -200,14 +397,12 @@ def interval_metrics(
     if parts:
         latencies = latency_percentiles(scopes, facts.histograms(per="interval"), parts=parts)
         table = table.join(latencies, on="scope", how="left")
-    for each in _INTERVAL_FACTS:
-        if each.are_needed(metrics):
-            table = each.replaced(table, facts)
+    table = with_interval_facts(table, facts, metrics)
     keys = (*_RUN_COLUMNS, "phase", "interval", "begin_ns", "end_ns", *SCOPE_KEYS)
     long_enough = of_usual_length([*RUN_KEYS, "phase"])
     counted = derived_counts(table).with_columns(pl.when(long_enough).then(rate).alias(rate) for rate in RATES)
     rows = _long(counted, keys=keys, metrics=[name for name in metrics if name in METRICS and name in counted.columns])
-    lines = named.interval_values(facts).filter(pl.col("metric").is_in(list(metrics)))
+    lines = interval_values(facts).filter(pl.col("metric").is_in(list(metrics)))
     rows = rows.select(*keys, "metric", "value")
     # Without a cast, unsigned times mixed with signed ones become 128 bits wide, which reports cannot compute with.
     return pl.concat([rows, _of_runs(lines, facts).select(rows.columns).cast(rows.schema)])

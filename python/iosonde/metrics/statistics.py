@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from iosonde.metrics.moderation import RAISED, ROUNDING, Prior, correlation_between
+from iosonde.metrics.distributions import RAISED, ROUNDING, Prior, correlation_between
 
 CONFIDENCE = 0.95
 RESAMPLES = 4000

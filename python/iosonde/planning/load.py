@@ -6,10 +6,10 @@ from pathlib import Path
 
 from iosonde import workload as workloads
 from iosonde.errors import StudyError
-from iosonde.metrics.named import declare_all
+from iosonde.metrics.metrics import declare_all
 from iosonde.metrics.registry import METRICS
 from iosonde.procedure import condition, kind_of, kinds
-from iosonde.results.columns import RESERVED
+from iosonde.results.frames import RESERVED
 from iosonde.study.load import read, read_text, validate
 from iosonde.study.location import Keys, StudyFile
 from iosonde.study.model import Parameters, Study

@@ -18,7 +18,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 from iosonde.errors import StudyError
-from iosonde.metrics.histogram import MILLION, PERCENTILES
 from iosonde.metrics.limit_test import (
     CLEAR,
     SHORTEST_NS,
@@ -30,7 +29,7 @@ from iosonde.metrics.limit_test import (
     compare,
     decide,
 )
-from iosonde.metrics.scopes import MIXED
+from iosonde.metrics.scopes import MILLION, MIXED, PERCENTILES
 from iosonde.procedure.observations import Observation
 from iosonde.units import format_duration, format_latency, parse_duration, parse_rate, parse_size
 

@@ -211,7 +211,7 @@ class RecordObservation:
     def slow_shares(
         self, latency: str, threshold_ns: int, *, slice_ns: int | None, stream: str = "", operation: str = ""
     ) -> list[tuple[int, int]]:
-        from iosonde.metrics.slices import slow_shares
+        from iosonde.metrics.limit_test import slow_shares
 
         asked = (latency, threshold_ns, slice_ns, stream, operation)
         if asked not in self._shares:

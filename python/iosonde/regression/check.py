@@ -45,7 +45,7 @@ from iosonde.metrics.distributions import adjusted_for_discovery, chi2_quantile,
 from iosonde.metrics.wording import counted
 from iosonde.regression.sessions import COMPARABLE, TAIL, CellKey, Session, better, percentile_of, session_of
 from iosonde.results import ResultSet
-from iosonde.results.interpreting import interpreting
+from iosonde.results.shapes import interpreting
 
 CONFIDENCE = 0.95
 MEDIAN = "p50"

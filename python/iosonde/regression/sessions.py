@@ -16,8 +16,8 @@ import numpy as np
 import polars as pl
 from pydantic import BaseModel, ConfigDict
 
+from iosonde.metrics.distributions import Prior, prior_of
 from iosonde.metrics.metrics import repeat_correlations, run_metrics
-from iosonde.metrics.moderation import Prior, prior_of
 from iosonde.metrics.registry import RATES, headline_rates
 from iosonde.metrics.registry import metric as metric_of
 from iosonde.metrics.scopes import each_load, of_same_repeats

@@ -41,7 +41,7 @@ def _interpreted(
 
     @functools.wraps(function)
     def guarded(subject: _Subject, /, *arguments: _Options.args, **options: _Options.kwargs) -> _Written:
-        from iosonde.results.interpreting import interpreting
+        from iosonde.results.shapes import interpreting
 
         result_sets = subject if isinstance(subject, Sequence) else [subject]
         with interpreting(each.directory for each in result_sets):

@@ -28,7 +28,7 @@ from iosonde.report.tables import (
     limits_table,
     search_tables,
 )
-from iosonde.results.interpreting import LIBRARY_HINT, is_panic, panic_words
+from iosonde.results.shapes import LIBRARY_HINT, is_panic, panic_words
 from iosonde.study.model import Study, View
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ import polars as pl
 from iosonde.cache import cache_directory, remember
 from iosonde.foreign_text import printable_within
 from iosonde.report import theme
-from iosonde.results.csv_files import as_csv
 from iosonde.results.files import write_output
+from iosonde.results.frames import as_csv
 
 PAPER_WIDTH = 640
 """Points across the plots of one row of panels."""

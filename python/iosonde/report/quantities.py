@@ -168,7 +168,7 @@ def metric_title(metric: str) -> str:
 
 def is_percentile(metric: str) -> bool:
     """Return True if a metric is a percentile, which requires samples beyond it."""
-    from iosonde.metrics.histogram import PERCENTILES
+    from iosonde.metrics.scopes import PERCENTILES
 
     return any(metric.endswith(f"_{percentile}") for percentile in PERCENTILES)
 

@@ -11,12 +11,10 @@ import duckdb
 from iosonde.core.provided import provided
 from iosonde.errors import ResultsError
 from iosonde.foreign_text import markdown, markdown_code
-from iosonde.results import csv_files, files
-from iosonde.results.columns import TABLES
-from iosonde.results.combine import Source
-from iosonde.results.interpreting import interpreting
+from iosonde.results import files, frames
+from iosonde.results.frames import TABLES, Source
 from iosonde.results.query import add_metrics, connect, metric_tables
-from iosonde.results.reading import first_line
+from iosonde.results.shapes import first_line, interpreting
 from iosonde.storage.targets.temporary_files import temporary_names
 from iosonde.text_files import is_utf8
 
@@ -73,7 +71,7 @@ def _tables(result_set: Source, format: str, directory: Path) -> tuple[list[Path
             target = str(temporary).replace("'", "''")
             columns = [(name, kind) for name, kind, *_ in connection.execute(f"DESCRIBE {table}").fetchall()]
             described[table] = [name for name, _ in columns]
-            rows = csv_files.select_of(table, columns) if format == "csv" else f"SELECT * FROM {table}"
+            rows = frames.select_of(table, columns) if format == "csv" else f"SELECT * FROM {table}"
             try:
                 connection.execute(f"COPY ({rows}) TO '{target}' {FORMATS[format]}")
             except duckdb.Error as error:

@@ -1,23 +1,229 @@
-"""The small tables of a result set: cases, runs, jobs, warnings, one row each, from the plan and the records.
+"""The tables of a result set by name, with the meaning of every column, and frames of those that are no files.
 
-Facts only. Factors become columns under their own names; one with the name of a column in any table becomes
-`NAME_level`, so that joining runs with intervals stays unambiguous. `columns.py` lists the columns.
+The tables of `iosonde sql`, exports and their READMEs, and the checks of records that are read follow from `TABLES`.
+Facts only: rates, percentiles and other derived values are metrics (`iosonde.metrics.registry`).
+
+Factors and parameters are columns too, of `runs` and `cases`; the study and the workload define them. One with the name
+of a column in any table becomes `NAME_level`, so that joining runs with intervals stays unambiguous.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 import polars as pl
 
-from iosonde.plan import Case
-from iosonde.results.column import Table
-from iosonde.results.columns import CASES, EVIDENCE, FAULTS, JOBS, RESERVED, WARNINGS
-from iosonde.results.run_facts import busiest_thread
-from iosonde.results.run_facts.run import RUNS, values
-from iosonde.results.schema import Record
+from iosonde import foreign_text
+from iosonde.foreign_text import cell
+from iosonde.plan import Case, Plan
+from iosonde.results import accounting, schema
+from iosonde.results.column import FLAG, NUMBER, TEXT, U32, U64, Column, Table
+from iosonde.results.run_facts import RUNS, values
+from iosonde.results.schema import RESOURCES, RUN_ID, Record, stored
+
+CASES = Table(
+    "One row per case (one parameter set), with its factors and parameters",
+    (
+        Column("case_id", TEXT, "Case: `PART/FACTOR=LEVEL/...`, or `control`"),
+        Column("part", TEXT, "Part of the study"),
+        Column("control", FLAG, "Whether this is the control case, repeated to show drift of the machine"),
+        Column(
+            "device_state",
+            TEXT,
+            "Device state that the plan prepares: `fresh`, `preconditioned`, `steady`, `unknown` or `not_applicable`",
+        ),
+        Column("cost_s", NUMBER, "Planned time of ramp and measurement, s"),
+        Column("cost_write_bytes", U64, "Planned upper bound of bytes written; null where only time limits them"),
+    ),
+)
+
+JOBS = Table(
+    "One row per job of a run, over the measurement; a job is one thread unless `threads` has another number",
+    (
+        RUN_ID,
+        Column("stream", TEXT, "Stream of the job"),
+        Column("job", U32, "Number in the stream, from 0"),
+        *stored(
+            U64,
+            ("operations", "I/Os completed in the measurement"),
+            ("bytes", "Bytes moved in the measurement"),
+            ("last_completion_ns", "Completion time of its last counted I/O, ns since the run's time 0"),
+            ("abandoned", "I/Os in flight that did not complete in time after the end"),
+            ("due", "I/Os due from run start to the end of the load; null in closed loop"),
+            ("started", "I/Os of these that were started; null in closed loop"),
+            ("start_lag_ns_sum", "Sum of start delays, ns; null in closed loop"),
+            ("start_lag_ns_max", "Largest start delay, ns; null in closed loop"),
+            ("spun_ns", "CPU time spent polling the clock for the next start, ns; null in closed loop"),
+            *RESOURCES.items(),
+            ("threads", "Threads of the job; resources are their sums"),
+            ("busiest_thread_cpu_ns", "CPU time of the busiest of them, ns"),
+        ),
+    ),
+)
+
+WARNINGS = Table(
+    "One row per warning: a reason to distrust a run's numbers",
+    (
+        RUN_ID,
+        Column("code", TEXT, "Stable name (docs/warnings.md)"),
+        Column("message", TEXT, "Message"),
+        Column("hint", TEXT, "What to do about it"),
+    ),
+)
+
+EVIDENCE = Table(
+    "One row per number that a run's verdict is based on",
+    (
+        RUN_ID,
+        Column("number", TEXT, "Name of the number (docs/warnings.md)"),
+        Column("value", NUMBER, "Value; a share from 0 to 1 if its name has `share`"),
+    ),
+)
+
+FAULTS = Table(
+    "One row per location where verification found wrong data, at most 64 per run",
+    (
+        RUN_ID,
+        Column("fault", TEXT, "`lost`, `torn`, `misdirected`, `stale`, `flipped` or `foreign` (docs/verification.md)"),
+        Column("path", TEXT, "File"),
+        Column("offset_bytes", U64, "Offset in the file, bytes"),
+        Column("bytes", U64, "Length, bytes"),
+        Column("expected", TEXT, "Expected content, in words"),
+        Column("found", TEXT, "Content found, in words"),
+    ),
+)
+
+TABLES: dict[str, Table] = {
+    "cases": CASES,
+    "runs": RUNS,
+    "jobs": JOBS,
+    **schema.STORED_TABLES,
+    "warnings": WARNINGS,
+    "evidence": EVIDENCE,
+    "faults": FAULTS,
+}
+"""Every table of facts by name."""
+
+COLUMNS: dict[str, dict[str, str]] = {
+    name: {column.name: column.text for column in table.columns} for name, table in TABLES.items()
+}
+"""Table -> column -> meaning."""
+
+RESERVED = {name for columns in COLUMNS.values() for name in columns} | {"result_set"}
+"""Names that no factor or parameter keeps."""
+
+
+class Source(Protocol):
+    """Interface of the source of tables."""
+
+    @property
+    def directory(self) -> Path: ...
+
+    @property
+    def label(self) -> str:
+        """Name of the arm, where it is one of two."""
+
+    @property
+    def plan(self) -> Plan: ...
+
+    def known_cases(self) -> list[Case]:
+        """All cases, including those that procedures decided on."""
+
+    def records(self) -> list[Record]:
+        """The latest attempt of each run that has a record."""
+
+    @property
+    def runs(self) -> pl.DataFrame:
+        """One row per run that has a record."""
+
+    def table_files(self, name: str) -> list[str]:
+        """Parquet files of one table, relative to `records`."""
+
+    def hosts(self) -> list[Any]:
+        """The result sets of hosts, in the directories of their names."""
+
+    def refuse(self, record: Record, problem: str) -> None:
+        """Skip a record from now on, and add the reason to its problems."""
+
+
+def labels(result_sets: Sequence[Source]) -> list[str]:
+    """Return a name for each: its directory's, with as many parents as needed to make them distinct."""
+    paths = [result_set.directory for result_set in result_sets]
+    for depth in range(1, max(len(path.parts) for path in paths) + 1):
+        names = ["/".join(path.parts[-depth:]) for path in paths]
+        if len(set(names)) == len(set(paths)):
+            break
+    alone = len(set(paths)) == 1
+    return [
+        name if not each.label else each.label if alone else f"{name} {each.label}"
+        for name, each in zip(names, result_sets, strict=True)
+    ]
+
+
+def labelled(frame: pl.DataFrame, name: str, column: str = "result_set") -> pl.DataFrame:
+    """Add a column in front, unless the name is empty."""
+    return frame.select(pl.lit(name).alias(column), pl.all()) if name else frame
+
+
+def stack(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """One below the other; a factor that is a number here and text there becomes text."""
+    kinds: dict[str, set[pl.DataType]] = {}
+    for part in parts:
+        for name, kind in part.schema.items():
+            kinds.setdefault(name, set()).add(kind)
+    mixed = {name for name, found in kinds.items() if len(found) > 1 and not all(kind.is_numeric() for kind in found)}
+    cast = [part.cast({name: pl.String for name in mixed & set(part.columns)}) for part in parts]
+    return pl.concat(cast, how="diagonal_relaxed")
+
+
+def as_csv(frame: pl.DataFrame, *, with_heads: bool = True) -> str:
+    """Return a frame as CSV; lists and structures as JSON."""
+    texts = frame.with_columns(_as_text(column) for column in frame.get_columns() if _is_nested(column.dtype))
+    safe = texts.with_columns(_marked(name) for name, kind in texts.schema.items() if kind == pl.String)
+    # Two heads that differ in the apostrophe alone stay distinct.
+    renamed = [cell(name) for name in safe.columns]
+    if len(set(renamed)) == len(renamed):
+        safe.columns = renamed
+    return safe.write_csv(include_header=with_heads)
+
+
+def select_of(table: str, columns: list[tuple[str, str]]) -> str:
+    """Return the SELECT of DuckDB that reads a table for CSV, from the names and types of its columns."""
+    parts = []
+    for name, kind in columns:
+        quoted = '"' + name.replace('"', '""') + '"'
+        head = '"' + cell(name).replace('"', '""') + '"'
+        parts.append(f"{_marked_in_sql(quoted) if kind == 'VARCHAR' else quoted} AS {head}")
+    return f"SELECT {', '.join(parts)} FROM {table}"
+
+
+def _marked(name: str) -> pl.Expr:
+    column = pl.col(name)
+    is_formula = column.str.contains(foreign_text.FORMULA) & ~column.str.contains(foreign_text.NUMBER)
+    return pl.when(is_formula).then(pl.concat_str(pl.lit("'"), column)).otherwise(column).alias(name)
+
+
+def _marked_in_sql(column: str) -> str:
+    is_formula = (
+        f"regexp_matches({column}, '{foreign_text.FORMULA}') AND NOT regexp_matches({column}, '{foreign_text.NUMBER}')"
+    )
+    return f"CASE WHEN {is_formula} THEN '''' || {column} ELSE {column} END"
+
+
+def _is_nested(kind: pl.DataType) -> bool:
+    return kind.is_nested() or kind in (pl.Binary, pl.Object)
+
+
+def _as_text(column: pl.Series) -> pl.Series:
+    return pl.Series(column.name, [_nested_text(value) for value in column.to_list()], dtype=pl.String)
+
+
+def _nested_text(value: Any) -> str | None:
+    return value if value is None else json.dumps(value, default=str)
+
 
 Row = dict[str, Any]
 
@@ -84,8 +290,8 @@ def job_rows(record: Record) -> Iterator[Row]:
     for job in result.get("jobs", []):
         rest = {name: value for name, value in job.items() if name not in ("usage", "schedule")}
         threads = {
-            "threads": busiest_thread.count(job),
-            "busiest_thread_cpu_ns": busiest_thread.cpu_ns(job),
+            "threads": accounting.thread_count(job),
+            "busiest_thread_cpu_ns": accounting.busiest_thread_cpu_ns(job),
         }
         yield _known(JOBS, {"run_id": record.run_id, **rest, **(job.get("schedule") or {}), **job["usage"], **threads})
 
@@ -146,8 +352,8 @@ def _column(name: str, values: Sequence[Any]) -> pl.Series:
         return pl.Series(name, values, dtype=pl.Float64, strict=False)
     if len(kinds) <= 1 and not kinds & {list, dict}:
         return pl.Series(name, values, dtype=pl.String if not kinds else None)
-    return pl.Series(name, [_text(value) for value in values], dtype=pl.String)
+    return pl.Series(name, [_level_text(value) for value in values], dtype=pl.String)
 
 
-def _text(value: Any) -> str | None:
+def _level_text(value: Any) -> str | None:
     return value if value is None or isinstance(value, str) else json.dumps(value)

@@ -29,12 +29,12 @@ from iosonde import object_storage
 from iosonde.core.provided import provided
 from iosonde.errors import ResultsError
 from iosonde.memory import available_bytes
-from iosonde.results import frames, histogram, stored_tables
+from iosonde.results import column, frames, schema
 from iosonde.results.column import Table
-from iosonde.results.columns import TABLES
-from iosonde.results.combine import Source, labelled, labels, stack
 from iosonde.results.files import Directory
-from iosonde.results.reading import first_line, record_name
+from iosonde.results.frames import TABLES, Source, labelled, labels, stack
+from iosonde.results.reading import record_name
+from iosonde.results.shapes import first_line
 from iosonde.storage.targets.temporary_files import create_scratch, remove_scratch
 from iosonde.units import format_bytes
 
@@ -112,7 +112,7 @@ def connect(
     if check:
         for result_set, descriptor in zip((*sets, *hosts), records, strict=True):
             _skip_undecodable(connection, result_set, descriptor)
-    for macro in histogram.MACROS:
+    for macro in column.MACROS:
         connection.execute(macro)
     _make_tables(connection, _Group("", "result_set", sets, names, records[: len(sets)]))
     if hosts:
@@ -159,7 +159,7 @@ def _confine(connection: duckdb.DuckDBPyConnection, scratch: Path, directories: 
 def _skip_undecodable(connection: duckdb.DuckDBPyConnection, result_set: Source, records: int | None) -> None:
     """Skip records with a file that DuckDB cannot decode, although Polars could."""
     found = {record_name(each.run_id, each.attempt): each for each in result_set.records()}
-    for file in [file for table in stored_tables.TABLES for file in result_set.table_files(table)]:
+    for file in [file for table in schema.STORED_TABLES for file in result_set.table_files(table)]:
         name = file.partition("/")[0]
         if name not in found:
             continue
@@ -342,7 +342,7 @@ def _make_tables(connection: duckdb.DuckDBPyConnection, of: _Group) -> None:
     for table, make in makers.items():
         parts = [labelled(make(each), name, of.label) for each, name in zip(of.sets, of.names, strict=True)]
         _add_table(connection, f"{of.schema}{table}", stack(parts))
-    for table, columns in stored_tables.TABLES.items():
+    for table, columns in schema.STORED_TABLES.items():
         selects = [
             _select(table, columns, each, f"{_quoted(name)} AS {of.label}" if name else "", records)
             for each, name, records in zip(of.sets, of.names, of.records, strict=True)

@@ -25,8 +25,8 @@ from iosonde.errors import IosondeError, ResultsError
 from iosonde.memory import available_bytes, resident_bytes
 from iosonde.python_process import module_command
 from iosonde.results import query
-from iosonde.results.interpreting import interpreting
 from iosonde.results.result_set import ResultSet
+from iosonde.results.shapes import interpreting
 from iosonde.storage.targets.temporary_files import scratch as scratch_directory
 from iosonde.tools import Process
 from iosonde.units import format_bytes

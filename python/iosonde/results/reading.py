@@ -17,13 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-from pydantic import ValidationError
 from pydantic_core import from_json
 
 from iosonde.errors import ResultsError
-from iosonde.plan import MOST_PLANNED_CASES, PREPARATION, Plan
+from iosonde.plan import MOST_PLANNED_CASES, PREPARATION, Case, Plan, Run
 from iosonde.protocol.validation import mismatch_of_hello, mismatch_of_result, mismatch_of_spec
-from iosonde.results import frames, known, plan_shapes, shapes
+from iosonde.results import frames, shapes
 from iosonde.results.files import MARK, Directory
 from iosonde.results.schema import (
     FORMAT,
@@ -31,8 +30,61 @@ from iosonde.results.schema import (
     RECORD_TABLES,
     WORKLOAD_TABLES,
     Record,
+    check_numbers,
 )
-from iosonde.results.stored_tables import check_numbers
+from iosonde.results.shapes import first_line
+
+_OF_NUMBERS = ("search", "derived", "until")
+"""Procedures whose levels are numbers, by which their cases are ordered; those of others are in the order of runs."""
+
+
+def cases(plan: Plan, records: Sequence[Record]) -> list[Case]:
+    """The plan's cases in order; what a procedure has tried takes the place of its case."""
+    return [known for case in plan.cases for known in (_tried(case, plan, records) if case.procedure else [case])]
+
+
+def mismatch(case: Case, record: Record) -> str:
+    """Return the first level that a procedure cannot have tried; empty if there is none. Searches try numbers."""
+    if not case.procedure or case.procedure.kind not in _OF_NUMBERS:
+        return ""
+    tried = {name: level for name, level in record.levels.items() if name not in case.levels}
+    wrong = (name for name, level in tried.items() if not isinstance(level, int | float))
+    return next((f"`levels.{name}` is not a number, as a search tries" for name in wrong), "")
+
+
+def run(record: Record) -> Run:
+    """The run of a record."""
+    return Run(run_id=record.run_id, case_id=record.case_id, repeat=record.repeat, order=record.order, spec=record.spec)
+
+
+def _tried(case: Case, plan: Plan, records: Sequence[Record]) -> list[Case]:
+    own = [record for record in records if plan.case_of(record.run_id) is case]
+    tried = {record.case_id: record for record in own}
+    if case.procedure and case.procedure.kind not in _OF_NUMBERS:
+        return [_case(case, record) for record in tried.values()] or [case]
+    return sorted((_case(case, record) for record in tried.values()), key=lambda each: _place(case, each)) or [case]
+
+
+def _case(case: Case, record: Record) -> Case:
+    return case.model_copy(
+        update={
+            "case_id": record.case_id,
+            "part": record.part,
+            "levels": record.levels,
+            "parameters": record.parameters,
+            "procedure": None,
+        }
+    )
+
+
+def _place(case: Case, tried: Case) -> list[float]:
+    """By the numbers that were tried, the smallest first."""
+    return list(_numbers(case, tried))
+
+
+def _numbers(case: Case, tried: Case) -> Iterator[float]:
+    return (float(level) for name, level in tried.levels.items() if name not in case.levels)
+
 
 OWN_NAMES = {
     MARK,
@@ -204,7 +256,7 @@ def checked_plan(content: Any) -> Plan:
     plan = Plan.model_validate(content)
     for spec in plan.specs():
         _check_spec(spec)
-    if problem := plan_shapes.mismatch(plan):
+    if problem := shapes.mismatch_of_plan(plan):
         raise ValueError(problem)
     return plan
 
@@ -289,27 +341,6 @@ def manifest(files: Mapping[str, bytes]) -> bytes:
     return "".join(lines).encode()
 
 
-def first_line(error: BaseException) -> str:
-    """Describe an error in one line."""
-    if isinstance(error, ValidationError):
-        return f"{field_of(error)}: {reason_of(error)}"
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    if isinstance(error, KeyError):
-        return f"{error} is missing"
-    return str(error).strip().split("\n", 1)[0] or type(error).__name__
-
-
-def field_of(error: ValidationError) -> str:
-    """Return the place of the first invalid value."""
-    return ".".join(map(str, error.errors()[0]["loc"])) or "content"
-
-
-def reason_of(error: ValidationError) -> str:
-    """Return why the first invalid value is invalid."""
-    return str(error.errors()[0]["msg"])
-
-
 @contextmanager
 def _skipping(path: Path, contents: Contents) -> Iterator[None]:
     """Name what cannot be interpreted, whatever the reason, and continue."""
@@ -375,7 +406,7 @@ def _read_record(directory: Directory, run_id: str, attempt: int, plan: Plan, *,
     own = record.case_id.removeprefix(f"{PREPARATION}/")
     if record.arm != case.arm or (own != planned if planned else not own.startswith(case.case_id)):
         raise _DamagedError(f"`{directory.path}` belongs to another case: `{record.case_id}`")
-    if problem := known.mismatch(case, record):
+    if problem := mismatch(case, record):
         raise _DamagedError(f"`{directory.path / 'record.json'}` is damaged: {problem}")
     if tables:
         with _naming(directory.path / "record.json"):
@@ -412,8 +443,8 @@ def _check_parts(record: Record) -> None:
         raise ValueError(f"the run is {record.outcome} but has no result")
     if record.outcome == "failed" and record.failure is None:
         raise ValueError("the run failed but the record has no `failure`")
-    problem = mismatch_of_hello(record.engine) or shapes.mismatch(record)
-    problem = problem or plan_shapes.mismatch_of_parameters(record.parameters, record.spec["workload"]["kind"])
+    problem = mismatch_of_hello(record.engine) or shapes.mismatch_of_record(record)
+    problem = problem or shapes.mismatch_of_parameters(record.parameters, record.spec["workload"]["kind"])
     if record.result is not None:
         problem = problem or mismatch_of_result(record.result)
     if problem:

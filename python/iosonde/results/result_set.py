@@ -24,21 +24,11 @@ from pydantic import ValidationError
 from iosonde.core.provided import provided
 from iosonde.errors import ResultsError
 from iosonde.plan import Arm, Case, Plan, Run
-from iosonde.results import files, frames, histogram, known
+from iosonde.results import column, files, frames, reading
 from iosonde.results.files import MARK, Directory
-from iosonde.results.reading import (
-    Contents,
-    field_of,
-    first_line,
-    manifest,
-    read_contents,
-    read_plan,
-    read_tables,
-    reason_of,
-    record_name,
-    scan_table,
-)
+from iosonde.results.reading import Contents, manifest, read_contents, read_plan, read_tables, record_name, scan_table
 from iosonde.results.schema import FORMAT, MANIFEST, RECORD_TABLES, WORKLOAD_TABLES, Record
+from iosonde.results.shapes import field_of, first_line, reason_of
 from iosonde.text_files import is_utf8
 
 if TYPE_CHECKING:
@@ -364,11 +354,11 @@ class ResultSet:
     def known_runs(self) -> list[Run]:
         """The runs of the plan, and those that procedures have decided on, in the order of execution."""
         planned = {run.run_id for run in self.plan.runs}
-        return self._planned + [known.run(record) for record in self.records() if record.run_id not in planned]
+        return self._planned + [reading.run(record) for record in self.records() if record.run_id not in planned]
 
     def known_cases(self) -> list[Case]:
         """The cases of the plan; a case with a procedure is replaced by those that it has tried, if any."""
-        return known.cases(self.plan, self.records())
+        return reading.cases(self.plan, self.records())
 
     @property
     def cases(self) -> pl.DataFrame:
@@ -422,8 +412,8 @@ class ResultSet:
         rows = self._all_of("histograms")
         buckets = rows["bucket"].to_numpy()
         return rows.with_columns(
-            pl.Series("lower_ns", histogram.lower_ns(buckets), dtype=pl.UInt64),
-            pl.Series("midpoint_ns", histogram.midpoint_ns(buckets), dtype=pl.UInt64),
+            pl.Series("lower_ns", column.lower_ns(buckets), dtype=pl.UInt64),
+            pl.Series("midpoint_ns", column.midpoint_ns(buckets), dtype=pl.UInt64),
         )
 
     @property

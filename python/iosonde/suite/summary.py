@@ -14,7 +14,7 @@ from iosonde.errors import ResultsError
 from iosonde.metrics.registry import find
 from iosonde.metrics.statistics import MARGIN
 from iosonde.results import ResultSet
-from iosonde.results.interpreting import interpreting
+from iosonde.results.shapes import interpreting
 from iosonde.suite.directory import SuiteDirectory
 from iosonde.suite.planning import Entry, Value, load
 from iosonde.verdict.verdict import TimeUse, mean_of, time_use

@@ -12,7 +12,7 @@ from functools import cached_property, wraps
 from typing import Any, Literal
 
 from iosonde.core.features import contributed
-from iosonde.results.run_facts import busiest_thread, cores, own_io
+from iosonde.results import accounting
 from iosonde.workload import described, streams_of
 from iosonde.workload.block.backends import BACKENDS
 
@@ -209,12 +209,12 @@ class Evidence:
         """CPU time of the engine over that of all CPUs that its jobs may use."""
         process = self.facts.result["process"]
         used_ns = process["user_ns"] + process["system_ns"]
-        return _ratio(used_ns, process["wall_ns"] * cores.allowed_count(self.observed))
+        return _ratio(used_ns, process["wall_ns"] * accounting.allowed_cpus(self.observed))
 
     @share
     def busiest_core_share(self) -> float | None:
         """Share of time that the busiest core was not idle, in any process."""
-        return cores.busiest_share(self.observed)
+        return accounting.busiest_core_share(self.observed)
 
     @share
     def cpu_wait_share(self) -> float | None:
@@ -264,7 +264,7 @@ class Evidence:
         """Harness overhead over real time, of the threads of the busiest job; an estimate."""
         costs = self._harness_costs()
         shares = [
-            share_of(job["operations"] * costs[job["stream"]], busiest_thread.count(job) * self.wall_ns)
+            share_of(job["operations"] * costs[job["stream"]], accounting.thread_count(job) * self.wall_ns)
             for job in self.jobs
             if job["stream"] in costs
         ]
@@ -274,7 +274,7 @@ class Evidence:
     def clock_share(self) -> float | None:
         """Time spent reading the clock, at most twice per I/O, of the threads of the busiest job; an estimate."""
         cost = self.facts.engine.get("clock_read_ns")
-        most = max((job["operations"] / busiest_thread.count(job) for job in self.jobs), default=0)
+        most = max((job["operations"] / accounting.thread_count(job) for job in self.jobs), default=0)
         return None if cost is None else share_of(2 * cost * most, self.wall_ns)
 
     @share
@@ -589,12 +589,12 @@ class Evidence:
         ]
 
     @property
-    def _foreign(self) -> own_io.Foreign | None:
+    def _foreign(self) -> accounting.Foreign | None:
         """I/O of other processes, where the kernel counts the engine's own."""
         facts = self.facts.own_io
         if facts is None or facts.get("version") is None:
             return None
-        return own_io.foreign(facts, self.facts.spec["workload"])
+        return accounting.foreign(facts, self.facts.spec["workload"])
 
     @property
     def _closed_jobs(self) -> list[Json]:
@@ -641,7 +641,7 @@ class Evidence:
             return None
         is_attributed = not self.has_own_cache and (operation == "read" or self._writes_are_plain)
         moved = sum(int(device[f"{operation}_bytes"]) for device in top)
-        account = own_io.own_bytes(self.facts.own_io, self.facts.spec["workload"], operation)
+        account = accounting.own_bytes(self.facts.own_io, self.facts.spec["workload"], operation)
         if account is None or not is_attributed or self.is_served_by_daemon:
             return moved
         own, counted = account
@@ -677,11 +677,11 @@ class Evidence:
 
     def _busy(self, job: Json) -> float:
         """CPU time over real time of a job's busiest thread."""
-        return _ratio(busiest_thread.cpu_ns(job), job["usage"]["wall_ns"]) or 0.0
+        return _ratio(accounting.busiest_thread_cpu_ns(job), job["usage"]["wall_ns"]) or 0.0
 
     def _waited(self, job: Json) -> float | None:
         """Waiting for a CPU over real time of that thread."""
-        wait = busiest_thread.cpu_wait_ns(job)
+        wait = accounting.busiest_thread_wait_ns(job)
         return None if wait is None else _ratio(wait, job["usage"]["wall_ns"])
 
     def _is_closed(self, stream: str) -> bool:

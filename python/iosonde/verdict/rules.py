@@ -711,7 +711,7 @@ def cold_start(run: Evidence) -> Result:
     of=("own I/O",),
 )
 def short_for_tail(run: Evidence) -> Result:
-    from iosonde.metrics.histogram import MILLION, PERCENTILES, SAMPLES_BEYOND
+    from iosonde.metrics.scopes import MILLION, PERCENTILES, SAMPLES_BEYOND
 
     name = run.facts.tail
     if name is None:

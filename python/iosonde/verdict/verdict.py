@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from iosonde.core.features import contributed
-from iosonde.results.run_facts.server_counters import COUNTED_NS
+from iosonde.results.accounting import COUNTED_NS
 from iosonde.results.schema import Record
 from iosonde.verdict.evidence import MOST, Evidence, StorageBytes, Total, VerdictFacts, rounded, share_of
 from iosonde.verdict.rules import Found, Judged, PointsTo, percent, rules

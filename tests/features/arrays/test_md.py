@@ -19,7 +19,7 @@ from iosonde.features.arrays.instruments import thread_warnings
 from iosonde.features.arrays.setup import ArraySetup
 from iosonde.features.arrays.threads import from_evidence
 from iosonde.plan import Setup
-from iosonde.results.run_facts.run import RUNS, values
+from iosonde.results.run_facts import RUNS, values
 from iosonde.storage import tools
 from iosonde.storage.safety import journal
 from iosonde.storage.safety.journal_entry import MOUNTS

@@ -17,7 +17,7 @@ from iosonde.features.block_caches.preparations import prepare
 from iosonde.features.block_caches.record import BlockCacheReading, Prepared
 from iosonde.features.block_caches.setup import BlockCacheSetup
 from iosonde.plan import Setup
-from iosonde.results.run_facts.run import values
+from iosonde.results.run_facts import values
 
 MIB = 1 << 20
 CACHE = BlockCache(

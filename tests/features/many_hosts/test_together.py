@@ -32,7 +32,7 @@ from iosonde.features.many_hosts.record import Hosts
 from iosonde.features.many_hosts.worker import Agent
 from iosonde.plan import Plan
 from iosonde.results import ResultSet
-from iosonde.results.server_reading import ServerReading
+from iosonde.results.schema import ServerReading
 from iosonde.storage.safety import journal
 
 pytestmark = pytest.mark.system

@@ -9,14 +9,13 @@ import pytest
 from plans import hand_plan
 from samples import Samples, write
 
-from iosonde.features.network_storage.facts import NetworkFacts, longer_by, median_ends
+from iosonde.features.network_storage.facts import NetworkFacts, ServerFacts, longer_by, median_ends
 from iosonde.features.network_storage.load import LoadProgress
 from iosonde.features.network_storage.record import NetworkReading
-from iosonde.features.network_storage.server_side import ServerFacts
 from iosonde.features.network_storage.verdict import Remote, remote
 from iosonde.metrics.metrics import run_metrics
 from iosonde.results import ResultSet
-from iosonde.results.server_reading import ServerCounters, ServerReading
+from iosonde.results.schema import ServerCounters, ServerReading
 
 NFS = {"transport": "nfs", "server": "10.0.0.2", "options": {}}
 ZERO = {

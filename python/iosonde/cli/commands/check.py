@@ -88,7 +88,7 @@ def _write(outcome: Check, junit: Path | None, markdown: Path | None) -> None:
 
 
 def _percentile(text: str) -> str:
-    from iosonde.metrics.histogram import PERCENTILES
+    from iosonde.metrics.scopes import PERCENTILES
 
     if text not in PERCENTILES:
         raise typer.BadParameter(

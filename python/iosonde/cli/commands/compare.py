@@ -54,7 +54,7 @@ def command(
     """
     from iosonde.report import comparison, write
     from iosonde.results import ResultSet
-    from iosonde.results.interpreting import interpreting
+    from iosonde.results.shapes import interpreting
 
     ours = [ResultSet.open(each) for each in (baseline, *(more_baselines or []))]
     theirs = [ResultSet.open(each) for each in (*([contender] if contender else []), *(more_contenders or []))]

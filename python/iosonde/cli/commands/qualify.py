@@ -155,7 +155,7 @@ def _result_sets(name: str) -> list[Path]:
 def _decided(directories: Sequence[Path]) -> list[Qualification]:
     from iosonde.qualify import qualification_of
     from iosonde.results import ResultSet
-    from iosonde.results.interpreting import interpreting
+    from iosonde.results.shapes import interpreting
 
     with interpreting(directories):
         return [qualification_of(ResultSet.open(each)) for each in directories]

@@ -47,7 +47,7 @@ def command(
     from iosonde.library.directory import kind_of
     from iosonde.procedure.schedule import Schedule
     from iosonde.results import ResultSet
-    from iosonde.results.interpreting import interpreting
+    from iosonde.results.shapes import interpreting
     from iosonde.suite.directory import open_directory
 
     time_limit_s = options.read_time_limit(time_limit)

@@ -38,8 +38,8 @@ def command(
     bucket to nanoseconds. With `--hosts` these are totals; hosts.runs and so on have a column host.
     """
     from iosonde.object_storage import is_address
-    from iosonde.results.csv_files import as_csv
     from iosonde.results.files import MARK
+    from iosonde.results.frames import as_csv
 
     place = Path(directory)
     if is_address(directory) or (place.is_dir() and not (place / MARK).exists()):

@@ -189,7 +189,7 @@ def _mostly_failed(path: Path, *, consent: Consent, retry_failed: bool, time_lim
     from iosonde.execution.progress import watch
     from iosonde.procedure.schedule import Schedule
     from iosonde.results import ResultSet
-    from iosonde.results.interpreting import interpreting
+    from iosonde.results.shapes import interpreting
 
     messages.info(f"{path.name}")
     result_set = ResultSet.open(path)
@@ -210,7 +210,7 @@ def write_report(suite: SuiteDirectory, *, as_json: bool, output: Path | None = 
     from iosonde.errors import ResultsError
     from iosonde.report import write
     from iosonde.results import ResultSet
-    from iosonde.results.interpreting import interpreting
+    from iosonde.results.shapes import interpreting
     from iosonde.suite import page
     from iosonde.suite.summary import summarize
 

@@ -20,7 +20,8 @@ from iosonde.execution.instruments.counters import CounterSampler, device_of
 from iosonde.execution.instruments.instrument import Instrument, NotStartedError, Reading
 from iosonde.execution.servers import verification_spec
 from iosonde.protocol.event import Event
-from iosonde.results.run_facts.server_counters import COUNTED_NS, STATES
+from iosonde.results.accounting import COUNTED_NS
+from iosonde.results.run_facts import SERVER_STATES
 from iosonde.results.schema import Failure, RecordWarning
 from iosonde.servers.instance import summary
 from iosonde.servers.server import Connection, EventLog
@@ -155,7 +156,7 @@ class DatabaseServer(Instrument):
     def _means(self) -> dict[str, float]:
         """Mean number of sessions in each state over the intervals of the measurement."""
         found = self._counters.measured().items()
-        return {name: sum(values) / len(values) for name, values in found if name in STATES}
+        return {name: sum(values) / len(values) for name, values in found if name in SERVER_STATES}
 
     def _note_open_files(self) -> None:
         """Files are open while transactions run; PostgreSQL closes them with the connections."""

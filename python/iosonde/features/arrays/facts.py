@@ -1,12 +1,16 @@
-"""Columns of `runs` about the kernel threads of an array, and about its rebuild."""
+"""Facts and metrics of an array: work of its kernel threads, and its rebuild."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 from iosonde.features.arrays import threads
 from iosonde.features.arrays.record import ArrayReading
 from iosonde.features.arrays.setup import ArraySetup
+from iosonde.metrics.metric import Metric
 from iosonde.plan.setup import Setup
-from iosonde.results.column import NUMBER, TEXT, U64, Column, DType
+from iosonde.results.column import NUMBER, TEXT, U64, facts
 from iosonde.results.schema import Record
 
 
@@ -26,23 +30,32 @@ def rebuild(record: Record) -> tuple[float | None, float | None]:
     return done - (before.get("sync_done") or 0.0), after["at"] - before["at"]
 
 
-def _thread(name: str, dtype: DType, text: str) -> Column:
-    return Column(name, dtype, text, lambda run: threads.from_evidence(run.record.target, run.part("evidence"))[name])
+def _threads(record: Record) -> Mapping[str, Any]:
+    return threads.from_evidence(record.target, (record.result or {}).get("evidence") or {})
 
 
 COLUMNS = (
-    _thread(
-        "array_thread",
-        TEXT,
-        "Kernel thread of the array with the most CPU time, such as `md127_raid5`; null without one",
+    *facts(
+        _threads,
+        ("array_thread", TEXT,
+            "Kernel thread of the array with the most CPU time, such as `md127_raid5`; null without one"),
+        ("array_thread_share", NUMBER, "CPU time of that thread during the measurement, as a share of one core"),
+        ("array_cpu_ns", U64, "CPU time of all kernel threads of the array, ns; null without an array"),
     ),
-    _thread("array_thread_share", NUMBER, "CPU time of that thread during the measurement, as a share of one core"),
-    _thread("array_cpu_ns", U64, "CPU time of all kernel threads of the array, ns; null without an array"),
-    Column(
-        "rebuild_share",
-        NUMBER,
-        "Share of a member that was rebuilt during the run; null without a rebuild",
-        lambda run: run.of(rebuild)[0],
+    *facts(
+        rebuild,
+        ("rebuild_share", NUMBER, "Share of a member that was rebuilt during the run; null without a rebuild",
+            lambda rebuilt: rebuilt[0]),
+        ("rebuild_share_seconds", NUMBER, "Seconds that rebuilding this share took", lambda rebuilt: rebuilt[1]),
     ),
-    Column("rebuild_share_seconds", NUMBER, "Seconds that rebuilding this share took", lambda run: run.of(rebuild)[1]),
-)
+)  # fmt: skip
+
+
+METRICS = (
+    Metric("array_cpu_ns_per_byte", "CPU time of the array's threads per byte", "ns", "lower", "cpu",
+        "CPU time of the kernel threads that work for the array / bytes", "array_cpu_ns / bytes"),
+    Metric("array_thread_utilisation", "Utilisation of the array's thread", "", "lower", "cpu",
+        "CPU time of the array's busiest kernel thread / measured time", "array_thread_share"),
+    Metric("rebuild_seconds", "Time to rebuild a member", "s", "lower", "device",
+        "seconds of the run / share of the member rebuilt in that time", "rebuild_share_seconds / rebuild_share"),
+)  # fmt: skip

@@ -1,13 +1,21 @@
-"""Facts about the block cache under a run: read hits, bytes bypassed and written back, dirty data, congestion."""
+"""Facts and metrics of the block cache under a run and its intervals: hits, bytes written back, dirty bytes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from iosonde.features.block_caches.record import BlockCacheReading
-from iosonde.results.column import NUMBER, U64, Column
+import polars as pl
+
+from iosonde.features.block_caches.record import STATISTICS, BlockCacheReading
+from iosonde.metrics.metric import Metric, over
+from iosonde.metrics.scopes import INTERVAL_KEYS, RUN_KEYS
+from iosonde.results.column import NUMBER, U64, facts, grown
 from iosonde.results.schema import Record
+
+if TYPE_CHECKING:
+    from iosonde.metrics.facts import Facts
+
 
 Json = Mapping[str, Any]
 
@@ -18,87 +26,47 @@ class BlockCacheFacts:
     def __init__(self, record: Record) -> None:
         self.cache = record.of(BlockCacheReading) or BlockCacheReading(kind="", mode="")
         self.start, self.end = self.cache.at_start, self.cache.at_end
-        self.is_known = bool(self.start and self.end)
-        self.hits, self.reads = read_hits(self.cache.kind, self.start, self.end) if self.is_known else (None, None)
+        self.hits, self.reads = read_hits(self.cache.kind, self.start, self.end)
 
     def grown(self, *names: str) -> int | None:
         """Increase of counters over the measurement."""
-        return _grown(self.start, self.end, *names)
+        return grown(self.start, self.end, *names)
 
     def grown_over_run(self, name: str) -> int | None:
         """Increase of a counter over the run, ramp included."""
-        return _grown(self.cache.counters_before, self.cache.counters_after, name)
+        return grown(self.cache.counters_before, self.cache.counters_after, name)
 
 
-def _row(name: str, text: str, value: Callable[[BlockCacheFacts], Any]) -> Column:
-    """Return a whole number; null without a block cache, or where its driver does not count it."""
-    dtype = NUMBER if name.endswith(("_mean", "_share")) else U64
-    return Column(
-        f"block_cache_{name}",
-        dtype,
-        f"Block cache: {text}",
-        lambda run: value(facts) if (facts := run.of(BlockCacheFacts)).is_known else None,
-    )
+def _cache(record: Record) -> BlockCacheFacts | None:
+    """Return the facts where the cache was read at both ends of the measurement."""
+    cache = BlockCacheFacts(record)
+    return cache if cache.start and cache.end else None
 
 
-COLUMNS = (
-    _row(
-        "reads",
-        "reads of the cached device in the measurement: bytes with bcache, else operations",
-        lambda cache: cache.reads,
-    ),
-    _row("read_hits", "of these, reads that the cache served", lambda cache: cache.hits),
-    _row(
-        "device_bytes",
-        "bytes that the cache device read and wrote in the measurement",
-        lambda cache: cache.grown("cache_device_read_bytes", "cache_device_write_bytes"),
-    ),
-    _row(
-        "backing_read_bytes",
-        "bytes read from the backing device in the measurement",
-        lambda cache: cache.grown("backing_read_bytes"),
-    ),
-    _row(
-        "written_back_bytes",
-        "bytes written to the backing device in the measurement, in writeback mode",
-        lambda cache: _written_back(cache.cache.mode, cache.start, cache.end),
-    ),
-    _row(
-        "bypassed_bytes",
-        "bytes that bypassed the cache over the run, ramp included",
-        lambda cache: cache.grown_over_run("bypassed_bytes"),
-    ),
-    _row(
-        "counted_hits",
-        "read hits that the driver counted over the run, ramp included",
-        lambda cache: cache.grown_over_run("cache_hits"),
-    ),
-    _row(
-        "counted_misses",
-        "read misses that the driver counted over the run, ramp included",
-        lambda cache: cache.grown_over_run("cache_misses"),
-    ),
-    _row(
-        "dirty_bytes_start",
-        "dirty bytes in the cache at the start of the measurement",
-        lambda cache: cache.start.get("dirty_bytes"),
-    ),
-    _row(
-        "dirty_bytes_end",
-        "dirty bytes in the cache at the end of the measurement",
-        lambda cache: cache.end.get("dirty_bytes"),
-    ),
-    _row(
-        "dirty_bytes_mean",
-        "mean of dirty bytes in the cache over the intervals of the measurement",
-        lambda cache: cache.cache.dirty_bytes_mean,
-    ),
-    _row(
-        "congested_share",
-        "share of intervals in which bcache treated its cache device as congested",
-        lambda cache: cache.cache.congested_share,
-    ),
-)
+COLUMNS = facts(
+    _cache,
+    ("reads", U64, "reads of the cached device in the measurement: bytes with bcache, else operations"),
+    ("read_hits", U64, "of these, reads that the cache served", "hits"),
+    ("device_bytes", U64, "bytes that the cache device read and wrote in the measurement",
+        lambda cache: cache.grown("cache_device_read_bytes", "cache_device_write_bytes")),
+    ("backing_read_bytes", U64, "bytes read from the backing device in the measurement",
+        lambda cache: cache.grown("backing_read_bytes")),
+    ("written_back_bytes", U64, "bytes written to the backing device in the measurement, in writeback mode",
+        lambda cache: _written_back(cache.cache.mode, cache.start, cache.end)),
+    ("bypassed_bytes", U64, "bytes that bypassed the cache over the run, ramp included",
+        lambda cache: cache.grown_over_run("bypassed_bytes")),
+    ("counted_hits", U64, "read hits that the driver counted over the run, ramp included",
+        lambda cache: cache.grown_over_run("cache_hits")),
+    ("counted_misses", U64, "read misses that the driver counted over the run, ramp included",
+        lambda cache: cache.grown_over_run("cache_misses")),
+    ("dirty_bytes_start", U64, "dirty bytes in the cache at the start of the measurement", "start.dirty_bytes"),
+    ("dirty_bytes_end", U64, "dirty bytes in the cache at the end of the measurement", "end.dirty_bytes"),
+    ("dirty_bytes_mean", NUMBER, "mean of dirty bytes in the cache over the intervals of the measurement",
+        "cache.dirty_bytes_mean"),
+    ("congested_share", NUMBER, "share of intervals in which bcache treated its cache device as congested",
+        "cache.congested_share"),
+    prefix="block_cache_", words="Block cache: ",
+)  # fmt: skip
 """Columns of `runs` about the block cache under a run."""
 
 
@@ -121,22 +89,65 @@ def read_hits(kind: str, before: Json, after: Json) -> tuple[int | None, int | N
     did not read there. Device mapper reads the backing device for promotions too, and has current counters.
     """
     if kind == "bcache":
-        reads, missed = _grown(before, after, "read_bytes"), _grown(before, after, "backing_read_bytes")
+        reads, missed = grown(before, after, "read_bytes"), grown(before, after, "backing_read_bytes")
         return (None, None) if reads is None or missed is None else (max(0, reads - missed), reads)
-    hits, misses = _grown(before, after, "cache_hits"), _grown(before, after, "cache_misses")
+    hits, misses = grown(before, after, "cache_hits"), grown(before, after, "cache_misses")
     return (None, None) if hits is None or misses is None else (hits, hits + misses)
 
 
 def _written_back(mode: str, before: Json, after: Json) -> int | None:
     """Bytes written to the backing device; None in modes that write there at once."""
-    return _grown(before, after, "backing_write_bytes") if mode == "writeback" else None
+    return grown(before, after, "backing_write_bytes") if mode == "writeback" else None
 
 
-def _grown(before: Json, after: Json, *names: str) -> int | None:
-    """Sum of the increases of counters; None if one is missing or was reset."""
-    total = 0
-    for name in names:
-        if name not in before or name not in after or after[name] < before[name]:
-            return None
-        total += int(after[name]) - int(before[name])
-    return total
+_COUNTED = pl.col("block_cache_counted_hits") + pl.col("block_cache_counted_misses")
+
+METRICS = (
+    Metric("cache_read_hit_ratio", "Read hit ratio of the block cache", "", "higher", "device",
+        "bcache: 1 - bytes read from the backing device / bytes read from the cached device; device mapper: read hits "
+        "/ (read hits + read misses)", "block_cache_read_hits / block_cache_reads", per_interval=True),
+    Metric("cache_counted_hit_ratio", "Read hit ratio as the driver counts it", "", "higher", "device",
+        "read hits / (read hits + read misses), by the driver's counters over the run, ramp included",
+        over("block_cache_counted_hits", _COUNTED)),
+    Metric("cache_bypassed_bytes", "Bytes that bypassed the block cache", "B", "neither", "device",
+        "bytes that the driver sent to the backing device without looking them up, over the run, ramp included",
+        "block_cache_bypassed_bytes"),
+    Metric("cache_written_back_bytes", "Bytes written back", "B", "neither", "device",
+        "writeback mode: bytes written to the backing device, including writes that bypassed the cache",
+        "block_cache_written_back_bytes", per_interval=True),
+    Metric("cache_dirty_bytes_mean", "Dirty bytes in the block cache", "B", "neither", "device",
+        "mean of dirty bytes at the ends of the intervals of the measurement", "block_cache_dirty_bytes_mean",
+        per_interval=True),
+    Metric("cache_congested_share", "Congested share of the measurement", "", "lower", "device",
+        "intervals at whose end bcache treated its cache device as congested / intervals",
+        "block_cache_congested_share", per_interval=True),
+)  # fmt: skip
+"""Metrics of block caches, in the order of docs/metrics.md."""
+
+
+_SCHEMA: dict[str, pl.DataType] = {
+    "block_cache_reads": pl.Int64(),
+    "block_cache_read_hits": pl.Int64(),
+    "block_cache_written_back_bytes": pl.Int64(),
+    "block_cache_dirty_bytes_mean": pl.Float64(),
+    "block_cache_congested_share": pl.Float64(),
+}
+
+
+def _of_intervals(facts: Facts) -> pl.DataFrame:
+    """Return `INTERVAL_KEYS` and the facts. The first reading of a run has states, and no increases."""
+    caches = facts.parts(BlockCacheReading)
+    rows: list[dict[str, Any]] = []
+    latest: dict[tuple[Any, ...], dict[str, int]] = {}
+    readings = facts.statistics(STATISTICS)
+    keys = (*INTERVAL_KEYS, "end_ns")
+    for key, group in readings.sort(*RUN_KEYS, "end_ns").group_by(*keys, maintain_order=True):
+        run, now = key[: len(RUN_KEYS)], dict(group.select("statistic", "value").iter_rows())
+        cache = caches[run]
+        found = of_interval(cache.kind, cache.mode, latest.get(run, {}), now)
+        rows.append(dict(zip(INTERVAL_KEYS, key, strict=False)) | found)
+        latest[run] = now
+    return pl.DataFrame(rows, schema={name: readings.schema[name] for name in INTERVAL_KEYS} | _SCHEMA)
+
+
+INTERVALS = ((tuple(_SCHEMA), _of_intervals),)

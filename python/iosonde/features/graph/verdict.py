@@ -20,9 +20,9 @@ def judge(record: Record, totals: Sequence[Total], cpus: int) -> Verdict | None:
         return None
     facts = GraphFacts(record)
     threads_ns = max(1, facts.threads_ns or 0)
-    waited = share_of(facts.number("io_wait_ns") or 0, threads_ns) or 0.0
+    waited = share_of(facts.graph.get("io_wait_ns") or 0, threads_ns) or 0.0
     used = mean_job_cpu_share(facts.result)
-    hits = (facts.number("cache_hit_bytes") or 0) / max(1, facts.number("needed_bytes") or 0)
+    hits = (facts.graph.get("cache_hit_bytes") or 0) / max(1, facts.graph.get("needed_bytes") or 0)
     waiting = f"the jobs waited for reads in {whole_percent(waited)} of their time"
     cached = f"the page cache had {whole_percent(hits)} of the adjacency lists that were needed"
     busy = f"the jobs used {whole_percent(used)} of a CPU each, and {waiting}"
@@ -35,7 +35,7 @@ def judge(record: Record, totals: Sequence[Total], cpus: int) -> Verdict | None:
         waiting,
         {
             "read_wait_share": waited,
-            "job_wait_share": share_of(facts.number("job_wait_ns") or 0, threads_ns) or 0.0,
+            "job_wait_share": share_of(facts.graph.get("job_wait_ns") or 0, threads_ns) or 0.0,
             "thread_cpu_share": used,
             "device_busy_share": device_busy_share(facts.result),
             "cache_hit_share": hits,

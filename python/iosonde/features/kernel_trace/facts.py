@@ -1,14 +1,14 @@
-"""Facts about the stages of an I/O in a record: means and percentiles over the traced I/Os."""
+"""Facts and metrics of the stages of an I/O in the kernel: means and percentiles over the traced I/Os."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from math import ceil
-from typing import Any
 
 from iosonde.features.kernel_trace.record import TraceReading
-from iosonde.results.column import NUMBER, TEXT, U64, Column, DType
+from iosonde.metrics.metric import Metric
+from iosonde.results.column import NUMBER, TEXT, U64, facts
 from iosonde.results.schema import Record
 
 STAGES: Mapping[str, str] = {
@@ -57,31 +57,17 @@ class PathFacts:
         return found
 
 
-def _row(name: str, dtype: DType, text: str, value: Callable[[PathFacts], Any]) -> Column:
-    return Column(name, dtype, f"Traced I/Os: {text}", lambda run: value(run.of(PathFacts)))
-
-
-def _time(name: str, text: str) -> Column:
-    return _row(name, NUMBER, f"{text}, ns", lambda path: path.times.get(name))
-
-
-COLUMNS = (
-    _row("path_related", U64, "traced I/Os whose stages are known", lambda path: path.trace.related),
-    _row("path_incomplete", U64, "traced I/Os with missing events", lambda path: path.trace.incomplete),
-    _row(
-        "path_reason",
-        TEXT,
-        "why the run was not traced; null if it was, or if tracing was not requested",
-        lambda path: path.trace.reason or None,
-    ),
-    _row(
-        "path_unseen",
-        TEXT,
-        "stages that were not visible, with the reason; null if there are none",
-        lambda path: "; ".join(f"{stage}: {reason}" for stage, reason in path.trace.unseen.items()) or None,
-    ),
-    *(_time(name, text) for name, text in TIMES.items()),
-)
+COLUMNS = facts(
+    PathFacts,
+    ("path_related", U64, "traced I/Os whose stages are known", "trace.related"),
+    ("path_incomplete", U64, "traced I/Os with missing events", "trace.incomplete"),
+    ("path_reason", TEXT, "why the run was not traced; null if it was, or if tracing was not requested",
+        lambda path: path.trace.reason or None),
+    ("path_unseen", TEXT, "stages that were not visible, with the reason; null if there are none",
+        lambda path: "; ".join(f"{stage}: {reason}" for stage, reason in path.trace.unseen.items()) or None),
+    *((name, NUMBER, f"{text}, ns", f"times.{name}") for name, text in TIMES.items()),
+    words="Traced I/Os: ",
+)  # fmt: skip
 """Columns of `runs` about the stages of an I/O in the kernel."""
 
 
@@ -89,3 +75,33 @@ def _percentile(times: Sequence[int], part: int) -> float | None:
     """Return the smallest time that this share does not exceed; None with too few samples."""
     rank = ceil(len(times) * part / 100)
     return float(sorted(times)[rank - 1]) if len(times) - rank >= BEYOND else None
+
+
+TITLES = {
+    "submission": "Submission",
+    "block_layer": "Block layer",
+    "device": "Device",
+    "interrupt": "Interrupt",
+    "wake_up": "Wake-up",
+    "return": "Return",
+    TOTAL: "I/O path",
+}
+"""Stages as axes and tables name them."""
+
+
+def metric_of(stage: str, statistic: str = "mean") -> str:
+    """Return the name of the metric of a stage."""
+    return f"path_{stage}_ns_{statistic}"
+
+
+def _metric(stage: str, statistic: str) -> Metric:
+    name = metric_of(stage, statistic)
+    return Metric(name, f"{TITLES[stage]}, {statistic}", "ns", "lower", "time", f"{TIMES[name]}, of traced I/Os")
+
+
+METRICS = (
+    *(_metric(stage, statistic) for stage in (*STAGES, TOTAL) for statistic in STATISTICS),
+    Metric("path_related", "Traced I/Os", "", "neither", "count", "traced I/Os whose stages are known"),
+    Metric("path_incomplete", "Incomplete traced I/Os", "", "lower", "count", "traced I/Os with missing events"),
+)  # fmt: skip
+"""Metrics of the I/O path, in the order of docs/metrics.md."""

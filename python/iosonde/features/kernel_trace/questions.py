@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from iosonde.features.kernel_trace.facts import STAGES, TOTAL
-from iosonde.features.kernel_trace.metrics import TITLES, metric_of
+from iosonde.features.kernel_trace.facts import STAGES, TITLES, TOTAL, metric_of
 from iosonde.findings.cells import groups
 from iosonde.findings.finding import Finding
 from iosonde.findings.question import Question, QuestionKind

@@ -1,57 +1,29 @@
-"""Facts about the hosts of a run; empty on one machine."""
+"""Facts and metrics of the hosts of a run; empty on one machine."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from iosonde.features.many_hosts.fairness import jain_index
 from iosonde.features.many_hosts.record import Hosts
-from iosonde.results.column import NUMBER, U32, U64, Column
-from iosonde.results.schema import Record
+from iosonde.metrics.metric import Metric
+from iosonde.results.column import NUMBER, U32, U64, facts
 
-if TYPE_CHECKING:
-    from iosonde.results.run_facts.run import RunFacts
-
-
-def _hosts(record: Record) -> Hosts | None:
-    return record.of(Hosts)
-
-
-def _count(run: RunFacts) -> int | None:
-    part = run.of(_hosts)
-    return len(part.shares) if part else None
-
-
-def _skew_ns(run: RunFacts) -> int | None:
-    part = run.of(_hosts)
-    return part.skew_ns if part else None
-
-
-def _skew_bound_ns(run: RunFacts) -> int | None:
-    part = run.of(_hosts)
-    return part.skew_bound_ns if part else None
-
-
-def _coordinator_cpu_share(run: RunFacts) -> float | None:
-    part = run.of(_hosts)
-    return part.coordinator_cpu_share if part else None
-
-
-def _fairness(run: RunFacts) -> float | None:
-    part = run.of(_hosts)
-    return jain_index([share.count for share in part.shares]) if part else None
-
-
-COLUMNS = (
-    Column("hosts_measured", U32, "Hosts that took part in the run (`--hosts`)", _count),
-    Column("hosts_start_skew_ns", U64, "From the start of the first host to the start of the last job", _skew_ns),
-    Column("hosts_start_skew_bound_ns", U64, "Largest error of `hosts_start_skew_ns`", _skew_bound_ns),
-    Column(
-        "hosts_coordinator_cpu_share",
-        NUMBER,
-        "CPU time of the coordinator from the start to the end of the load, as a share of a core",
-        _coordinator_cpu_share,
-    ),
-    Column("hosts_jain_index", NUMBER, "Jain's index of the operations of all hosts", _fairness),
-)
+COLUMNS = facts(
+    lambda record: record.of(Hosts),
+    ("measured", U32, "Hosts that took part in the run (`--hosts`)", lambda hosts: len(hosts.shares)),
+    ("start_skew_ns", U64, "From the start of the first host to the start of the last job", "skew_ns"),
+    ("start_skew_bound_ns", U64, "Largest error of `hosts_start_skew_ns`", "skew_bound_ns"),
+    ("coordinator_cpu_share", NUMBER,
+        "CPU time of the coordinator from the start to the end of the load, as a share of a core"),
+    ("jain_index", NUMBER, "Jain's index of the operations of all hosts",
+        lambda hosts: jain_index([share.count for share in hosts.shares])),
+    prefix="hosts_",
+)  # fmt: skip
 """Columns of `runs` about several hosts."""
+
+
+METRICS = (
+    Metric("host_fairness", "Fairness between hosts", "", "higher", "rate",
+        "Jain's index: square of the sum of all hosts' operations / (hosts × sum of their squares)",
+        "hosts_jain_index"),
+)  # fmt: skip
+"""In the order of docs/metrics.md."""

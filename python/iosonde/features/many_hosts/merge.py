@@ -19,7 +19,7 @@ from iosonde.execution.engine import EngineRun, without_engine
 from iosonde.execution.record import judged
 from iosonde.features.many_hosts.clock import Drift
 from iosonde.features.many_hosts.record import CarrierCost, Hosts, HostShare, TcpSegments
-from iosonde.metrics.histogram import PERCENTILES, percentiles
+from iosonde.metrics.scopes import PERCENTILES, percentiles
 from iosonde.plan import Run
 from iosonde.results.schema import (
     HISTOGRAMS,
@@ -30,8 +30,8 @@ from iosonde.results.schema import (
     RecordPart,
     RecordVerdict,
     RecordWarning,
+    ServerReading,
 )
-from iosonde.results.server_reading import ServerReading
 from iosonde.verdict.rules import rules
 
 SKEW_WARNING = 0.01

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict
 
-from iosonde.results.schema import RecordPart
-from iosonde.results.server_reading import ServerReading
+from iosonde.results.schema import RecordPart, ServerReading
 from iosonde.verdict.verdict import Kind
 
 

@@ -22,7 +22,7 @@ from iosonde.errors import TargetError
 from iosonde.features.many_hosts.hosts import Host, gather
 from iosonde.features.many_hosts.workers import START_S
 from iosonde.plan import Case, Plan
-from iosonde.results.server_reading import ServerCounters, ServerReading
+from iosonde.results.schema import ServerCounters, ServerReading
 from iosonde.supervisor.account import nfs_server_counters
 
 if TYPE_CHECKING:

@@ -1,20 +1,120 @@
-"""Facts about network storage in a record: time and bytes of calls, retransmits, and round trips of probes."""
+"""Facts and metrics of network storage: calls, probes, and latency divided among client, network and server.
+
+Counters of a server that is a host of the study (`--hosts`, role `server`) divide its part of the latency further, for
+loads of reads with at most one I/O of its drives per call: then the time of these I/Os is part of the time of the
+calls. Writes may reach the drives after their calls have ended.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+import polars as pl
 
-from iosonde.features.network_storage import server_side
 from iosonde.features.network_storage.record import NetworkReading, OutageReading
 from iosonde.features.network_storage.tcp import BYTES, CONNECTION, LIMITED
-from iosonde.results.column import NUMBER, TEXT, U64, Column, DType
-from iosonde.results.schema import Record
+from iosonde.metrics.metric import Metric, over
+from iosonde.results.column import NUMBER, TEXT, U64, facts, grown
+from iosonde.results.schema import Record, ServerCounters, ServerReading
 from iosonde.units import format_bytes
+
+if TYPE_CHECKING:
+    pass
+
+
+MOST_PER_CALL = 1.05
+"""I/Os of the drives for each call above which their times may overlap."""
+MOST_OTHER = 0.1
+"""Writes of the drives over their reads above which other processes may have used them."""
+
+
+class ServerFacts:
+    """Increases over the measurement of the one server of a run; empty without one."""
+
+    def __init__(self, record: Record) -> None:
+        reading = record.of(ServerReading)
+        servers = [each for each in reading.servers if each.at_end] if reading else []
+        self.server: ServerCounters | None = servers[0] if len(servers) == 1 else None
+        self.count = len(servers)
+
+    def grown(self, name: str) -> int | None:
+        """Increase of a counter; None if it is not known."""
+        return self.server.grown(name) if self.server else None
+
+    @property
+    def cpu_share(self) -> float | None:
+        """CPU time over that of all CPUs."""
+        used, time = self.grown("cpu_ns"), self.grown("time_ns")
+        return used / (time * self.server.cpus) if self.server and used is not None and time else None
+
+    @property
+    def busy_share(self) -> float | None:
+        """Utilization of the busiest drive."""
+        time = self.grown("time_ns")
+        names = [name for name in self.server.at_end if name.startswith("busy_ms.")] if self.server else []
+        busy = [found for name in names if (found := self.grown(name)) is not None]
+        return min(1.0, 1e6 * max(busy) / time) if busy and time else None
+
+    @property
+    def device_ns(self) -> float | None:
+        """Time of the reads of the drives for each operation; None if the server's part is not divided."""
+        operations, milliseconds = self.grown("load_operations"), self.grown("disk_read_ms")
+        return None if self.unseparated or not operations or milliseconds is None else 1e6 * milliseconds / operations
+
+    @property
+    def thread_wait_share(self) -> float | None:
+        """Calls for which no thread of the NFS server was idle, over all."""
+        arrived, waited = self.grown("nfsd_arrived"), self.grown("nfsd_without_thread")
+        return min(1.0, waited / arrived) if arrived and waited is not None else None
+
+    @property
+    def unseparated(self) -> str:
+        """Reason why the server's part is not divided; empty if it can be."""
+        if self.server is None:
+            return "the server is not a host of the study" if not self.count else f"{self.count} servers"
+        operations, reads, writes = (self.grown(name) for name in ("load_operations", "disk_reads", "disk_writes"))
+        if not operations or reads is None or writes is None:
+            return "the server has no counters of drives"
+        if self.grown("load_write_bytes"):
+            return "writes may reach the drives after their calls"
+        if reads > MOST_PER_CALL * operations:
+            return f"{reads / operations:.2f} reads of the drives for each operation"
+        if writes > MOST_OTHER * operations:
+            return "the drives were written to during a load of reads"
+        return ""
+
+
+def _server(record: Record) -> ServerFacts | None:
+    """Return the facts of the one server of a run."""
+    found = ServerFacts(record)
+    return found if found.server else None
+
+
+_OF_SERVER = facts(
+    _server,
+    ("host", TEXT, "its name", lambda facts: facts.server.host if facts.server else None),
+    ("calls", U64, "calls that its NFS server counted", lambda facts: facts.grown("nfsd_calls")),
+    ("thread_wait_share", NUMBER, "calls that found no idle thread of its NFS server, over all"),
+    ("nfs_read_bytes", U64, "bytes that its NFS server read", lambda facts: facts.grown("nfsd_read_bytes")),
+    ("nfs_write_bytes", U64, "bytes that its NFS server wrote", lambda facts: facts.grown("nfsd_write_bytes")),
+    ("host_cpu_share", NUMBER, "CPU time over that of all CPUs", "cpu_share"),
+    ("disk_busy_share", NUMBER, "utilization of its busiest drive", "busy_share"),
+    ("disk_read_bytes", U64, "bytes read from its drives", lambda facts: facts.grown("disk_read_bytes")),
+    ("disk_write_bytes", U64, "bytes written to its drives", lambda facts: facts.grown("disk_write_bytes")),
+    ("disk_read_ms", U64, "time of the reads of its drives, ms", lambda facts: facts.grown("disk_read_ms")),
+    ("load_operations", U64, "operations of the load in that time", lambda facts: facts.grown("load_operations")),
+    ("load_read_bytes", U64, "bytes that the load read in it", lambda facts: facts.grown("load_read_bytes")),
+    ("load_write_bytes", U64, "bytes that the load wrote in it", lambda facts: facts.grown("load_write_bytes")),
+    ("unseparated", TEXT, "why its part of the latency is not divided", lambda facts: facts.unseparated or None),
+    ("is_divided", U64, "1 if it can be divided, else null", lambda facts: None if facts.unseparated else 1),
+    prefix="server_", words="Server among the hosts: ",
+)  # fmt: skip
+"""Columns of `runs` about the server."""
+
 
 FEWEST_PROBES = 6
 """Probes whose smallest and largest are a 95 % confidence interval of the median."""
@@ -51,10 +151,7 @@ class NetworkFacts:
 
     def grown(self, *names: str) -> int | None:
         """Increase of counters over the measurement; None if one is missing or was reset."""
-        start, end = self.reading.at_start, self.reading.at_end
-        if any(name not in start or name not in end or end[name] < start[name] for name in names):
-            return None
-        return sum(end[name] - start[name] for name in names)
+        return grown(self.reading.at_start, self.reading.at_end, *names)
 
     def data(self, counter: str) -> int | None:
         """Increase of a counter of the calls that move data."""
@@ -269,128 +366,165 @@ def median_ends(values: Sequence[int]) -> tuple[float, float] | None:
     return float(ordered[max(0, low)]), float(ordered[min(len(values) - 1, high)])
 
 
-def _row(name: str, dtype: DType, text: str, value: Callable[[NetworkFacts], Any]) -> Column:
-    return Column(
-        f"network_{name}",
-        dtype,
-        f"Network storage: {text}",
-        lambda run: value(facts) if (facts := run.of(NetworkFacts)).is_known else None,
-    )
-
-
-def _outage_row(name: str, text: str, value: Callable[[OutageReading], int | None]) -> Column:
-    return Column(
-        f"outage_{name}",
-        U64,
-        f"Outage: {text}",
-        lambda run: value(found) if (found := run.record.of(OutageReading)) else None,
-    )
+def _network(record: Record) -> NetworkFacts | None:
+    """Return the facts of network storage."""
+    found = NetworkFacts(record)
+    return found if found.is_known else None
 
 
 COLUMNS = (
-    _outage_row("ns", "its length as carried out, ns", lambda outage: outage.length_ns),
-    _outage_row("unavailable_ns", "longest time without a completed I/O, ns", lambda outage: outage.unavailable_ns),
-    _outage_row("resolution_ns", "uncertainty of that time: an interval, ns", lambda outage: outage.resolution_ns),
-    _outage_row("backlog", "most I/Os that were due and not started", lambda outage: outage.backlog_max),
-    _outage_row(
-        "caught_up_ns", "time from the next completed I/O until the backlog was as before, ns", lambda o: o.caught_up_ns
+    *facts(
+        lambda record: record.of(OutageReading),
+        ("ns", U64, "its length as carried out, ns", "length_ns"),
+        ("unavailable_ns", U64, "longest time without a completed I/O, ns"),
+        ("resolution_ns", U64, "uncertainty of that time: an interval, ns"),
+        ("backlog", U64, "most I/Os that were due and not started", "backlog_max"),
+        ("caught_up_ns", U64, "time from the next completed I/O until the backlog was as before, ns"),
+        prefix="outage_", words="Outage: ",
     ),
-    _row(
-        "transport",
-        TEXT,
-        "`nfs`, `smb`, `fuse`, `nvme-tcp` and other fabrics, `iscsi` or `rbd`; null of local storage",
-        lambda net: net.reading.transport.get("transport"),
+    *facts(
+        _network,
+        ("transport", TEXT, 
+            "`nfs`, `smb`, `fuse`, `nvme-tcp` and other fabrics, `iscsi` or `rbd`; null of local storage",
+            "reading.transport.transport"),
+        ("server", TEXT, "address of the server", lambda net: net.reading.transport.get("server") or None),
+        ("counted_ns", U64, "time between the readings of the counters, ns", lambda net: net.grown("clock_ns")),
+        ("calls", U64, "calls that read or write data", lambda net: net.data("operations")),
+        ("other_calls", U64, "other calls, such as metadata", lambda net: net.grown("other_operations")),
+        ("queue_ms", U64, "time of the data calls before they were sent, ms", lambda net: net.data("queue_ms")),
+        ("round_trip_ms", U64, "time between their sending and the replies, ms", lambda net: net.data("round_trip_ms")),
+        ("execute_ms", U64, "time from their start to their end, ms", lambda net: net.data("execute_ms")),
+        ("retransmits", U64, "calls that were transmitted again"),
+        ("timeouts", U64, "calls that timed out", lambda net: net.every("timeouts")),
+        ("tcp_retransmits", U64, "segments that TCP sent again", lambda net: net.grown("tcp_retransmits")),
+        ("dropped", U64, "packets that the interface dropped",
+            lambda net: net.grown("nic_rx_dropped", "nic_tx_dropped")),
+        ("wire_bytes", U64, "bytes of all calls and replies", "every_bytes"),
+        ("load_operations", U64, "operations of the load in the same time",
+            lambda net: None if net.load_operations is None else round(net.load_operations)),
+        ("load_read_bytes", U64, "bytes that the load read in it", lambda net: net.load_bytes("read")),
+        ("load_write_bytes", U64, "bytes that the load wrote in it", lambda net: net.load_bytes("write")),
+        ("read_bytes", U64, "payload of the replies to reads, bytes", lambda net: net.grown("server_read_bytes")),
+        ("write_bytes", U64, "payload of writes, bytes", lambda net: net.grown("server_write_bytes")),
+        ("server_read_bytes", U64, "bytes that the server counted as read, if it is this machine",
+            lambda net: net.grown("nfsd_read_bytes")),
+        ("server_write_bytes", U64, "bytes that the server counted as written, if it is this machine",
+            lambda net: net.grown("nfsd_write_bytes")),
+        ("calls_per_operation", NUMBER, "data calls for each operation"),
+        ("probe_ns", NUMBER, "median round trip of probes of the network during the measurement, ns",
+            lambda net: median(net.reading.connect_ns)),
+        ("payload_ns", NUMBER, "time of the payload of a call on the way, by probes with the same payload, ns"),
+        ("shortest_round_trip_ns", NUMBER, "shortest round trip of the TCP connections, by the kernel, ns"),
+        ("daemon_cpu_ns", NUMBER, "CPU time of the FUSE daemon for each operation, ns"),
+        ("lost_probes", U64, "probes that were lost", "reading.lost_probes"),
+        ("out_of_order", U64, "segments that arrived before earlier ones: those were lost, or overtaken",
+            lambda net: net.grown("tcp_out_of_order")),
+        ("connections_used", U64, "TCP connections that moved data of the load"),
+        ("window_share", NUMBER,
+            "share of the time in which a full window or buffer of the TCP connections kept data from being sent"),
+        ("idle_probe_ns", NUMBER, "the same before the engine started",
+            lambda net: median(net.reading.idle_connect_ns)),
+        ("empty_call_ns", NUMBER, "median round trip of empty calls during the measurement, ns",
+            lambda net: median(net.reading.call_ns)),
+        ("unseparated", TEXT, "why latency is not divided between network and server; null if it is",
+            lambda net: net.unseparated or None),
+        ("is_divided", U64, "1 if latency can be divided, else null", lambda net: None if net.unseparated else 1),
+        ("is_one_call", U64, "1 if each operation was one call, else null", lambda net: 1 if net.is_one_call else None),
+        prefix="network_", words="Network storage: ",
     ),
-    _row("server", TEXT, "address of the server", lambda net: net.reading.transport.get("server") or None),
-    _row("counted_ns", U64, "time between the readings of the counters, ns", lambda net: net.grown("clock_ns")),
-    _row("calls", U64, "calls that read or write data", lambda net: net.data("operations")),
-    _row("other_calls", U64, "other calls, such as metadata", lambda net: net.grown("other_operations")),
-    _row("queue_ms", U64, "time of the data calls before they were sent, ms", lambda net: net.data("queue_ms")),
-    _row("round_trip_ms", U64, "time between their sending and the replies, ms", lambda net: net.data("round_trip_ms")),
-    _row("execute_ms", U64, "time from their start to their end, ms", lambda net: net.data("execute_ms")),
-    _row("retransmits", U64, "calls that were transmitted again", lambda net: net.retransmits),
-    _row("timeouts", U64, "calls that timed out", lambda net: net.every("timeouts")),
-    _row("tcp_retransmits", U64, "segments that TCP sent again", lambda net: net.grown("tcp_retransmits")),
-    _row(
-        "dropped", U64, "packets that the interface dropped", lambda net: net.grown("nic_rx_dropped", "nic_tx_dropped")
-    ),
-    _row("wire_bytes", U64, "bytes of all calls and replies", lambda net: net.every_bytes),
-    _row(
-        "load_operations",
-        U64,
-        "operations of the load in the same time",
-        lambda net: None if net.load_operations is None else round(net.load_operations),
-    ),
-    _row("load_read_bytes", U64, "bytes that the load read in it", lambda net: net.load_bytes("read")),
-    _row("load_write_bytes", U64, "bytes that the load wrote in it", lambda net: net.load_bytes("write")),
-    _row("read_bytes", U64, "payload of the replies to reads, bytes", lambda net: net.grown("server_read_bytes")),
-    _row("write_bytes", U64, "payload of writes, bytes", lambda net: net.grown("server_write_bytes")),
-    _row(
-        "server_read_bytes",
-        U64,
-        "bytes that the server counted as read, if it is this machine",
-        lambda net: net.grown("nfsd_read_bytes"),
-    ),
-    _row(
-        "server_write_bytes",
-        U64,
-        "bytes that the server counted as written, if it is this machine",
-        lambda net: net.grown("nfsd_write_bytes"),
-    ),
-    _row("calls_per_operation", NUMBER, "data calls for each operation", lambda net: net.calls_per_operation),
-    _row(
-        "probe_ns",
-        NUMBER,
-        "median round trip of probes of the network during the measurement, ns",
-        lambda net: median(net.reading.connect_ns),
-    ),
-    _row(
-        "payload_ns",
-        NUMBER,
-        "time of the payload of a call on the way, by probes with the same payload, ns",
-        lambda net: net.payload_ns,
-    ),
-    _row(
-        "shortest_round_trip_ns",
-        NUMBER,
-        "shortest round trip of the TCP connections, by the kernel, ns",
-        lambda net: net.shortest_round_trip_ns,
-    ),
-    _row("daemon_cpu_ns", NUMBER, "CPU time of the FUSE daemon for each operation, ns", lambda net: net.daemon_cpu_ns),
-    _row("lost_probes", U64, "probes that were lost", lambda net: net.reading.lost_probes),
-    _row(
-        "out_of_order",
-        U64,
-        "segments that arrived before earlier ones: those were lost, or overtaken",
-        lambda net: net.grown("tcp_out_of_order"),
-    ),
-    _row("connections_used", U64, "TCP connections that moved data of the load", lambda net: net.connections_used),
-    _row(
-        "window_share",
-        NUMBER,
-        "share of the time in which a full window or buffer of the TCP connections kept data from being sent",
-        lambda net: net.window_share,
-    ),
-    _row(
-        "idle_probe_ns",
-        NUMBER,
-        "the same before the engine started",
-        lambda net: median(net.reading.idle_connect_ns),
-    ),
-    _row(
-        "empty_call_ns",
-        NUMBER,
-        "median round trip of empty calls during the measurement, ns",
-        lambda net: median(net.reading.call_ns),
-    ),
-    _row(
-        "unseparated",
-        TEXT,
-        "why latency is not divided between network and server; null if it is",
-        lambda net: net.unseparated or None,
-    ),
-    _row("is_divided", U64, "1 if latency can be divided, else null", lambda net: None if net.unseparated else 1),
-    _row("is_one_call", U64, "1 if each operation was one call, else null", lambda net: 1 if net.is_one_call else None),
-    *server_side.COLUMNS,
-)
+    *_OF_SERVER,
+)  # fmt: skip
 """Columns of `runs` about network storage and outages."""
+
+
+PARTS = ("client", "network", "server")
+SERVER_PARTS = ("server_queue", "server_device")
+"""Parts of the server, where it is a host of the study."""
+DIVIDED = "network_path_ns_mean"
+"""The latency that the parts add up to."""
+
+_MS = 1_000_000
+_CALLS = pl.col("network_calls")
+_LATENCY = over("completion_sum_ns", "count")
+_ROUND_TRIP = over(_MS * pl.col("network_round_trip_ms"), _CALLS)
+_IS_DIVIDED = pl.col("network_is_divided") == 1
+_ON_NETWORK = pl.col("network_probe_ns") + pl.col("network_payload_ns")
+_SERVER = (_ROUND_TRIP - _ON_NETWORK).clip(lower_bound=0)
+_NETWORK = pl.min_horizontal(_ON_NETWORK, _ROUND_TRIP)
+_SERVER_IS_DIVIDED = _IS_DIVIDED & (pl.col("server_is_divided") == 1)
+_SERVER_DEVICE = pl.min_horizontal(over(_MS * pl.col("server_disk_read_ms"), "server_load_operations"), _SERVER)
+
+
+def part_of(name: str) -> str:
+    """Return the name of the metric of a part of the latency."""
+    return f"network_path_{name}_ns_mean"
+
+
+METRICS = (
+    Metric(DIVIDED, "Latency of network storage", "ns", "lower", "time",
+        "mean completion latency, where it is divided into client, network and server",
+        pl.when(_IS_DIVIDED).then(_LATENCY)),
+    Metric(part_of("client"), "Client", "ns", "lower", "time",
+        "mean completion latency - mean round trip of a call",
+        pl.when(_IS_DIVIDED).then((_LATENCY - _ROUND_TRIP).clip(lower_bound=0))),
+    Metric(part_of("network"), "Network", "ns", "lower", "time",
+        "median round trip of probes of the network + time of the payload on it, at most the round trip of a call",
+        pl.when(_IS_DIVIDED).then(_NETWORK)),
+    Metric(part_of("server"), "Server", "ns", "lower", "time",
+        "mean round trip of a call - network", pl.when(_IS_DIVIDED).then(_SERVER)),
+    Metric("rpc_round_trip_ns_mean", "Round trip of a call", "ns", "lower", "time",
+        "sum of (reply - sending) / calls, of reads and writes", _ROUND_TRIP),
+    Metric("rpc_queue_ns_mean", "Queue of a call in the client", "ns", "lower", "time",
+        "sum of (sending - start) / calls, of reads and writes", over(_MS * pl.col("network_queue_ms"), _CALLS)),
+    Metric("rpc_execute_ns_mean", "Execution of a call", "ns", "lower", "time",
+        "sum of (end - start) / calls, of reads and writes", over(_MS * pl.col("network_execute_ms"), _CALLS)),
+    Metric("rpc_retransmits", "Retransmitted calls", "", "lower", "count",
+        "transmissions - calls, of all calls", "network_retransmits"),
+    Metric("network_probe_ns_p50", "Round trip of the network", "ns", "lower", "time",
+        "median time from SYN to SYN-ACK of probes during the measurement", "network_probe_ns"),
+    Metric("network_payload_ns_mean", "Payload on the network", "ns", "lower", "time",
+        "reads: padded echo - echo - (padded call - empty call); writes: padded call - empty call; of each pair the "
+        "median of all differences", "network_payload_ns"),
+    Metric("empty_call_ns_p50", "Round trip of an empty call", "ns", "lower", "time",
+        "median round trip of the procedure NULL during the measurement", "network_empty_call_ns"),
+    Metric("daemon_cpu_ns_per_operation", "CPU time of the FUSE daemon per operation", "ns", "lower", "time",
+        "CPU time of the daemon / operations of the load in the same time", "network_daemon_cpu_ns"),
+    Metric("wire_bytes_per_operation", "Bytes on the wire per operation", "B", "lower", "device",
+        "bytes of all calls and replies / operations of the load in the same time",
+        "network_wire_bytes / network_load_operations"),
+    Metric("wire_read_ratio", "Bytes read over the wire", "", "neither", "device",
+        "payload of reads / bytes that the load read in the same time", "network_read_bytes / network_load_read_bytes"),
+    Metric("wire_write_ratio", "Bytes written over the wire", "", "neither", "device",
+        "payload of writes / bytes that the load wrote in the same time",
+        "network_write_bytes / network_load_write_bytes"),
+    Metric("network_path_server_device_ns_mean", "Server's device", "ns", "lower", "time",
+        "time of the reads of the server's drives / operations, at most the part of the server",
+        pl.when(_SERVER_IS_DIVIDED).then(_SERVER_DEVICE)),
+    Metric("network_path_server_queue_ns_mean", "Server's CPU and queue", "ns", "lower", "time",
+        "part of the server - that of its device", pl.when(_SERVER_IS_DIVIDED).then(_SERVER - _SERVER_DEVICE)),
+    Metric("network_path_server_whole_ns_mean", "Server, not divided", "ns", "lower", "time",
+        "part of the server, where it is not divided into its device and the rest",
+        pl.when(_IS_DIVIDED & (pl.col("server_is_divided").fill_null(0) == 0)).then(_SERVER)),
+    Metric("server_host_cpu_share", "CPU of the server", "", "lower", "device",
+        "CPU time of the server / (time × its CPUs)", "server_host_cpu_share"),
+    Metric("server_thread_wait_share", "Calls that found no idle thread of the server", "", "lower", "device",
+        "calls for which no thread of nfsd was idle / calls that arrived", "server_thread_wait_share"),
+    Metric("server_disk_busy_share", "Utilization of the server's busiest drive", "", "neither", "device",
+        "time with I/O in flight / time", "server_disk_busy_share"),
+    Metric("server_disk_read_ratio", "Bytes read from the server's drives", "", "neither", "device",
+        "bytes read from the server's drives / bytes that the load read in the same time",
+        "server_disk_read_bytes / server_load_read_bytes"),
+    Metric("server_disk_write_ratio", "Bytes written to the server's drives", "", "neither", "device",
+        "bytes written to the server's drives / bytes that the load wrote in the same time",
+        "server_disk_write_bytes / server_load_write_bytes"),
+    Metric("outage_length_ns", "Outage", "ns", "neither", "time",
+        "time from stopping the server or cutting its link to its return", "outage_ns"),
+    Metric("unavailable_ns", "Unavailable time", "ns", "lower", "time",
+        "longest time without a completed I/O during an outage; each end is known to half an interval",
+        "outage_unavailable_ns"),
+    Metric("outage_backlog_max", "Backlog of an outage", "", "lower", "count",
+        "most I/Os that were due and not started, from the start of the unavailable time", "outage_backlog"),
+    Metric("outage_caught_up_ns", "Time to work off the backlog", "ns", "lower", "time",
+        "time from the end of the unavailable time until the backlog was as before it", "outage_caught_up_ns"),
+)  # fmt: skip
+"""Metrics of network storage, in the order of docs/metrics.md."""

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from iosonde.features.network_storage import unavailability
-from iosonde.features.network_storage.metrics import DIVIDED, PARTS, SERVER_PARTS, part_of
+from iosonde.features.network_storage.facts import DIVIDED, PARTS, SERVER_PARTS, part_of
 from iosonde.findings.finding import FIRST, Finding
 from iosonde.findings.question import Question, QuestionKind
 from iosonde.metrics import wording

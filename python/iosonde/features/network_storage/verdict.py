@@ -8,9 +8,17 @@ from functools import cached_property
 from statistics import fmean
 from statistics import median as middle
 
-from iosonde.features.network_storage.facts import ALIKE, DATA, FEW, FEWEST_PROBES, WIRE, NetworkFacts, median
+from iosonde.features.network_storage.facts import (
+    ALIKE,
+    DATA,
+    FEW,
+    FEWEST_PROBES,
+    WIRE,
+    NetworkFacts,
+    ServerFacts,
+    median,
+)
 from iosonde.features.network_storage.load import block_bytes
-from iosonde.features.network_storage.server_side import ServerFacts
 from iosonde.results.schema import Record
 from iosonde.units import format_bytes, format_latency
 from iosonde.verdict.evidence import MOST, SATURATED, Evidence, StorageBytes, share_of

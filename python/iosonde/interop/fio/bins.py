@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from iosonde.results.histogram import lower_ns
+from iosonde.results.column import lower_ns
 
 _BITS = 6
 _PER_OCTAVE = 1 << _BITS

@@ -25,9 +25,9 @@ from iosonde.interop.fio import bins
 from iosonde.interop.fio.job_options import job_options
 from iosonde.metrics.facts import Facts
 from iosonde.metrics.metrics import interval_metrics, run_metrics
-from iosonde.results.histogram import midpoint_ns
+from iosonde.results import accounting
+from iosonde.results.column import midpoint_ns
 from iosonde.results.result_set import ResultSet
-from iosonde.results.run_facts import busiest_thread
 from iosonde.results.schema import Record
 from iosonde.workload import described
 
@@ -269,7 +269,7 @@ def _spread(values: np.ndarray[Any, np.dtype[np.float64]]) -> float:
 def _usage(result: Mapping[str, Any], stream: Mapping[str, Any]) -> dict[str, Any]:
     """Of the stream's threads together, as fio with `group_reporting`."""
     jobs = [job for job in result["jobs"] if job["stream"] == stream["name"]]
-    threads = [busiest_thread.count(job) for job in jobs]
+    threads = [accounting.thread_count(job) for job in jobs]
     sums = {name: sum(job["usage"][name] for job in jobs) for name in jobs[0]["usage"]} if jobs else {}
     wall_ns = sum(count * job["usage"]["wall_ns"] for count, job in zip(threads, jobs, strict=True)) or 1
     return {

@@ -16,7 +16,7 @@ import polars as pl
 
 from iosonde.interop.hdr.encoding import encode
 from iosonde.metrics.facts import Facts
-from iosonde.results.histogram import midpoint_ns
+from iosonde.results.column import midpoint_ns
 from iosonde.results.result_set import ResultSet
 from iosonde.results.schema import Record
 

@@ -1,4 +1,6 @@
-"""Shares of a device's bytes that may not have been the engine's, from a record's `own_io`.
+"""Accounts of a run: bytes of devices that may not have been the engine's, and CPU time of threads and cores.
+
+A device's bytes, from a record's `own_io`:
 
     exactly attributed    device - engine's own
     else, others present  the lesser of that, and what they wrote plus what the engine did not dirty
@@ -6,6 +8,9 @@
 
 Reads are attributed exactly; writes if they are direct and without flushes: the kernel writes back pages and journals
 for all processes. Others are present if they had files open for writing on the device.
+
+A job is one thread, unless the backend can have only one I/O in flight in each: blocking calls in the place of
+`io_uring`. Then `usage` and `cpu_wait_ns` are sums, and `pacing.threads` has the busiest of them.
 """
 
 from __future__ import annotations
@@ -18,6 +23,8 @@ from iosonde.workload import described
 
 Json = Mapping[str, Any]
 
+COUNTED_NS = "server_counted_ns"
+"""The clock of a server, read with its counters: their increase over its own is their rate."""
 MOST = 0.05
 """Largest share with which a device's bytes count as the engine's."""
 LEAST_BYTES = 1 << 20
@@ -105,3 +112,49 @@ def _is_plain(workload: Json) -> bool:
     return described(workload).io == "blocks" and all(
         stream["io_mode"] == "direct" and stream["durability"]["kind"] == "none" for stream in workload["streams"]
     )
+
+
+def kernel_cpu_ns(evidence: Json) -> int | None:
+    """Return the CPU time of all kernel threads; None where they are not visible, as in containers."""
+    kernel = evidence.get("kernel")
+    return sum(each["cpu_ns"] for each in kernel["threads"]) if kernel and kernel["wall_ns"] else None
+
+
+def busiest_core_share(evidence: Json) -> float | None:
+    """Return the share of the measurement in which the busiest core was not idle; None where not reported."""
+    cores = [(each["busy_ns"], each["busy_ns"] + each["idle_ns"]) for each in evidence.get("cores") or []]
+    return max((busy / passed for busy, passed in cores if passed), default=None)
+
+
+def allowed_cpus(evidence: Json) -> int:
+    """Return the number of CPUs that jobs may use, by the kernel's lists such as `0-3,8`; 0 where it is not known."""
+    lists = evidence.get("job_cpus")
+    if not lists:
+        return int((evidence.get("machine") or {}).get("cpus", 0))
+    ranges = [part.partition("-") for text in lists for part in text.split(",") if part]
+    return len(set().union(*(range(int(first), int(last or first) + 1) for first, _, last in ranges)))
+
+
+def thread_count(job: Json) -> int:
+    """Number of threads of a job."""
+    threads = _threads(job)
+    return 1 if threads is None else int(threads["count"])
+
+
+def busiest_thread_cpu_ns(job: Json) -> int:
+    """CPU time of the busiest thread."""
+    threads, usage = _threads(job), job["usage"]
+    return int(usage["user_ns"] + usage["system_ns"] if threads is None else threads["busiest_cpu_ns"])
+
+
+def busiest_thread_wait_ns(job: Json) -> int | None:
+    """Time in which it was ready to run and had no CPU; None where the kernel does not report it."""
+    threads, pacing = _threads(job), job.get("pacing") or {}
+    wait = pacing.get("cpu_wait_ns") if threads is None else threads.get("busiest_cpu_wait_ns")
+    return None if wait is None else int(wait)
+
+
+def _threads(job: Json) -> Json | None:
+    """The threads of a job that has several."""
+    found: Json | None = (job.get("pacing") or {}).get("threads")
+    return found

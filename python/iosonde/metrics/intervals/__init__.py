@@ -1,1 +1,0 @@
-"""Facts about each interval of a run, from readings at the end of each."""

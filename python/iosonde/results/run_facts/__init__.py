@@ -1,1 +1,0 @@
-"""Facts of a run: each column of the table `runs` is one row, with its value from the record."""
