@@ -142,7 +142,7 @@ def names_of_features() -> set[str]:
         *(column.name for column in contributed("facts", "COLUMNS", Column)),
         *(backend.name for backend in contributed("backends", "BACKENDS", Backend)),
         *(metric.name for metric in contributed("facts", "METRICS", Metric)),
-        *(name for name, _ in contributed("counters", "COUNTERS", tuple)),
+        *(name for name, _ in contributed("facts", "COUNTERS", tuple)),
         *(kind.name for kind in contributed("questions", "KINDS", QuestionKind)),
     }
 
