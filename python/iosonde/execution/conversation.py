@@ -1,6 +1,6 @@
 """The events of an engine: checked, due within a time, and collected as rows of the tables of a record.
 
-The tables are those in `results/stored_tables.py`.
+The tables are those in `results/schema.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""SQL over result sets: one DuckDB connection with the tables of `columns.py`.
+"""SQL over result sets: one DuckDB connection with the tables of `frames.py`.
 
 The large tables are views over the records' Parquet files, so nothing is copied and a percentile over any number of
 runs is a GROUP BY. The small ones are made from plan and records.
