@@ -45,6 +45,7 @@ check-python:
 	ruff check python tests bench
 	mypy
 	lint-imports --no-cache
+	scripts/size --check
 	pytest -q -m unit --numprocesses "$$(nproc)" --dist loadfile
 
 recordings: setup-dev ## Record result sets for tests again with the real engine, in tests/recorded
