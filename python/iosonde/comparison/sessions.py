@@ -287,7 +287,7 @@ def paired_spreads(differences: Sequence[Floats], *, correlation: float = 0.0) -
 
     `differences` has, per cell, contender less baseline of each pair, in logarithms. What both runs of a pair share
     cancels, so there is no component of sessions. A few pairs know their own variance badly: it is moderated over the
-    cells of the metric (Smyth 2004, see `variance.py`). `correlation` is that of consecutive differences.
+    cells of the metric (Smyth 2004). `correlation` is that of consecutive differences.
     """
     by_count: dict[int, list[int]] = {}
     for place, each in enumerate(differences):

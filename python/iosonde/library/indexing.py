@@ -153,7 +153,7 @@ def answer(place: Path | str, query: str) -> Answer:
     """Return the result of one SELECT over all result sets; `ResultsError` where it fails or there is no result set.
 
     result_sets    a row for each result set: study, target, drives, machine, time, number of runs
-    metrics        a row for each complete run, stream, operation and metric of `metrics/bulk.py`
+    metrics        a row for each complete run, stream, operation and metric of `metrics.bulk_metrics`
 
     DuckDB reads the files of a library in object storage as far as the query requires.
     """
