@@ -366,5 +366,5 @@ def rows(found: Sharing) -> Iterator[tuple[str, str, str, str]]:
     yield f"{load_text(found.load)}: limit", found.verdict, "", found.reason
 
 
-CONCLUSIONS = (conclusions, conclusions)
+CONCLUSIONS = (conclusions, sharing_conclusions)
 OF_RESULTS = (credit_duration.find,)
