@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
+import polars as pl
 import pytest
-from command_line import CHECKOUT
 from test_sustained import StopAfter, found_rounds, one_case
 
 from iosonde.errors import StudyError
@@ -118,22 +117,64 @@ def test_ycsb_reads_back_every_field_that_it_updates(tmp_path: Path, phase: str,
     assert {check["operation"] for check in checks if check["values"]} >= operations
 
 
-def test_one_pass_leaves_the_amplification_of_the_steady_state_from_the_first_write_on(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Endless writes are four capacities here."""
-    monkeypatch.syspath_prepend(str(CHECKOUT / "bench"))
-    import preconditioning
+CAPACITY = 1 << 28
+WRITES = f"""
+name = "preconditioning"
+title = "Preconditioning"
+question = "Which state does it leave?"
+repeats = 1
+[measurement]
+access = "random"
+read_fraction = 0.0
+queue_depth = 32
+jobs = 4
+span = "100%"
+purge = "format"
+ramp = 0
+duration = "none"
+limit_bytes = "{CAPACITY}"
+interval = "100ms"
+[[parts]]
+name = "main"
+[parts.rounds]
+max_rounds = 0
+stages = [{{ label = "settling", set = {{ limit_bytes = "{4 * CAPACITY}" }} }}, {{ label = "measured", set = {{}} }}]
+[profiles.quick]
+"""
+IN_ORDER = {"precondition": "128KiB"}
+IN_ONE_PASS = {"precondition": "4KiB", "precondition_access": "aging", "stage": "measured"}
 
-    sys.modules.pop("preconditioning")
-    _, endless, one_pass, *_ = preconditioning.ways(0.07)
-    sought, reached = (
-        preconditioning.measured("sim:pm963,capacity=256MiB", way, 1 << 28) for way in (endless, one_pass)
-    )
-    assert reached.first_amplification == pytest.approx(sought.amplification, rel=0.07)
-    assert reached.amplification == pytest.approx(sought.amplification, rel=0.05)
-    assert reached.iops == pytest.approx(sought.iops, rel=0.1)
-    assert reached.written_bytes < sought.written_bytes / 4
+
+def totals(results: ResultSet, run_id: str, *, share: float = 1.0) -> tuple[float, int, int, int]:
+    """Seconds, bytes written to the drive, bytes written to its media, and writes of the first intervals of a run."""
+    of_run = (pl.col("run_id") == run_id, pl.col("phase") == "measure")
+    usage = results.usage.filter(*of_run, pl.col("device") != "process").sort("begin_ns")
+    usage = usage.head(max(1, round(share * usage.height)))
+    writes = results.intervals.filter(*of_run, pl.col("begin_ns") < usage["end_ns"].max())["count"].sum()
+    seconds = (usage["end_ns"].max() - usage["begin_ns"].min()) / 1e9  # type: ignore[operator]
+    return seconds, int(usage["write_bytes"].sum()), int(usage["media_write_bytes"].sum()), int(writes)
+
+
+def preconditioned(directory: Path, settings: dict[str, str]) -> tuple[float, float, float, int]:
+    """Amplification of the first tenth and of all random writes, their IOPS, and bytes that preconditioning wrote."""
+    drive = open_target(f"sim:pm963,capacity={CAPACITY}")
+    results = execute(expand(parse(WRITES), drive, profile="quick", settings=settings), directory)
+    assert [record.failure for record in results.records() if record.failure] == []
+    names = {record.levels.get("stage") or record.levels["step"]: record.run_id for record in results.records()}
+    before = sum(totals(results, names[name])[1] for name in ("precondition", "settling") if name in names)
+    _, first, first_of_media, _ = totals(results, names["measured"], share=0.1)
+    seconds, written, of_media, writes = totals(results, names["measured"])
+    return first_of_media / first, of_media / written, writes / seconds, before
+
+
+def test_one_pass_leaves_the_amplification_of_the_steady_state_from_the_first_write_on(tmp_path: Path) -> None:
+    """Endless writes are four capacities here."""
+    _, sought, sought_iops, written = preconditioned(tmp_path / "endless", IN_ORDER)
+    first, reached, iops, written_in_one_pass = preconditioned(tmp_path / "one-pass", IN_ONE_PASS)
+    assert first == pytest.approx(sought, rel=0.07)
+    assert reached == pytest.approx(sought, rel=0.05)
+    assert iops == pytest.approx(sought_iops, rel=0.1)
+    assert written_in_one_pass < written / 4
 
 
 def test_the_spare_area_of_a_real_drive_must_be_given(tmp_path: Path) -> None:
