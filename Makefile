@@ -70,7 +70,6 @@ protocol: setup-dev ## Generate the Python types of specs and events from the en
 bench: setup-dev ## Measure the engine against fio, and what measuring costs (ten minutes)
 	python bench/vs_fio.py
 	python bench/engine_cost.py
-	pytest -q -m quiet --also quiet
 
 docs: setup-dev ## Build the documentation site in build/site
 	python -m iosonde man --format md > docs/cli.md

@@ -22,7 +22,6 @@ TIERS = ("unit", "engine", "system", "lab", "fresh")
 ON_REQUEST = {
     "extended": "takes minutes, and is not the only guard of anything: `make test-all`",
     "fresh": "installs iosonde on a fresh Debian (ten minutes and packages from the network): `make fresh`",
-    "quiet": "measures what other load on the machine would change: `make bench`",
 }
 """Markers of tests that only run with `--also NAME`, and why."""
 
@@ -79,7 +78,7 @@ def pytest_collection() -> Iterator[object]:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--also fresh --also quiet`: run these too."""
+    """`--also fresh --also extended`: run these too."""
     parser.addoption("--also", action="append", default=[], choices=[*ON_REQUEST], help="also run tests of this marker")
 
 
