@@ -7,10 +7,7 @@ client, a drive in memory is exported in a network namespace of its own (`networ
 from __future__ import annotations
 
 import errno
-import json
-import os
 import subprocess
-import sys
 import tempfile
 import uuid
 from collections.abc import Iterator, Mapping
@@ -155,8 +152,8 @@ class Injection(network_guest.Injection):
             self.stack.enter_context(network_guest.injected(self.condition, self.served_by))
 
 
-def planned(target: str, way: Mapping[str, object], length: str = "14s", repeats: int = 1) -> Plan:
-    return expand(study({**OUTAGES, **way, "duration": length}), open_target(target), repeats=repeats)
+def planned(target: str, way: Mapping[str, object], length: str = "14s") -> Plan:
+    return expand(study({**OUTAGES, **way, "duration": length}), open_target(target))
 
 
 def _after_a_kill(session: Session) -> dict[str, Any]:
@@ -207,20 +204,3 @@ def left() -> dict[str, Any]:
 
 def connections() -> list[Path]:
     return [each for each in Path("/sys/class/nvme").glob("*") if read(each / "transport") == "tcp"]
-
-
-def repeat_outages(repeats: int) -> None:
-    """Stop a target of iosonde's own, and cut the route to another one."""
-    run("ip", "link", "set", "lo", "up")
-    execute(planned(str(DRIVE.resolve()), DEVICE, repeats=repeats), Path("own"), consent=CONSENT)
-    found = {"own": left()}
-    with served() as (node, consent):
-        execute(planned(node, LINK, repeats=repeats), Path("link"), consent=consent)
-        found["routes"] = run("ip", "route", "show", "type", "blackhole").splitlines()
-    found["link"] = left()
-    Path("left.json").write_text(json.dumps(found))
-
-
-if __name__ == "__main__":
-    os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp()  # Not the host's journal.
-    repeat_outages(int(sys.argv[1]))

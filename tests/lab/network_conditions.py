@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from itertools import product
 from typing import Any, Literal
 
 from iosonde.features.network_storage.record import OutageReading
@@ -20,6 +19,7 @@ DRIVE_MS = 10
 DISTURBED = {"engine_stalled", "cpu_contention", "steal_time", "late_counters", "slow_clock"}
 """Warnings of runs for which the machine had too little CPU time. In User Mode Linux the clock is read by a system call."""
 READ, WRITE = {"read_fraction": 1.0}, {"read_fraction": 0.0}
+ONE_READ, READS = {**READ, "queue_depth": 1}, {**READ, "queue_depth": 4}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,86 +43,33 @@ class Condition:
     """Largest receive buffer of the server's connections, bytes; 0 for the kernel's default."""
 
 
-def _grid(
-    name: str,
-    bottleneck: Bottleneck,
-    values: Sequence[float],
-    change: Callable[[float, str], dict[str, Any]],
-    *,
-    depths: Sequence[int] = (1, 4),
-    **load: str,
-) -> list[Condition]:
-    """Reads and writes at each value and queue depth."""
-    return [
-        Condition(
-            name=f"{name} {value} {way} {depth}",
-            bottleneck=bottleneck,
-            load={**(READ if way == "read" else WRITE), "queue_depth": depth, **load},
-            **change(value, way),
-        )
-        for value, way, depth in product(values, ("read", "write"), depths)
-    ]
-
-
-def _writes(name: str, bottleneck: Bottleneck, size: int, depth: int, **changes: Any) -> Condition:
-    """Writes over a connection with a delay, which its window bounds."""
-    load = {**WRITE, "block_size": f"{size}KiB", "queue_depth": depth}
-    return Condition(
-        name=f"{name} {size} {depth}", bottleneck=bottleneck, load=load, forth="netem delay 20ms", **changes
-    )
-
-
-def _limited_rate(rate: float, way: str) -> dict[str, Any]:
-    return {"back" if way == "read" else "forth": f"tbf rate {rate}mbit burst 3000 latency 2s"}
-
-
-def _loss(percent: float, _: str) -> dict[str, Any]:
-    return dict.fromkeys(("forth", "back"), f"netem delay 2ms loss {percent}%")
-
-
-def _split(size: float, _: str) -> dict[str, Any]:
-    return {"mount": f"nconnect=1,rsize={size},wsize={size}"}
-
-
-DELAYS = [
-    Condition(
-        name=f"delay {delay}", bottleneck="network" if delay else "client", load=READ, forth=f"netem delay {delay}ms"
-    )
-    for delay in (0, 0.5, 2, 10)
-]
 CACHED = Condition(name="cached", bottleneck="cache", load={"io_mode": "buffered", "span": "64KiB"})
 ON_DEVICE = [
     CACHED,
     Condition(name="far", bottleneck="network", load=READ, forth="netem delay 100ms"),
-    Condition(name="drive", bottleneck="server", load={**READ, "queue_depth": 4}, drive_ms=100),
+    Condition(name="drive", bottleneck="server", load=READS, drive_ms=100),
     Condition(name="client", bottleneck="client", load=READ, client_cpu=0.1),
 ]
 """Conditions of a block device of a server, which has no counters of calls."""
-_CONNECTIONS: dict[int, Bottleneck] = {1: "connection", 4: "network"}
-INJECTED = [
-    *_grid("rate", "network", (2, 4, 8), _limited_rate),
-    *_grid("far", "network", (5, 20), lambda delay, _: {"forth": f"netem delay {delay}ms"}),
-    *_grid("loss", "loss", (3, 10), _loss),
-    *_grid(
-        "server-cpu",
-        "server CPU",
-        (0.01,),
-        lambda share, _: {"server_cpu": share},
-        depths=(4, 16),
-        duration="5s",
+LOST, DELAYED = "netem delay 2ms loss 10%", "netem delay 20ms"
+LARGE_WRITES = {**WRITE, "block_size": "64KiB", "queue_depth": 8}
+ON_NFS = [
+    Condition(name="delay 0", bottleneck="client", load=READ, forth="netem delay 0ms"),
+    Condition(name="delay 10", bottleneck="network", load=READ, forth="netem delay 10ms"),
+    CACHED,
+    Condition(name="rate", bottleneck="network", load=ONE_READ, back="tbf rate 4mbit burst 3000 latency 2s"),
+    Condition(name="loss", bottleneck="loss", load=READS, forth=LOST, back=LOST),
+    Condition(name="server CPU", bottleneck="server CPU", load={**READS, "duration": "5s"}, server_cpu=0.01),
+    Condition(name="drive", bottleneck="server drive", load=READS, drive_ms=20),
+    # More in flight than the window of one connection.
+    Condition(name="connection", bottleneck="connection", load=LARGE_WRITES, forth=DELAYED, receive_buffer=65536),
+    Condition(
+        name="split",
+        bottleneck="split calls",
+        load={**READS, "block_size": "64KiB"},
+        mount="nconnect=1,rsize=4096,wsize=4096",
     ),
-    *_grid("drive", "server drive", (20, 40), lambda delay, _: {"drive_ms": delay}),
-    *(
-        _writes(f"connection {buffer}", "connection", size, depth, receive_buffer=buffer)
-        for buffer, size, depth in product((65536, 131072), (64, 128), (8, 16))
-    ),
-    # More in flight than the window of one connection, and less than that of four.
-    *(
-        _writes(f"nconnect {count}", named, size, depth, mount=f"nconnect={count}", receive_buffer=262144)
-        for (count, named), (size, depth) in product(_CONNECTIONS.items(), ((64, 4), (32, 8)))
-    ),
-    *_grid("split", "split calls", (4096, 8192), _split, block_size="64KiB"),
-    *_grid("client", "client", (0.2, 0.4), lambda share, _: {"client_cpu": share}),
+    Condition(name="client", bottleneck="client", load=ONE_READ, client_cpu=0.2),
 ]
 
 
@@ -147,7 +94,7 @@ def _transports() -> list[Condition]:
 
 
 TRANSPORTS: Mapping[str, Condition] = {each.name: each for each in _transports()}
-BY_NAME: Mapping[str, Condition] = {each.name: each for each in (*DELAYS, CACHED, *INJECTED)}
+BY_NAME: Mapping[str, Condition] = {each.name: each for each in ON_NFS}
 
 
 def named(record: Record) -> str:
