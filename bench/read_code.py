@@ -13,24 +13,19 @@ Needs valgrind and Debian's db_bench (packages `valgrind` and `rocksdb-tools`). 
 
 from __future__ import annotations
 
-import argparse
 import re
 import subprocess
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
-from pairs import provenance, table
-from vs_db_bench import LOADS, Bench, BenchError, library_of_db_bench
+from shared import BenchError, measured, options, provenance, table
+from vs_db_bench import CACHED, Bench, library_of_db_bench
 
 from iosonde.execution.engine import find_engine
-from iosonde.execution.environment import capture
 from iosonde.features.key_value_stores import shim
 
-CACHED = next(load for load in LOADS if load.name == "readrandom, cached")
 LINE_BYTES = 64
 VALGRIND = ("valgrind", "--tool=callgrind", "--dump-instr=yes")
 PARTS = (
@@ -50,48 +45,32 @@ Executed = Counter[tuple[str, str, int]]
 
 def main() -> None:
     """Measure and print."""
-    chosen = arguments()
-    engine, library = find_engine(), library_of_db_bench()
-    about = f"{chosen.records:,} records, {chosen.reads:,} reads"
-    print(provenance(capture(engine), Path(library).name, about))
-    with tempfile.TemporaryDirectory(dir=chosen.directory) as scratch, shim.opened(shim.ROCKSDB, None) as descriptor:
-        bench = Bench(
-            engine=engine,
-            scratch=Path(scratch),
-            records=chosen.records,
-            seconds=1,
-            pairs=1,
-            histogram=False,
-            shim=descriptor,
-        )
+    given = options(__doc__, records=200_000, reads=100_000, directory=Path())
+    print(provenance(library_of_db_bench(), f"{given.records:,} records, {given.reads:,} reads"))
+    with tempfile.TemporaryDirectory(dir=given.directory) as scratch, shim.opened(shim.ROCKSDB, None) as descriptor:
+        bench = Bench(scratch=Path(scratch), records=given.records, shim=descriptor)
         bench.fill(CACHED)
-        ours = [engine_run(bench, chosen.reads * times) for times in (1, 2)]
-        theirs = [db_bench_run(bench, chosen.reads * times) for times in (1, 2)]
-    rows = [
-        [unit, part, *(f"{each:,.0f}" for each in (found_ours, found_theirs))]
-        for (unit, part, found_ours), (_, _, found_theirs) in zip(
-            per_read(*ours, chosen.reads), per_read(*theirs, chosen.reads), strict=True
+        ours, theirs = (
+            per_read(run(bench, given.reads), run(bench, 2 * given.reads), given.reads)
+            for run in (engine_run, db_bench_run)
         )
-    ]
+        rows = [[*key, f"{mine:,.0f}", f"{other:,.0f}"] for (*key, mine), (*_, other) in zip(ours, theirs, strict=True)]
     print(f"\n{table(('per cached read', 'in', 'engine, C++ shim', 'db_bench'), rows)}")
 
 
 def engine_run(bench: Bench, reads: int) -> Executed:
     """Instructions that the engine executes in a run of so many reads, in one interval."""
-    profile = bench.scratch / "engine.out"
-    program = bench.scratch / "engine"
-    command = " ".join([*VALGRIND, f"--callgrind-out-file={profile}", f"'{bench.engine}'"])
-    script = (
-        f'#!/bin/sh\ncase "$*" in *--version*) exec \'{bench.engine}\' "$@" ;; esac\nexec {command} "$@" 2>/dev/null\n'
-    )
+    profile, program, engine = bench.scratch / "engine.out", bench.scratch / "engine", find_engine()
+    command = " ".join([*VALGRIND, f"--callgrind-out-file={profile}", f"'{engine}'"])
+    script = f'#!/bin/sh\ncase "$*" in *--version*) exec \'{engine}\' "$@" ;; esac\nexec {command} "$@" 2>/dev/null\n'
     program.write_text(script)
     program.chmod(0o755)
-    spec = bench.spec(CACHED, bench.scratch / "ours")
+    spec = bench.spec(CACHED)
     workload = spec["workload"]
     del workload["duration_ns"]
     workload["streams"][0]["limit_operations"] = reads
     workload["interval_ns"] = 10**12
-    done = sum(job["operations"] for job in replace(bench, engine=program).driven(spec)["jobs"])
+    done = measured(bench.run(spec, program)).operations
     if done != reads:
         raise BenchError(f"the engine read {done} times instead of {reads}")
     return executed(profile)
@@ -100,11 +79,9 @@ def engine_run(bench: Bench, reads: int) -> Executed:
 def db_bench_run(bench: Bench, reads: int) -> Executed:
     """Instructions that db_bench executes in so many reads."""
     profile = bench.scratch / "db_bench.out"
-    command = bench.command(CACHED, bench.scratch / "ours/database", bench.records)
-    command = [each for each in command if not each.startswith("--duration=")]
-    subprocess.run(
-        [*VALGRIND, f"--callgrind-out-file={profile}", *command, f"--reads={reads}"], check=True, capture_output=True
-    )
+    command = [each for each in bench.command(CACHED) if not each.startswith("--duration=")]
+    whole = [*VALGRIND, f"--callgrind-out-file={profile}", *command, f"--reads={reads}"]
+    subprocess.run(whole, check=True, capture_output=True)
     return executed(profile)
 
 
@@ -159,19 +136,5 @@ def per_read(fewer: Executed, more: Executed, reads: int) -> Iterator[tuple[str,
         yield from ((unit, part, value) for part, value in sums.items())
 
 
-def arguments() -> argparse.Namespace:
-    """Parse the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--records", type=int, default=200_000)
-    parser.add_argument(
-        "--reads", type=int, default=100_000, help="in the shorter run; the longer one has twice as many"
-    )
-    parser.add_argument("--directory", type=Path, help="where the database is (default: the temporary directory)")
-    return parser.parse_args()
-
-
 if __name__ == "__main__":
-    try:
-        main()
-    except BenchError as error:
-        sys.exit(f"error: {error}")
+    main()

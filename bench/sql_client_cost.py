@@ -1,6 +1,6 @@
 """Cost of the engine's client for each SQL statement, against a peer that answers at once and keeps nothing.
 
-    python bench/sql_client_cost.py --null-server PATH [--seconds 5] [--repeats 3] [--output FILE.json]
+    python bench/sql_client_cost.py --null-server PATH [--seconds 5] [--repeats 3]
 
 PATH is `null_sql_server` (`cargo build --release -p iosonde-oltp --examples`). One terminal runs the TPC-C mix in
 both protocols, with and without pipelining. CPU time is that of the terminal's thread (`getrusage(2)`), user and kernel
@@ -9,86 +9,100 @@ mode.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import resource
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from oltp_specs import engine_result, foreign_run, unix
-from pairs import provenance, table
-
-from iosonde.execution.engine import find_engine
-from iosonde.execution.environment import capture
+from shared import SECOND_NS, BenchError, options, provenance, run_engine, spec_of, table
 
 HEAD = (
-    "CPUs",
-    "protocol",
-    "pipelining",
-    "CPU a statement, µs",
-    "kernel",
-    "statements a transaction",
-    "transactions a CPU s",
+    *("CPUs", "protocol", "pipelining", "CPU a statement, µs", "kernel"),
+    *("statements a transaction", "transactions a CPU s"),
 )
+Json = dict[str, Any]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cost:
-    """One run."""
+def tpcc(kind: str, address: Json, warehouses: int, database: Json, *, check: bool = False) -> Json:
+    """The workload without a measurement."""
+    server = {
+        "kind": kind,
+        "address": address,
+        "user": "bench",
+        "database": "tpcc",
+        "missing_database": "create",
+        "connect_timeout_ns": 10**10,
+    }
+    return {
+        "kind": "tpcc",
+        "server": server,
+        "warehouses": warehouses,
+        "seed": 7,
+        "database": database,
+        "check": {"before": check, "after": False},
+    }
 
-    cpus: int
-    protocol: str
-    pipelining: bool
-    cpu_us_per_statement: float
-    kernel_fraction: float
-    statements_per_transaction: float
-    transactions_per_cpu_second: float
+
+def measurement(kind: str, *, terminals: int, seconds: float, pipelining: bool, ramp_s: float) -> Json:
+    """A closed loop without think times, with go-tpc's choices of warehouse and mix."""
+    return {
+        "terminals": terminals,
+        "home": "uniform",
+        "think": "none",
+        "arrival": {"kind": "closed"},
+        "mix": "weighted",
+        "isolation": {"postgresql": "read_committed", "mariadb": "repeatable_read"}[kind],
+        "retries": 10,
+        "pipelining": pipelining,
+        "ramp_ns": int(ramp_s * SECOND_NS),
+        "duration_ns": int(seconds * SECOND_NS),
+        "interval_ns": SECOND_NS,
+        "server_loss": "fail",
+    }
+
+
+def result_of(workload: Json) -> Json:
+    """The engine's result, with another seed in each run."""
+    return run_engine(spec_of(workload, seed=os.getpid()))[-1]
 
 
 def main() -> None:
-    """Measure, print a table, keep every run."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--null-server", type=Path, required=True)
-    parser.add_argument("--seconds", type=float, default=5.0)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--output", type=Path)
-    arguments = parser.parse_args()
-    print(provenance(capture(find_engine())))
+    given = options(__doc__, null_server=Path, seconds=5.0, repeats=3)
+    print(provenance())
     available = sorted(os.sched_getaffinity(0))
     if len(available) < 2:
-        sys.exit("error: this benchmark needs two CPUs")
-    costs = []
-    for protocol in ("postgresql", "mariadb"):
-        with null_server(arguments.null_server, protocol) as (peer, address):
-            for _ in range(arguments.repeats):
+        raise BenchError("this benchmark needs two CPUs")
+    costs: dict[tuple[str, ...], list[tuple[float, ...]]] = {}
+    for kind in ("postgresql", "mariadb"):
+        with null_server(given.null_server, kind) as (peer, address):
+            for _ in range(given.repeats):
                 for cpus in (1, 2):
                     os.sched_setaffinity(peer, {available[cpus - 1]})
                     os.sched_setaffinity(0, {available[0]})
                     for pipelining in (False, True):
-                        costs.append(cost(cpus, protocol, address, pipelining, arguments.seconds))
-    floors = [(cpus, median(floor_us(available[:cpus]) for _ in range(arguments.repeats))) for cpus in (1, 2)]
-    print(table(HEAD, [*rows(costs), *floor_rows(floors)]))
-    if arguments.output:
-        kept = {"runs": list(map(asdict, costs)), "send_and_recv_kernel_us": dict(floors)}
-        arguments.output.write_text(json.dumps(kept, indent=1))
+                        key = (str(cpus), kind, "yes" if pipelining else "no")
+                        costs.setdefault(key, []).append(cost(kind, address, given.seconds, pipelining=pipelining))
+    rows = [[*key, *cells(runs)] for key, runs in costs.items()]
+    for cpus in (1, 2):
+        # Kernel time alone, so that its fraction is 100 %.
+        floor = median(floor_us(available[:cpus]) for _ in range(given.repeats))
+        rows.append([str(cpus), "send and recv", "no", f"{floor:.2f}", "100%", "", ""])
+    print(table(HEAD, rows))
 
 
 @contextmanager
-def null_server(program: Path, protocol: str) -> Iterator[tuple[int, Path]]:
+def null_server(program: Path, kind: str) -> Iterator[tuple[int, Path]]:
     """The peer's process number and its socket."""
     with tempfile.TemporaryDirectory() as directory:
         address = Path(directory, "socket")
-        peer = subprocess.Popen([program, protocol, address, "4"])
+        peer = subprocess.Popen([program, kind, address, "4"])
         try:
             while not address.exists():
                 time.sleep(0.01)
@@ -98,23 +112,25 @@ def null_server(program: Path, protocol: str) -> Iterator[tuple[int, Path]]:
             peer.wait()
 
 
-def cost(cpus: int, protocol: str, address: Path, pipelining: bool, seconds: float) -> Cost:
-    """One terminal for some seconds."""
-    spec = foreign_run(protocol, unix(address), warehouses=4, terminals=1, seconds=seconds, pipelining=pipelining)
-    result = engine_result(spec)
-    usage: dict[str, Any] = result["jobs"][0]["usage"]
+def cost(kind: str, socket_path: Path, seconds: float, *, pipelining: bool) -> tuple[float, ...]:
+    """The values of a row for one terminal for some seconds."""
+    workload = tpcc(kind, {"kind": "unix", "path": str(socket_path)}, 4, {"kind": "foreign"})
+    loop = measurement(kind, terminals=1, seconds=seconds, pipelining=pipelining, ramp_s=0.5)
+    result = result_of(workload | {"measurement": loop})
+    usage = result["jobs"][0]["usage"]
     cpu_ns = usage["user_ns"] + usage["system_ns"]
     statements = result["oltp"]["counters"]["statements"]
     transactions = sum(each["completed"] for each in result["oltp"]["transactions"])
-    return Cost(
-        cpus=cpus,
-        protocol=protocol,
-        pipelining=pipelining,
-        cpu_us_per_statement=cpu_ns / statements / 1e3,
-        kernel_fraction=usage["system_ns"] / cpu_ns,
-        statements_per_transaction=statements / transactions,
-        transactions_per_cpu_second=transactions / (cpu_ns / 1e9),
-    )
+    per_transaction, per_second = statements / transactions, transactions * SECOND_NS / cpu_ns
+    return cpu_ns / statements / 1e3, usage["system_ns"] / cpu_ns, per_transaction, per_second
+
+
+def cells(runs: list[tuple[float, ...]]) -> list[str]:
+    """The medians of the repeats."""
+    return [
+        f"{median(each):{form}}"
+        for each, form in zip(zip(*runs, strict=True), (".2f", ".0%", ".1f", ",.0f"), strict=True)
+    ]
 
 
 def floor_us(cpus: list[int], round_trips: int = 50_000) -> float:
@@ -137,31 +153,6 @@ def floor_us(cpus: list[int], round_trips: int = 50_000) -> float:
     ours.close()
     os.waitpid(child, 0)
     return used / round_trips * 1e6
-
-
-def floor_rows(floors: list[tuple[int, float]]) -> list[tuple[str, ...]]:
-    """Kernel time alone, so that its fraction is 100 %."""
-    return [(str(cpus), "send and recv", "no", f"{us:.2f}", "100%", "", "") for cpus, us in floors]
-
-
-def rows(costs: list[Cost]) -> list[tuple[str, ...]]:
-    """The median of the repeats of each combination."""
-    found: list[tuple[str, ...]] = []
-    for combination in dict.fromkeys((each.cpus, each.protocol, each.pipelining) for each in costs):
-        cpus, protocol, pipelining = combination
-        same = [each for each in costs if (each.cpus, each.protocol, each.pipelining) == combination]
-        found.append(
-            (
-                str(cpus),
-                protocol,
-                "yes" if pipelining else "no",
-                f"{median(each.cpu_us_per_statement for each in same):.2f}",
-                f"{median(each.kernel_fraction for each in same):.0%}",
-                f"{median(each.statements_per_transaction for each in same):.1f}",
-                f"{median(each.transactions_per_cpu_second for each in same):,.0f}",
-            )
-        )
-    return found
 
 
 if __name__ == "__main__":

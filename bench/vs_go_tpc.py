@@ -1,9 +1,7 @@
 """The engine's TPC-C against go-tpc 1.0.12 on the same server and data, in paired, interleaved runs.
 
-    python bench/vs_go_tpc.py --go-tpc PATH --kind postgresql --directory /tmp [--check]
-    python bench/vs_go_tpc.py --go-tpc PATH --kind mariadb --directory /tmp [--check]
+    python bench/vs_go_tpc.py --go-tpc PATH --kind postgresql|mariadb --directory /tmp [--check]
                               [--warehouses 4] [--terminals 8] [--seconds 15] [--pairs 7] [--separate-cpus]
-                              [--output FILE.json]
 
 Build go-tpc from the Go module proxy (`go build github.com/pingcap/go-tpc/cmd/go-tpc` at v1.0.12). The server is a
 private one in DIRECTORY, with a database that fits into memory and commits that do not wait for the device, so that the
@@ -19,143 +17,134 @@ takes four to six minutes with the default lengths.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 import resource
+import socket
 import subprocess
-import sys
+import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import ClassVar
 
-from oltp_specs import engine_result, foreign_run, load, spec
-from pairs import interleaved, provenance, ratio_of, shown, table
-from tcp_server import tcp_server
+from shared import BenchError, compared, interleaved, measured, options, provenance, table
+from sql_client_cost import Json, measurement, result_of, tpcc
 
-from iosonde.execution.engine import find_engine
-from iosonde.execution.environment import capture
+from iosonde import servers
+from iosonde.servers.directories import Directories
 from iosonde.servers.instance import Instance
+from iosonde.servers.server import Address, Installation, Place, Server, Settings
+from iosonde.storage.safety import journal
 
+SETTINGS: dict[str, Settings] = {
+    "postgresql": {"shared_buffers": "1GB", "max_connections": 100, "max_wal_size": "8GB", "synchronous_commit": "off"},
+    "mariadb": {
+        "innodb_buffer_pool_size": "1G",
+        "innodb_log_file_size": "1G",
+        "innodb_flush_log_at_trx_commit": 2,
+        "max_connections": 100,
+    },
+}
+"""The database fits into memory and commits do not wait for the device, so that the server's CPU time is the limit."""
+ACCOUNTS = {
+    "postgresql": ["CREATE USER bench SUPERUSER"],
+    "mariadb": ["CREATE USER bench", "GRANT ALL ON *.* TO bench"],
+}
+LISTEN = {
+    "postgresql": ["-c", "listen_addresses=127.0.0.1", "-c", "port={port}"],
+    "mariadb": ["--skip-networking=0", "--bind-address=127.0.0.1", "--port={port}"],
+}
+DIALECT = {"postgresql": ["-d", "postgres", "--conn-params", "sslmode=disable"], "mariadb": ["-d", "mysql"]}
 SUMMARY = re.compile(r"tpmC: ([\d.]+), tpmTotal: ([\d.]+)")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measured:
-    """One run."""
+class Run:
+    """One run; CPU time is that of a transaction, in microseconds."""
 
-    program: str
     tpmc: float
-    cpu_us_per_transaction: float
-    server_cpu_us_per_transaction: float
+    client_us: float
+    server_us: float
 
 
 class Bench:
     """Both programs on one server."""
 
-    def __init__(self, arguments: argparse.Namespace, server: Instance, port: int) -> None:
-        self._arguments = arguments
-        self._server = server
-        self._port = port
-        self._address = {"kind": "tcp", "host": "127.0.0.1", "port": port}
+    def __init__(self, given: argparse.Namespace, server: Instance, port: int) -> None:
+        self._given, self._server, self._port = given, server, port
+
+    def _workload(self, database: Json, *, check: bool = False) -> Json:
+        address = {"kind": "tcp", "host": "127.0.0.1", "port": self._port}
+        return tpcc(self._given.kind, address, self._given.warehouses, database, check=check)
 
     def _server_us(self) -> float:
         """CPU time of the server so far."""
         return (self._server.group.cpu_ns() or 0) / 1e3
 
-    def go_tpc(self, command: str, *options: str, check: bool = True) -> tuple[str, float, float]:
+    def go_tpc(self, command: str, *settings: str, check: bool = True) -> tuple[str, float, float]:
         """Output, CPU seconds and elapsed seconds of a command."""
-        arguments = self._arguments
-        flavour = (
-            ["-d", "postgres", "--conn-params", "sslmode=disable"]
-            if arguments.kind == "postgresql"
-            else ["-d", "mysql"]
-        )
+        given = self._given
         before, started = children_cpu_s(), time.monotonic()
-        done = subprocess.run(
-            [
-                *(arguments.go_tpc, "tpcc", command, *flavour, "-H", "127.0.0.1", "-P", str(self._port)),
-                *("-U", "bench", "-p", "", "-D", "tpcc"),
-                *("--warehouses", str(arguments.warehouses), "-T", str(arguments.terminals), *options),
-            ],
-            capture_output=True,
-            text=True,
-        )
+        whole = [
+            *(given.go_tpc, "tpcc", command, *DIALECT[given.kind], "-H", "127.0.0.1", "-P", str(self._port)),
+            *("-U", "bench", "-p", "", "-D", "tpcc"),
+            *("--warehouses", str(given.warehouses), "-T", str(given.terminals), *settings),
+        ]
+        done = subprocess.run(whole, capture_output=True, text=True)
         if check and done.returncode:
-            sys.exit(f"error: go-tpc {command} failed: {(done.stdout + done.stderr)[-500:]}")
+            raise BenchError(f"go-tpc {command} failed: {(done.stdout + done.stderr)[-500:]}")
         return done.stdout + done.stderr, children_cpu_s() - before, time.monotonic() - started
 
-    def theirs(self) -> Measured:
+    def theirs(self) -> Run:
         """One run of go-tpc."""
-        seconds = self._arguments.seconds
-        before = self._server_us()
+        seconds, before = self._given.seconds, self._server_us()
         output, cpu_s, _ = self.go_tpc("run", "--time", f"{seconds:.0f}s")
         summary = SUMMARY.search(output)
         if summary is None:
-            sys.exit(f"error: go-tpc printed no summary: {output[-500:]}")
-        tpmc, transactions = float(summary[1]), float(summary[2]) / 60 * seconds
-        return Measured(
-            program="go-tpc",
-            tpmc=tpmc,
-            cpu_us_per_transaction=cpu_s / transactions * 1e6,
-            server_cpu_us_per_transaction=(self._server_us() - before) / transactions,
-        )
+            raise BenchError(f"go-tpc printed no summary: {output[-500:]}")
+        transactions = float(summary[2]) / 60 * seconds
+        used_us = self._server_us() - before
+        return Run(tpmc=float(summary[1]), client_us=cpu_s * 1e6 / transactions, server_us=used_us / transactions)
 
-    def ours(self, *, pipelining: bool = False) -> Measured:
+    def ours(self) -> Run:
         """One run of the engine."""
-        arguments = self._arguments
-        run = foreign_run(
-            arguments.kind,
-            self._address,
-            warehouses=arguments.warehouses,
-            terminals=arguments.terminals,
-            seconds=arguments.seconds,
-            pipelining=pipelining,
-            ramp_s=0,
-        )
-        before = self._server_us()
-        result = engine_result(run)
-        usage, oltp = result["process"], result["oltp"]
-        transactions = {each["operation"]: each["completed"] for each in oltp["transactions"]}
-        seconds = (result["end_ns"] - result["begin_ns"]) / 1e9
-        return Measured(
-            program="iosonde, pipelined" if pipelining else "iosonde",
-            tpmc=transactions["new_order"] / seconds * 60,
-            cpu_us_per_transaction=(usage["user_ns"] + usage["system_ns"]) / sum(transactions.values()) / 1e3,
-            server_cpu_us_per_transaction=(self._server_us() - before) / sum(transactions.values()),
+        given, before = self._given, self._server_us()
+        loop = measurement(given.kind, terminals=given.terminals, seconds=given.seconds, pipelining=False, ramp_s=0)
+        result = result_of(self._workload({"kind": "foreign"}) | {"measurement": loop})
+        completed = {each["operation"]: each["completed"] for each in result["oltp"]["transactions"]}
+        found, transactions = measured(result), sum(completed.values())
+        return Run(
+            tpmc=completed["new_order"] / found.seconds * 60,
+            client_us=(found.user_ns + found.system_ns) / transactions / 1e3,
+            server_us=(self._server_us() - before) / transactions,
         )
 
-    def loading(self) -> dict[str, Any]:
-        """Seconds that loading takes, and whether each program's check passes on the other's database."""
-        arguments = self._arguments
-        place = (arguments.kind, self._address)
+    def load(self) -> list[str]:
+        """Load with each program, the engine last; lines on the time and on the checks of the other's database."""
         self.go_tpc("cleanup", check=False)
         _, _, theirs_s = self.go_tpc("prepare", "--no-check")
-        checked = engine_result(
-            spec(*place, arguments.warehouses, {"kind": "foreign"}, check=True),
-        )
+        checked = result_of(self._workload({"kind": "foreign"}, check=True))
         violations = sum(each["violations"] for each in checked["oltp"]["consistency"][0]["conditions"])
         self.go_tpc("cleanup")
-        result = engine_result(load(*place, warehouses=arguments.warehouses, jobs=arguments.terminals))
-        if arguments.check:
+        database = {"kind": "loaded", "reload": True, "jobs": self._given.terminals}
+        ours_s = result_of(self._workload(database))["oltp"]["load"]["duration_ns"] / 1e9
+        if self._given.check:
             self.go_tpc("check", "--check-all")
-        ours_s = result["oltp"]["load"]["duration_ns"] / 1e9
-        return {
-            "go_tpc_load_s": theirs_s,
-            "iosonde_load_s": ours_s,
-            "speed_ratio": theirs_s / ours_s,
-            "violations_found_in_go_tpc_database": violations,
-            "go_tpc_check_of_our_database": "passed" if arguments.check else "not run",
-        }
+        return [
+            f"loading: engine {ours_s:.1f} s, go-tpc {theirs_s:.1f} s ({theirs_s / ours_s:.1f} times as fast)",
+            f"violations found in the database of go-tpc: {violations}",
+            f"go-tpc's check of the engine's database: {'passed' if self._given.check else 'not run'}",
+        ]
 
 
 def separate_cpus(server: Instance) -> None:
     """Restrict the server to the last CPU, and this process and its children to the others."""
     *clients, last = sorted(os.sched_getaffinity(0))
     if not clients:
-        sys.exit("error: `--separate-cpus` needs at least two CPUs")
+        raise BenchError("`--separate-cpus` needs at least two CPUs")
     processes = [server.pid]
     while processes:
         for thread in Path(f"/proc/{processes.pop()}/task").iterdir():
@@ -170,54 +159,84 @@ def children_cpu_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
+@contextmanager
+def tcp_server(kind: str, directory: Path) -> Iterator[tuple[Instance, int]]:
+    """A private server and its port: its user `bench` has no password, its empty database is `tpcc`.
+
+    Its data are in a new directory below `directory`, which the server's user can enter.
+    """
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+    server = on_port(servers.named(kind), port)
+    with tempfile.TemporaryDirectory(prefix="iosonde-bench-", dir=directory) as name:
+        place = Path(name)
+        place.chmod(0o711)
+        directories = Directories(
+            own=place / "iosonde-00000000", name=f"{kind}-00000000", template_name="template-00000000"
+        )
+        instance = Instance.locate(server, directories, SETTINGS[kind], None)
+        try:
+            instance.provision()
+            instance.start()
+            connection = instance.connect()
+            for statement in ACCOUNTS[kind]:
+                connection.rows(statement)
+            instance.database_server.create_database(connection, "tpcc")
+            connection.close()
+            yield instance, port
+        finally:
+            instance.remove()
+            journal.remove(directories.own)
+
+
+def on_port(server: Server, port: int) -> Server:
+    """The same server, which also listens on 127.0.0.1."""
+    base = type(server)
+
+    class OnPort(base):  # type: ignore[misc, valid-type]
+        name: ClassVar[str] = server.name
+
+        def command(self, installation: Installation, place: Place, settings: Settings) -> list[str]:
+            """With networking."""
+            listen = [each.format(port=port) for each in LISTEN[server.name]]
+            return [*super().command(installation, place, settings), *listen]
+
+        def address(self, place: Place, database: str = "") -> Address:
+            """PostgreSQL's socket is named after the port."""
+            found = super().address(place, database)
+            return replace(found, port=port) if server.name == "postgresql" else found
+
+    return OnPort()
+
+
 def main() -> None:
     """Load, compare, print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--go-tpc", type=Path, required=True)
-    parser.add_argument("--kind", choices=("postgresql", "mariadb"), required=True)
-    parser.add_argument("--directory", type=Path, required=True)
-    parser.add_argument("--warehouses", type=int, default=4)
-    parser.add_argument("--terminals", type=int, default=8)
-    parser.add_argument("--seconds", type=float, default=15.0)
-    parser.add_argument("--pairs", type=int, default=7)
-    parser.add_argument(
-        "--check", action="store_true", help="run go-tpc's check, which takes minutes for each warehouse"
+    given = options(
+        __doc__,
+        go_tpc=Path,
+        kind=("postgresql", "mariadb"),
+        directory=Path,
+        warehouses=4,
+        terminals=8,
+        seconds=15.0,
+        pairs=7,
+        check=False,
+        separate_cpus=False,
     )
-    parser.add_argument(
-        "--separate-cpus", action="store_true", help="the server on the last CPU, the clients on the others"
-    )
-    parser.add_argument("--output", type=Path)
-    arguments = parser.parse_args()
-    print(provenance(capture(find_engine())))
-    with tcp_server(arguments.kind, arguments.directory) as (server, port):
-        if arguments.separate_cpus:
+    print(provenance())
+    with tcp_server(given.kind, given.directory) as (server, port):
+        if given.separate_cpus:
             separate_cpus(server)
-        report(Bench(arguments, server, port), arguments)
-
-
-def report(bench: Bench, arguments: argparse.Namespace) -> None:
-    """Load, run in pairs, and print the ratios."""
-    loading = bench.loading()
-    print(json.dumps(loading, indent=1))
-    pairs = interleaved(bench.ours, bench.theirs, pairs=arguments.pairs)
-    figures: dict[str, Callable[[Measured], float]] = {
-        "tpmC": lambda each: each.tpmc,
-        "client CPU per transaction, µs": lambda each: each.cpu_us_per_transaction,
-        "server CPU per transaction, µs": lambda each: each.server_cpu_us_per_transaction,
-    }
-    rows = []
-    for name, figure in figures.items():
-        ours = [figure(pair[0]) for pair in pairs]
-        theirs = [figure(pair[1]) for pair in pairs]
-        middle = len(pairs) // 2
-        rows.append(
-            (name, f"{sorted(ours)[middle]:,.0f}", f"{sorted(theirs)[middle]:,.0f}", shown(ratio_of(pairs, figure)))
-        )
+        bench = Bench(given, server, port)
+        print("\n".join(bench.load()))
+        pairs = interleaved(bench.ours, bench.theirs, pairs=given.pairs)
+    rows = [
+        ["tpmC", *compared(pairs, lambda run: run.tpmc)],
+        ["client CPU per transaction, µs", *compared(pairs, lambda run: run.client_us)],
+        ["server CPU per transaction, µs", *compared(pairs, lambda run: run.server_us)],
+    ]
     print(table(("", "iosonde", "go-tpc", "ratio"), rows))
-    if arguments.output:
-        runs = [asdict(each) for pair in pairs for each in pair]
-        kept = {"loading": loading, "runs": runs}
-        arguments.output.write_text(json.dumps(kept, indent=1))
 
 
 if __name__ == "__main__":

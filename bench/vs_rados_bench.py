@@ -35,20 +35,26 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from statistics import median
 from typing import Any
 
-from pairs import interleaved, median_ratio_of, provenance, shown, table
+from shared import (
+    BenchError,
+    driven,
+    interleaved,
+    median_ratio_of,
+    medians,
+    options,
+    provenance,
+    shown,
+    spec_of,
+    table,
+)
 
-from iosonde.execution.engine import drive, find_engine
-from iosonde.execution.environment import capture
-from iosonde.execution.stop import Stop
 from iosonde.features.object_stores.ceph import ClusterLayout
 from iosonde.features.object_stores.ceph.cluster import POOL, CephCluster
 from iosonde.lab import Limits, throttled_devices
 from iosonde.servers.directories import Directories
 from iosonde.storage.safety import journal
-from iosonde.workload.workload import engine_spec
 
 OPERATIONS = {"write": "write", "sequential_read": "seq", "random_read": "rand"}
 TOLERANCE = 0.05
@@ -68,10 +74,6 @@ SKIPPED_S = 1
 """Not counted of `rados bench`, which has no ramp."""
 PROGRESS = re.compile(r"^(?P<time>\S+) +(?P<second>\d+) +\d+ +\d+ +(?P<finished>\d+) ", re.MULTILINE)
 """A line that `rados bench --show-time` prints each second, the first one at the start."""
-
-
-class BenchError(Exception):
-    """A run did not give what it must."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,35 +126,22 @@ def cpu_ns(pid: int) -> int:
     return time.clock_gettime_ns(~pid << 3 | 2)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Bench:
-    """Settings shared by all comparisons."""
+    """Both programs on one cluster."""
 
-    engine: Path
-    cluster: CephCluster
-    seconds: int
-    size: int
-    depth: int
-    read_objects: int
-    hints: bool
+    def __init__(self, given: argparse.Namespace, cluster: CephCluster) -> None:
+        self.given, self.cluster = given, cluster
 
     def ours(self, operation: str) -> Measured:
         """The engine."""
         self.wait_until_idle()
         readings: list[int] = []
-        stop = Stop()
 
         def watch(event: Any) -> None:
             if event["event"] == "interval" and event["phase"] == "measure":
                 readings.append(cpu_ns(self.daemon))
 
-        try:
-            spec = engine_spec(self._workload(operation), seed=1, run_id="bench", devices=[])
-            done = drive(spec, on_event=watch, stop=stop, engine=self.engine)
-        finally:
-            stop.close()
-        if done.result is None:
-            raise BenchError(f"the engine failed: {done.failure}")
+        done = driven(spec_of(self._workload(operation)), on_event=watch)
         if done.result["objects"]["wrong"]:
             raise BenchError("objects are wrong")
         used = done.result["process"]
@@ -172,12 +161,12 @@ class Bench:
     def theirs(self, operation: str) -> Measured:
         """`rados bench`."""
         self.wait_until_idle()
-        seconds = NEVER_S if operation == "sequential_read" else SKIPPED_S + self.seconds
+        seconds = NEVER_S if operation == "sequential_read" else SKIPPED_S + self.given.seconds
         if operation == "write":
-            options = ["-b", str(self.size), *([] if self.hints else ["--no-hints"])]
+            more = ["-b", str(self.given.size), *([] if self.given.hints else ["--no-hints"])]
         else:
-            options = ["--run-name", RUN_NAME]
-        command = self.rados("bench", str(seconds), OPERATIONS[operation], "-t", str(self.depth), *options)
+            more = ["--run-name", RUN_NAME]
+        command = self.rados("bench", str(seconds), OPERATIONS[operation], "-t", str(self.given.depth), *more)
         with subprocess.Popen([*command, "--show-time"], stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout
             window, lines = Window(pids=[process.pid, self.daemon]), []
@@ -209,30 +198,24 @@ class Bench:
 
     def write_for_reads(self) -> None:
         """Write the objects that `rados bench` reads: as many as the engine has."""
-        options = ["-t", str(self.depth), "-b", str(self.size), "--max-objects", str(self.read_objects)]
-        command = self.rados("bench", str(NEVER_S), "write", *options, "--no-cleanup", "--run-name", RUN_NAME)
+        given = self.given
+        size = ["-t", str(given.depth), "-b", str(given.size), "--max-objects", str(given.read_objects)]
+        command = self.rados("bench", str(NEVER_S), "write", *size, "--no-cleanup", "--run-name", RUN_NAME)
         subprocess.run(command, check=True, capture_output=True)
 
     def _workload(self, operation: str) -> dict[str, object]:
-        streams = [
-            {
-                "name": "main",
-                "jobs": 1,
-                "queue_depth": self.depth,
-                "operation": operation,
-                "arrival": {"kind": "closed"},
-            }
-        ]
+        given, arrival = self.given, {"kind": "closed"}
+        stream = {"name": "main", "jobs": 1, "queue_depth": given.depth, "operation": operation, "arrival": arrival}
         config = str(self.cluster.configuration)
         return {
             "kind": "objects",
             "store": {"kind": "rados", "library": None, "config_path": config, "user": "admin", "pool": POOL},
-            "object_bytes": self.size,
-            "objects": OWN_OBJECTS if operation == "write" else self.read_objects,
+            "object_bytes": given.size,
+            "objects": OWN_OBJECTS if operation == "write" else given.read_objects,
             "content_seed": 1,
-            "streams": streams,
+            "streams": [stream],
             "ramp_ns": RAMP_S[operation] * 10**9,
-            "duration_ns": self.seconds * 10**9,
+            "duration_ns": given.seconds * 10**9,
             "interval_ns": 10**9,
             "timeout_ns": 60 * 10**9,
             "delete_after": operation == "write",
@@ -265,41 +248,37 @@ def result_of(output: str, window: Window) -> Measured:
 
 def main() -> int:
     """Run all comparisons and print the table."""
-    parser = argparse.ArgumentParser(description="The engine against rados bench: rates and CPU time per operation")
-    parser.add_argument("--operations", default=",".join(OPERATIONS))
-    parser.add_argument("--pairs", type=int, default=25)
-    parser.add_argument("--seconds", type=int, default=4)
-    parser.add_argument("--size", type=int, default=4096)
-    parser.add_argument("--depth", type=int, default=16)
-    parser.add_argument("--read-objects", type=int, default=10_000)
-    parser.add_argument("--hints", action="store_true")
-    parser.add_argument("--target", type=Path)
-    parser.add_argument("--iops", type=int)
-    arguments = parser.parse_args()
-    engine, rows, outside = find_engine(), [], []
+    given = options(
+        __doc__,
+        operations=",".join(OPERATIONS),
+        pairs=25,
+        seconds=4,
+        size=4096,
+        depth=16,
+        read_objects=10_000,
+        hints=False,
+        target=Path(tempfile.gettempdir()),
+        iops=0,
+    )
+    rows, outside = [], []
     with ExitStack() as stack:
-        directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="iosonde-bench-", dir=arguments.target))
+        directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="iosonde-bench-", dir=given.target))
         Path(directory).chmod(0o711)
-        devices = stack.enter_context(throttled(arguments.iops)) if arguments.iops else ()
+        devices = stack.enter_context(throttled(given.iops)) if given.iops else ()
         cluster = _started(Path(directory), devices)
         try:
-            bench = Bench(
-                engine=engine, cluster=cluster, seconds=arguments.seconds, size=arguments.size, depth=arguments.depth,
-                read_objects=arguments.read_objects, hints=arguments.hints,
-            )  # fmt: skip
-            if arguments.operations != "write":
+            bench = Bench(given, cluster)
+            if given.operations != "write":
                 bench.write_for_reads()
-            for operation in arguments.operations.split(","):
-                pairs = compared(bench, operation, pairs=arguments.pairs)
+            for operation in given.operations.split(","):
+                pairs = compared(bench, operation, pairs=given.pairs)
                 rows.append(row(operation, pairs))
                 outside += [] if is_within(pairs) else [operation]
         finally:
             cluster.remove()
             if journal.find(cluster.directories.own):
                 journal.remove(cluster.directories.own)
-    print(provenance(capture(engine), f"Ceph {cluster.installation.version}"))
-    print()
-    print(table(HEAD, rows))
+    print(f"{provenance(f'Ceph {cluster.installation.version}')}\n\n{table(HEAD, rows)}")
     if outside:
         print(f"\nagreement within {TOLERANCE:.0%} is not shown for: {', '.join(outside)}")
     return 1 if outside else 0
@@ -331,12 +310,6 @@ def row(operation: str, pairs: Sequence[tuple[Measured, Measured]]) -> list[str]
         ours, theirs = medians(pairs, value)
         cells.append(f"{ours:{form}} / {theirs:{form}}, {shown(median_ratio_of(pairs, value))}")
     return cells
-
-
-def medians(pairs: Sequence[tuple[Measured, Measured]], value: Callable[[Measured], float]) -> tuple[float, float]:
-    """The median of a value over the runs of each program."""
-    ours, theirs = zip(*pairs, strict=True)
-    return median(map(value, ours)), median(map(value, theirs))
 
 
 def is_within(pairs: Sequence[tuple[Measured, Measured]]) -> bool:

@@ -11,10 +11,9 @@ from engines import real_engine
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
 
-from pairs import median_ratio_of, ratio_of
-from published import davidovic2019, han2021
-from published.points import rows
-from vs_rados_bench import BenchError, Window, result_of
+from shared import BenchError, median_ratio_of, ratio_of
+from simulation_vs_published import davidovic_bandwidth, han_bandwidth, rows
+from vs_rados_bench import Window, result_of
 
 BENCH = Path(__file__).parents[2] / "bench"
 
@@ -56,13 +55,13 @@ def test_points_of_the_grid_stay_within_a_tenth(drives: int, depth: int, block_b
     wanted = [str(drives), operation, str(depth), str(block_bytes)]
     names = ("drives", "op", "queue_depth", "block_bytes")
     [row] = [row for row in rows("davidovic2019_raid0.csv") if [row[name] for name in names] == wanted]
-    simulated = davidovic2019.bandwidth(real_engine(), drives, operation, depth, block_bytes) / 1e6
+    simulated = davidovic_bandwidth(real_engine(), drives, operation, depth, block_bytes) / 1e6
     assert simulated == pytest.approx(float(row["bandwidth_mb_s"]), rel=0.1)
 
 
 @pytest.mark.engine
 def test_two_drives_in_raid_0_read_as_published() -> None:
-    simulated = han2021.bandwidth(real_engine(), "sim:p900*2,raid=0,chunk=512KiB", "read", "sequential")
+    simulated = han_bandwidth(real_engine(), "sim:p900*2,raid=0,chunk=512KiB", "read", "sequential")
     assert simulated == pytest.approx(5.1, rel=0.05)
 
 

@@ -1,1 +1,0 @@
-"""Published and simulated values: one file for each paper."""
