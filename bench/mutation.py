@@ -41,7 +41,8 @@ AREAS = {
     "regression": (15, "python/iosonde/regression/**/*.py"),
     "fio import": (25, "python/iosonde/interop/fio/**/*.py"),
     "histogram": (15, "crates/metrics/src/histogram.rs"),
-    "pacing": (15, "crates/load/src/[as]*.rs"),
+    "arrivals": (8, "crates/load/src/arrival.rs"),
+    "schedules": (7, "crates/load/src/schedule.rs"),
 }
 """Mutants and files of each area."""
 OPERATORS: dict[type[ast.AST], str] = {
