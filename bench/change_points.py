@@ -10,12 +10,12 @@ settings), its E-divisive is measured on the same series. Printed as Markdown fo
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from shared import options, table
 
 from iosonde.history.changes import LEVEL, PENALTY, SEGMENT, changes
 
@@ -104,20 +104,19 @@ def row(scenario: Scenario, count: int, seed: int, method: Callable[[np.ndarray]
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--series", type=int, default=2000)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--otava", action="store_true", help="measure apache-otava on the same series")
-    options = parser.parse_args()
-    method = by_otava if options.otava else by_pelt
-    name = "E-divisive of apache-otava" if options.otava else f"PELT, penalty {PENALTY:g} ln n, t test at {LEVEL:g}"
-    print(f"{name}; segments of {SEGMENT} or more; {options.series} series per row, seed {options.seed}.\n")
-    print("| sessions | noise of 1 % | change | found | at its very session | false change points |")
-    print("|---:|---|---|---:|---:|---:|")
+    given = options(__doc__, series=2000, seed=1, otava=False)
+    method, name = by_pelt, f"PELT, penalty {PENALTY:g} ln n, t test at {LEVEL:g}"
+    if given.otava:
+        method, name = by_otava, "E-divisive of apache-otava"
+    print(f"{name}; segments of {SEGMENT} or more; {given.series} series per row, seed {given.seed}.\n")
+    rows = []
     for scenario in SCENARIOS:
-        found, exact, false = row(scenario, options.series, options.seed, method)
-        shown = [f"{100 * each / options.series:.1f} %" if scenario.loss else "" for each in (found, exact)]
-        print(f"| {scenario.text} | {shown[0]} | {shown[1]} | {100 * false / options.series:.2f} % |", flush=True)
+        *found, false = (count / given.series for count in row(scenario, given.series, given.seed, method))
+        rows.append(
+            [scenario.text, *(f"{100 * each:.1f} %" if scenario.loss else "" for each in found), f"{100 * false:.2f} %"]
+        )
+    head = ("sessions | noise of 1 % | change", "found", "at its very session", "false change points")
+    print(table(head, rows))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """False alarms and power of comparing two result sets, by simulation.
 
-usage: python bench/comparison_error_rates.py [--comparisons 400] [--seed 1]
+    python bench/comparison_error_rates.py [--comparisons 400] [--seed 1]
 
 Each comparison draws two systems of 20 cases with log-normal run noise of 1 %, and session effects that are independent
 between cells. Printed as Markdown for docs/comparison.md: the share of comparisons of equal systems in which any of the
@@ -10,11 +10,14 @@ is 1.1. The last table has the coverage of the interval of equal systems whose c
 
 from __future__ import annotations
 
-import argparse
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import product
 
 import numpy as np
+from intervals import autocorrelated
+from shared import options, table
 
 from iosonde.comparison.cases import judge
 from iosonde.comparison.sessions import (
@@ -30,10 +33,7 @@ from iosonde.comparison.sessions import (
 from iosonde.metrics.distributions import adjusted_for_discovery
 
 CASES = 20
-COLUMNS = (
-    *("sessions each", "repeats", "sessions vary by"),
-    *("any false alarm", "false alarms per case", "true ratio 1.1 found"),
-)
+SHARES = ("any false alarm", "false alarms per case", "true ratio 1.1 found")
 RUN_NOISE = 0.01
 
 
@@ -47,56 +47,39 @@ def system(
     ]
 
 
-def verdicts(random: np.random.Generator, *, sessions: int, repeats: int, noise: float, shift: float) -> list[str]:
+def verdicts(random: np.random.Generator, shift: float, *, sessions: int, repeats: int, noise: float) -> list[str]:
     """Compare two systems."""
     baseline = system(random, sessions=sessions, repeats=repeats, noise=noise, shift=0)
     contender = system(random, sessions=sessions, repeats=repeats, noise=noise, shift=shift)
     effects = session_effects(list(map(list, zip(baseline, contender, strict=True))))
-    ratios: list[Ratio] = [
+    return judged(
         spread([before, after], effect).ratio(log_ratio(before, after))
         for before, after, effect in zip(baseline, contender, effects, strict=True)
-    ]
-    adjusted = adjusted_for_discovery([ratio.p_value for ratio in ratios])
-    return [judge(ratio, p, better="higher") for ratio, p in zip(ratios, adjusted, strict=True)]
-
-
-def row(sessions: int, repeats: int, noise: float, comparisons: int, seed: int) -> str:
-    """Return a row of the table."""
-    random = np.random.default_rng(seed)
-    settings = {"sessions": sessions, "repeats": repeats, "noise": noise}
-    equal = [verdicts(random, **settings, shift=0.0) for _ in range(comparisons)]  # type: ignore[arg-type]
-    faster = [verdicts(random, **settings, shift=math.log(1.1)) for _ in range(comparisons)]  # type: ignore[arg-type]
-    wrong = [[each in ("better", "worse") for each in found] for found in equal]
-    shares = (
-        np.mean([any(each) for each in wrong]),
-        np.mean(wrong),
-        np.mean([[v == "better" for v in f] for f in faster]),
-    )
-    return (
-        f"| {sessions} | {repeats} | {100 * noise:g} % | "
-        + " | ".join(f"{100 * share:.1f} %" for share in shares)
-        + " |"
     )
 
 
-def paired_verdicts(random: np.random.Generator, *, repeats: int, noise: Floats, shift: float) -> list[str]:
+def paired_verdicts(random: np.random.Generator, shift: float, *, repeats: int, noise: Floats) -> list[str]:
     """Compare two systems measured alternately in one session; `noise` is that of a run of each case."""
     rows = shift + math.sqrt(2) * random.normal(0, noise[:, np.newaxis], (CASES, repeats))
     pairs = zip(paired_spreads(list(rows)), rows, strict=True)
-    ratios = [each.ratio(float(row.mean())) for each, row in pairs]
-    adjusted = adjusted_for_discovery([ratio.p_value for ratio in ratios])
-    return [judge(ratio, p, better="higher") for ratio, p in zip(ratios, adjusted, strict=True)]
+    return judged(each.ratio(float(row.mean())) for each, row in pairs)
 
 
-def paired_row(name: str, repeats: int, noise: Floats, comparisons: int, seed: int) -> str:
-    """Return a row of the table of A/B runs."""
+def judged(ratios: Iterable[Ratio]) -> list[str]:
+    """The verdict on every case."""
+    found = list(ratios)
+    adjusted = adjusted_for_discovery([ratio.p_value for ratio in found])
+    return [judge(ratio, p, better="higher") for ratio, p in zip(found, adjusted, strict=True)]
+
+
+def shares(compare: Callable[[np.random.Generator, float], list[str]], comparisons: int, seed: int) -> list[str]:
+    """Return any false alarm, false alarms per case, and cases found of a true ratio of 1.1."""
     random = np.random.default_rng(seed)
-    equal = [paired_verdicts(random, repeats=repeats, noise=noise, shift=0.0) for _ in range(comparisons)]
-    faster = [paired_verdicts(random, repeats=repeats, noise=noise, shift=math.log(1.1)) for _ in range(comparisons)]
-    wrong = [[each in ("better", "worse") for each in found] for found in equal]
+    equal = [compare(random, 0.0) for _ in range(comparisons)]
+    faster = [compare(random, math.log(1.1)) for _ in range(comparisons)]
+    wrong = [[each in ("better", "worse") for each in verdicts] for verdicts in equal]
     found = np.mean([[each == "better" for each in verdicts] for verdicts in faster])
-    shares = (np.mean([any(each) for each in wrong]), np.mean(wrong), found)
-    return f"| {name} | {repeats} | " + " | ".join(f"{100 * share:.1f} %" for share in shares) + " |"
+    return [f"{100 * share:.1f} %" for share in (np.mean([any(each) for each in wrong]), np.mean(wrong), found)]
 
 
 NOISES = {
@@ -106,14 +89,6 @@ NOISES = {
     "0.5 to 8 %": np.geomspace(0.005, 0.08, CASES),
 }
 """Noise of a run, by case."""
-
-
-def correlated(random: np.random.Generator, shape: tuple[int, int], correlation: float) -> Floats:
-    """Draw rows of an AR(1) process with a standard deviation of 2 %: consecutive repeats resemble each other."""
-    rows = random.standard_normal(shape)
-    for i in range(1, shape[1]):
-        rows[:, i] = correlation * rows[:, i - 1] + math.sqrt(1 - correlation**2) * rows[:, i]
-    return np.asarray(0.02 * rows)
 
 
 def coverage(
@@ -128,7 +103,7 @@ def coverage(
     """Return how often the interval of the ratio of equal systems contains 1, without session effects."""
     covered = []
     for _ in range(sets):
-        ours, theirs = (correlated(random, (CASES, repeats), correlation) for _ in range(2))
+        ours, theirs = (autocorrelated(random, (CASES, repeats), correlation) / 100 for _ in range(2))
         keys = [(f"case-{case}", "iops") for case in range(CASES)]
         if paired:
             cells = [(key, [row]) for key, row in zip(keys, theirs - ours, strict=True)]
@@ -142,47 +117,35 @@ def coverage(
     return float(np.mean(covered))
 
 
-def correlation_rows(sets: int, seed: int) -> Iterator[str]:
-    """Yield the table of coverage by the correlation of consecutive repeats."""
-    yield f"| coverage, % | {' | '.join(f'{count} repeats' for count in REPEATS)} |"
-    yield "|---|" + "---:|" * len(REPEATS)
-    for paired in (False, True):
-        for corrected in (True, False):
-            for correlation in (0.0, 0.3, 0.6, 0.9):
-                random = np.random.default_rng(seed)
-                shares = [
-                    coverage(
-                        random, correlation=correlation, repeats=count, sets=sets, paired=paired, corrected=corrected
-                    )
-                    for count in REPEATS
-                ]
-                name = f"{'pairs' if paired else 'two sessions'}, correlation {correlation:g}"
-                name += "" if corrected else ", without correction"
-                yield f"| {name} | {' | '.join(f'{100 * share:.1f}' for share in shares)} |"
+def correlation_rows(sets: int, seed: int) -> Iterator[list[str]]:
+    """Yield coverage by the correlation of consecutive repeats."""
+    for paired, corrected, correlation in product((False, True), (True, False), (0.0, 0.3, 0.6, 0.9)):
+        random, settings = np.random.default_rng(seed), {"paired": paired, "corrected": corrected, "sets": sets}
+        covered = [coverage(random, correlation=correlation, repeats=count, **settings) for count in REPEATS]
+        name = f"{'pairs' if paired else 'two sessions'}, correlation {correlation:g}"
+        name += "" if corrected else ", without correction"
+        yield [name, *(f"{100 * share:.1f}" for share in covered)]
 
 
 REPEATS = (3, 5, 10)
 
 
 def main() -> None:
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--comparisons", type=int, default=400)
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
-    print(f"| {' | '.join(COLUMNS)} |")
-    print("|---:|---:|---:|---:|---:|---:|")
-    for sessions in (1, 2, 3, 5):
-        for repeats in (3, 5):
-            for noise in (0.0, 0.01, 0.02):
-                print(row(sessions, repeats, noise, options.comparisons, options.seed), flush=True)
-    print(f"\n| run-to-run noise | pairs | {' | '.join(COLUMNS[3:])} |\n|---|---:|---:|---:|---:|")
-    for name, noises in NOISES.items():
-        for repeats in (3, 5, 10):
-            print(paired_row(name, repeats, noises, options.comparisons, options.seed), flush=True)
-    print()
-    for line in correlation_rows(options.comparisons // 4, options.seed):
-        print(line, flush=True)
+    """Print the tables."""
+    given = options(__doc__, comparisons=400, seed=1)
+    rows = []
+    for sessions, repeats, noise in product((1, 2, 3, 5), (3, 5), (0.0, 0.01, 0.02)):
+        compare = partial(verdicts, sessions=sessions, repeats=repeats, noise=noise)
+        cells = shares(compare, given.comparisons, given.seed)
+        rows.append([str(sessions), str(repeats), f"{100 * noise:g} %", *cells])
+    print(table(("sessions each", "repeats", "sessions vary by", *SHARES), rows), end="\n\n")
+    rows = []
+    for (name, noises), repeats in product(NOISES.items(), REPEATS):
+        compare = partial(paired_verdicts, repeats=repeats, noise=noises)
+        rows.append([name, str(repeats), *shares(compare, given.comparisons, given.seed)])
+    print(table(("run-to-run noise", "pairs", *SHARES), rows), end="\n\n")
+    head = ("coverage, %", *(f"{count} repeats" for count in REPEATS))
+    print(table(head, list(correlation_rows(given.comparisons // 4, given.seed))))
 
 
 if __name__ == "__main__":

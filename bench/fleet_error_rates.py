@@ -9,33 +9,27 @@ every drive has with a probability, and one drive more often.
 
 from __future__ import annotations
 
-import argparse
 import sys
-import time
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 
 from fleet_samples import fleet
+from shared import options
 
 from iosonde.fleet.drives import fleets
 
 
 def main() -> None:
     """Print one row for each kind of fleet."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--fleets", type=int, default=100)
-    parser.add_argument("--drives", type=int, default=100)
-    options = parser.parse_args()
-    begin = time.monotonic()
+    given = options(__doc__, fleets=100, drives=100)
     print("p99 of one drive | it was named | firmware named | others named in all")
     for slower in (1.0, 1.05, 1.07, 1.10, 1.12, 1.20):
-        print(row(slower, options.fleets, options.drives), flush=True)
+        print(row(slower, given.fleets, given.drives), flush=True)
     print("stalls of each drive | more of one | it was named | others named in all")
     for usual in (0.0, 1.0, 10.0):
         for more in (0, 3, 6, 12, 24):
-            print(stalls_row(usual, more, options.fleets, options.drives), flush=True)
-    print(f"{time.monotonic() - begin:.0f} s")
+            print(stalls_row(usual, more, given.fleets, given.drives), flush=True)
 
 
 def row(slower: float, count: int, drives: int) -> str:

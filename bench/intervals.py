@@ -8,10 +8,10 @@ Deterministic for a seed. The standard error of a percentage from 4,000 samples 
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
+from shared import options
 
 from iosonde.metrics.distributions import prior_of
 from iosonde.metrics.statistics import (
@@ -375,11 +375,8 @@ def _table(
 
 def main() -> None:
     """Print the tables."""
-    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--samples", type=int, default=4000)
-    arguments.add_argument("--seed", type=int, default=1)
-    chosen = arguments.parse_args()
-    for line in tables(chosen.seed, chosen.samples):
+    given = options(__doc__, samples=4000, seed=1)
+    for line in tables(given.seed, given.samples):
         print(line, flush=True)
 
 

@@ -9,13 +9,13 @@ Latencies are log-normal, with a factor common to each block of half a second wh
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import ndtr
+from shared import options, table
 
 from iosonde.metrics.limit_test import BLOCK_NS, CLEAR, Blocks, compare, decide
 
@@ -103,17 +103,15 @@ def outcomes(device: Device, runs: int, seed: int) -> tuple[Counter[str], float]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=500)
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
-    print("| p99 / limit | operations/s | spread | pass, % | fail, % | undecided, % | median time, s |")
-    print("|---|---|---|---|---|---|---|")
+    given = options(__doc__, runs=500, seed=1)
+    rows = []
     for p99 in (0.8, 0.9, 1.1, 1.2):
         for rate, spread in ((100, 0.3), (400, 0.3), (400, 0.5), (2000, 0.5)):
-            counts, seconds = outcomes(Device(p99=p99, rate=rate, spread=spread), options.runs, options.seed)
-            shares = [f"{100 * counts[side] / options.runs:.1f}" for side in ("pass", "fail", "undecided")]
-            print(f"| {p99} | {rate} | {spread} | {' | '.join(shares)} | {seconds:.0f} |", flush=True)
+            counts, seconds = outcomes(Device(p99=p99, rate=rate, spread=spread), given.runs, given.seed)
+            shares = (f"{100 * counts[side] / given.runs:.1f}" for side in ("pass", "fail", "undecided"))
+            rows.append([str(p99), str(rate), str(spread), *shares, f"{seconds:.0f}"])
+    head = ("p99 / limit", "operations/s", "spread", "pass, %", "fail, %", "undecided, %", "median time, s")
+    print(table(head, rows))
 
 
 if __name__ == "__main__":

@@ -1,62 +1,50 @@
 """Share of right answers of the identification of limits: random token buckets, and devices without a rule.
 
-    python bench/limits_identification.py [--volumes 100] [--devices 200] [--first 0] [--show SEED]
+    python bench/limits_identification.py [--volumes 100] [--devices 200] [--first 0]
 
 Neither storage nor the engine is needed: the stages are answered by `tests/features/rate_limits/volume_models.py`.
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "features" / "rate_limits"))
 
-from volume_models import Limit, Volume, device_with_recorded_noise, random_device, random_servers, random_volume, run
+from shared import options
+from volume_models import Volume, device_with_recorded_noise, random_device, random_servers, random_volume, run
 
 from iosonde.features.rate_limits.identify import Settings
-from iosonde.features.rate_limits.rules import Identification
 
 SETTINGS = Settings(probe_s=5, drain_s=900, rest_s=7200, writes=True)
 
 
 def main() -> None:
-    options = argparse.ArgumentParser()
-    options.add_argument("--volumes", type=int, default=100)
-    options.add_argument("--devices", type=int, default=200)
-    options.add_argument("--first", type=int, default=0)
-    options.add_argument("--show", type=int)
-    given = options.parse_args()
-    if given.show is not None:
-        show(given.show)
-        return
-    outcomes: dict[str, list[int]] = {}
-    for seed in range(given.first, given.first + given.volumes):
-        volume = random_volume(seed)
-        for each in mistakes(volume, run(SETTINGS, volume)) or ["right"]:
-            outcomes.setdefault(each, []).append(seed)
-    print("limited volumes:", *(f"\n  {name}: {len(seeds)} {seeds[:12]}" for name, seeds in sorted(outcomes.items())))
-    for kind, device in (
+    given = options(__doc__, volumes=100, devices=200, first=0)
+    volumes = range(given.first, given.first + given.volumes)
+    show("limited volumes", {seed: mistakes(random_volume(seed)) for seed in volumes})
+    for name, device in (
         ("devices", random_device),
         ("devices with recorded noise", device_with_recorded_noise),
         ("devices of constant service time", random_servers),
     ):
-        devices: dict[str, list[int]] = {}
-        for seed in range(given.first, given.first + given.devices):
-            devices.setdefault(run(SETTINGS, device(seed)).verdict, []).append(seed)
-        print(f"{kind}:", *(f"\n  {name}: {len(seeds)} {seeds[:12]}" for name, seeds in sorted(devices.items())))
+        seeds = range(given.first, given.first + given.devices)
+        show(name, {seed: [run(SETTINGS, device(seed)).verdict] for seed in seeds})
 
 
-def show(seed: int) -> None:
-    volume = random_volume(seed)
-    print(*volume.limits, sep="\n")
-    found = run(SETTINGS, volume)
-    print(found, mistakes(volume, found))
+def show(name: str, found: dict[int, list[str]]) -> None:
+    """Print how often each outcome was, and the first seeds that had it."""
+    outcomes: dict[str, list[int]] = {}
+    for seed, each in found.items():
+        for outcome in each or ["right"]:
+            outcomes.setdefault(outcome, []).append(seed)
+    print(f"{name}:", *(f"\n  {outcome}: {len(seeds)} {seeds[:12]}" for outcome, seeds in sorted(outcomes.items())))
 
 
-def mistakes(volume: Volume, found: Identification) -> list[str]:
+def mistakes(volume: Volume) -> list[str]:
     """Wrong and missing conclusions."""
+    found = run(SETTINGS, volume)
     if found.verdict != "limited":
         return [found.verdict]
     truth = volume.limits[0]
@@ -92,5 +80,4 @@ def mistakes(volume: Volume, found: Identification) -> list[str]:
 
 
 if __name__ == "__main__":
-    assert Limit
     main()

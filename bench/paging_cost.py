@@ -1,6 +1,6 @@
 """Cost of measuring each access that hits, in the engine's paging workload.
 
-usage: bench/paging_cost.py [--repeats N]
+    python bench/paging_cost.py [--repeats 5]
 
 Runs `cargo run --release -p iosonde-paging --example paging_cost` several times and takes the best of each number:
 other load only adds. Exits with 1 if measuring costs more than the aim of 40 ns. Run it on a quiet machine.
@@ -8,12 +8,13 @@ other load only adds. Exits with 1 if measuring costs more than the aim of 40 ns
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+
+from shared import options
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 AIM_NS = 40.0
@@ -21,9 +22,7 @@ AIM_NS = 40.0
 
 def main() -> int:
     """Print the costs and compare them with the aim."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=5)
-    repeats = parser.parse_args().repeats
+    repeats = options(__doc__, repeats=5).repeats
     command = ["cargo", "run", "--quiet", "--release", "-p", "iosonde-paging", "--example", "paging_cost"]
     runs = [
         json.loads(subprocess.run(command, cwd=CHECKOUT, stdout=subprocess.PIPE, check=True).stdout)

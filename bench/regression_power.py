@@ -1,6 +1,6 @@
 """False alarms and power of the regression check, by simulation on synthetic sessions.
 
-usage: python bench/regression_power.py [--checks 200] [--seed 1]
+    python bench/regression_power.py [--checks 200] [--seed 1]
 
 Each check draws baseline sessions and one candidate session of a study with 40 cells (20 rates, 20 medians), five
 runs per case. A run's logarithm is the cell's value plus a session effect plus run noise, both normal. Session effects
@@ -10,12 +10,12 @@ one case (its rate and its latency), or in all. Printed as Markdown for docs/reg
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from shared import options, table
 
 from iosonde.regression.check import Cell, Settings, decide
 from iosonde.regression.sessions import Session, SessionValue
@@ -103,13 +103,13 @@ SCENARIOS = [
     for loss in losses
     for everywhere in ((False, True) if loss else (False,))
 ]
-COLUMNS = (
-    *("baselines", "allowance", "session effects", "planted loss"),
+HEAD = (
+    "baselines | allowance | session effects | planted loss",
     *("regression (exit 1)", "undetermined (exit 2)", "planted cells found"),
 )
 
 
-def row(scenario: Scenario, count: int, seed: int) -> str:
+def row(scenario: Scenario, count: int, seed: int) -> list[str]:
     """Return a row of the table."""
     results = checks(scenario, count, seed)
     alarms = sum(bool(regressions(cells)) for cells in results)
@@ -117,19 +117,14 @@ def row(scenario: Scenario, count: int, seed: int) -> str:
     cells = [cell for cells in results for cell in cells]
     planted = [cell for cell in cells if scenario.loss and (scenario.everywhere or cell.case_id == "case-0")]
     share = f"{100 * len(regressions(planted)) / len(planted):.1f} %" if planted else ""
-    return f"| {scenario.text} | {alarms} of {count} | {unclear} of {count} | {share} |"
+    return [scenario.text, f"{alarms} of {count}", f"{unclear} of {count}", share]
 
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--checks", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
-    print(f"{options.checks} checks per row, seed {options.seed}; {2 * CASES} cells, {RUNS} runs per case.\n")
-    print(f"| {' | '.join(COLUMNS)} |\n|---:|---:|---|---|---:|---:|---:|")
-    for scenario in SCENARIOS:
-        print(row(scenario, options.checks, options.seed), flush=True)
+    given = options(__doc__, checks=200, seed=1)
+    print(f"{given.checks} checks per row, seed {given.seed}; {2 * CASES} cells, {RUNS} runs per case.\n")
+    print(table(HEAD, [row(scenario, given.checks, given.seed) for scenario in SCENARIOS]))
 
 
 if __name__ == "__main__":
