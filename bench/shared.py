@@ -236,8 +236,9 @@ def run_engine(spec: Json, *, cpu: int | None = None, engine: Path | None = None
     pinned = ["taskset", "-c", str(cpu)] if cpu is not None else []
     done = subprocess.run([*pinned, engine or find_engine()], input=json.dumps(spec), capture_output=True, text=True)
     events = [json.loads(line) for line in done.stdout.splitlines()]
-    if not events or events[-1]["event"] != "result":
-        raise BenchError(f"the engine reported {events[-1] if events else done.stderr.strip()}")
+    last = events[-1] if events else {"event": "", "message": done.stderr.strip()}
+    if last["event"] != "result":
+        raise BenchError(f"the engine failed: {last.get('message', last)}")
     return events
 
 
