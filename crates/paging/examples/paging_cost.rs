@@ -6,7 +6,7 @@
 //!
 //! One line of JSON: `cpu_ns` (CPU time of the job's thread over its accesses: choosing, clock, check, histogram),
 //! `measuring_cost_ns` (found by the run itself: the loop less the same accesses without clock, check and histogram), and
-//! `clock_read_ns`. `bench/paging_cost.py` repeats it and takes the best.
+//! `clock_read_ns`. Repeat it and take the best of each: other load only adds.
 
 use iosonde_harness::{Control, RunInputs, carry_out};
 use iosonde_metrics::clock::Clock;
