@@ -81,7 +81,8 @@ def plan_of(plan: Plan, target: str) -> str:
 def shape_of(record: Record) -> set[str]:
     """Names of all fields of a record and of their parts, and types of the values."""
     paths = _paths(record.model_dump(mode="json", exclude=OF_THE_MACHINE), "")
-    return {path for path in paths if ".evidence.kernel." not in path}  # Threads of the kernel that used a CPU.
+    # Not threads of the kernel that used a CPU, nor a peak of memory, which is known only where this process has less.
+    return {path for path in paths if ".evidence.kernel." not in path and ".child.max_rss_bytes" not in path}
 
 
 def _paths(value: Any, place: str) -> list[str]:
