@@ -14,6 +14,7 @@ from command_line import CHECKOUT
 from iosonde.core.features import contributed
 from iosonde.features.key_value_stores.phases import PHASES
 from iosonde.features.key_value_stores.workload import KV
+from iosonde.findings import questions
 from iosonde.units import compact_duration, compact_size
 from iosonde.verdict.evidence import Evidence
 from iosonde.verdict.rules import rules
@@ -90,3 +91,7 @@ def _default(name: str, value: Any) -> str:
     if name in KV.durations and isinstance(value, int):
         return f"`{compact_duration(value)}`"
     return f"`{str(value).lower()}`" if isinstance(value, bool) else f"`{value}`"
+
+
+def test_the_names_of_questions_that_are_read_from_their_sources_are_those_of_all_questions() -> None:
+    assert questions.names() == {name: kind.needs_device_part for name, kind in questions.kinds().items()}

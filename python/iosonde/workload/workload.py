@@ -64,7 +64,7 @@ class Room(Protocol):
 
 
 Io = Literal["blocks", "engine", "store", "page faults", "server", "command"]
-"""What does the I/O of an operation.
+"""The part of a run that does the I/O of an operation.
 
 `blocks`: the engine, as block I/O: the rate is IOPS, the backend is chosen, and the harness cost of an I/O is known.
 `engine`: the engine, otherwise.
@@ -137,7 +137,7 @@ class Workload(Generic[P]):
     """Parameters that name files, directories, servers or code: only who runs a study decides about them."""
 
     io: Io = "engine"
-    """What does the I/O of its operations."""
+    """The part of a run that does the I/O of its operations."""
 
     rate = Rate("IOPS")
 

@@ -228,7 +228,7 @@ def _own_io(hosts: Sequence[HostRun]) -> dict[str, Any] | None:
 
 
 def _prefix(host: HostRun, hosts: Sequence[HostRun]) -> str:
-    """What distinguishes the devices of a machine from those of others, its first host; empty for one machine."""
+    """Prefix of the names of a machine's devices among those of others: its first host; empty for one machine."""
     machines = _machines(hosts)
     return next(f"{each.host}/" for each in machines if each.machine == host.machine) if len(machines) > 1 else ""
 

@@ -46,7 +46,7 @@ START_S = 120.0
 WORKER = "iosonde.features.many_hosts.worker"
 
 Order = dict[str, Any]
-"""What a worker reads first (`worker.py`)."""
+"""The first request to a worker (`worker.py`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
