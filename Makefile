@@ -64,7 +64,7 @@ format: setup-dev ## Format the code
 	ruff format python tests bench
 	ruff check --fix python tests bench
 
-protocol: setup-dev ## Generate the Python types of specs and events from the engine's schema
+protocol: setup-dev ## Write the engine's schema of specs and events for Python
 	python scripts/generate-protocol
 
 bench: setup-dev ## Measure the engine against fio, and what measuring costs (ten minutes)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from iosonde.execution.run_loop import Observer
 from iosonde.plan import Run
-from iosonde.protocol.event import Event
+from iosonde.protocol import Event
 
 
 class AtFirstInterval(Observer):

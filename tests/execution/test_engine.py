@@ -26,8 +26,7 @@ from iosonde.execution.conversation import Conversation, Timeouts
 from iosonde.execution.engine import EngineRun, drive, find_engine
 from iosonde.execution.progress import Rates
 from iosonde.execution.stop import Start, Stop, stop_on_signals
-from iosonde.protocol import VERSION
-from iosonde.protocol.event import Event
+from iosonde.protocol import VERSION, Event
 from iosonde.results.schema import HISTOGRAMS, INTERVALS, USAGE, Failure
 
 

@@ -19,7 +19,7 @@ from iosonde.execution import execute, resume
 from iosonde.execution.run_loop import Observer
 from iosonde.plan import Case, Plan, Run
 from iosonde.planning import expand, parse
-from iosonde.protocol.event import Event
+from iosonde.protocol import Event
 from iosonde.results import ResultSet
 from iosonde.results.schema import Record
 from iosonde.storage import open_target, prepare

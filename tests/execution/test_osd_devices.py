@@ -18,7 +18,7 @@ from iosonde.execution import execute
 from iosonde.execution.run_loop import Observer
 from iosonde.plan import Plan, Run
 from iosonde.planning import expand, parse
-from iosonde.protocol.event import Event
+from iosonde.protocol import Event
 from iosonde.results import ResultSet
 from iosonde.storage import cleanup, open_target
 from iosonde.storage.block_layer.block_nodes import number_of

@@ -23,7 +23,7 @@ from iosonde.findings import quality
 from iosonde.metrics.metrics import run_metrics, stalled_intervals
 from iosonde.plan import Run
 from iosonde.planning import expand, parse
-from iosonde.protocol.event import Event
+from iosonde.protocol import Event
 from iosonde.report import figures
 from iosonde.report.content import collect
 from iosonde.results import ResultSet

@@ -23,7 +23,7 @@ from iosonde.execution import execute
 from iosonde.features.network_storage.setups import nvme_tcp
 from iosonde.plan import Case, Plan, Run
 from iosonde.planning import expand, load
-from iosonde.protocol.event import Event
+from iosonde.protocol import Event
 from iosonde.results import ResultSet
 from iosonde.storage import cleanup, open_target
 from iosonde.storage.block_layer import block_stack

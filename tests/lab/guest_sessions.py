@@ -17,7 +17,7 @@ from typing import Any
 from iosonde.execution import Observer, resume
 from iosonde.plan import Run
 from iosonde.planning import parse
-from iosonde.protocol.event import Event
+from iosonde.protocol import Event
 from iosonde.storage.safety.consent import Consent
 from iosonde.study.model import Study
 

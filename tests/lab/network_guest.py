@@ -23,7 +23,7 @@ from iosonde.execution import Observer, environment, execute
 from iosonde.features.network_storage import mountstats, transport
 from iosonde.plan import Case, Run
 from iosonde.planning import expand
-from iosonde.protocol.event import Event
+from iosonde.protocol import Event
 from iosonde.results.schema import Record
 from iosonde.storage import open_target
 from iosonde.study.model import Study

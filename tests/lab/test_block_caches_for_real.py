@@ -24,7 +24,7 @@ from iosonde.features.block_caches.setup import BlockCacheSetup
 from iosonde.metrics.metrics import interval_metrics, run_metrics
 from iosonde.plan import Plan
 from iosonde.planning import expand
-from iosonde.protocol.event import Event
+from iosonde.protocol import Event
 from iosonde.results.schema import Record
 from iosonde.storage import cleanup, open_target
 from iosonde.storage.safety import journal

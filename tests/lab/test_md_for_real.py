@@ -16,7 +16,7 @@ from iosonde.features.arrays import md, mdstat
 from iosonde.features.arrays.setup import ArraySetup
 from iosonde.plan import Plan, Run
 from iosonde.planning import expand
-from iosonde.protocol.event import Event
+from iosonde.protocol import Event
 from iosonde.results import ResultSet
 from iosonde.storage import cleanup, open_target
 from iosonde.storage.safety import journal

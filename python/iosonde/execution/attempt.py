@@ -31,7 +31,7 @@ from iosonde.execution.instruments.instrument import Instrument, NotStartedError
 from iosonde.execution.instruments.own_io import OwnIo
 from iosonde.plan import Case, Run
 from iosonde.procedure.watch import Watch
-from iosonde.protocol.event import Event
+from iosonde.protocol import Event
 from iosonde.results.schema import UNSUPPORTED, Failure, Record, RecordWarning
 
 _PREPARATIONS: tuple[Preparation, ...] = contributed("preparations", "PREPARATIONS")

@@ -20,7 +20,7 @@ from iosonde.execution.engine import EngineRun, drive
 from iosonde.execution.harness import Harness
 from iosonde.execution.stop import Start, Stop
 from iosonde.plan import Case, JsonObject, Plan, Run, target_of
-from iosonde.protocol.event import Event
+from iosonde.protocol import Event
 from iosonde.results.schema import RecordWarning
 from iosonde.servers.directories import Directories
 from iosonde.servers.server import Connection, EventLog, ServerDescription

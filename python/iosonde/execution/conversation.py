@@ -16,7 +16,7 @@ import polars as pl
 
 from iosonde import protocol
 from iosonde.execution.stop import Start
-from iosonde.protocol.event import DeviceUsage, Event, Histogram, IntervalEvent, OperationInterval
+from iosonde.protocol import Event
 from iosonde.protocol.validation import event_parser
 from iosonde.results.column import BUCKETS
 from iosonde.results.schema import HISTOGRAMS, INTERVALS, NAMED_VALUES, STORE_STATISTICS, USAGE, Failure, check_numbers
@@ -237,7 +237,7 @@ class Collector:
         self._statistics: list[dict[str, Any]] = []
         self._values: list[dict[str, Any]] = []
 
-    def add(self, event: IntervalEvent) -> None:
+    def add(self, event: Event) -> None:
         """Add an `interval` event."""
         place = {"run_id": self._run_id, "phase": event["phase"], "interval": event["index"]}
         timed = {**place, "begin_ns": event["begin_ns"], "end_ns": event["end_ns"]}
@@ -279,7 +279,7 @@ class Collector:
         intervals = _with_stalls(pl.DataFrame(self._intervals, schema=INTERVALS))
         return intervals, self._histogram_frame(), pl.DataFrame(self._usage, schema=USAGE)
 
-    def _add_histograms(self, place: dict[str, Any], operation: OperationInterval) -> None:
+    def _add_histograms(self, place: dict[str, Any], operation: Mapping[str, Any]) -> None:
         for latency, histogram in _histograms(operation):
             if histogram["buckets"]:
                 self._histograms.append({**place, "operation": operation["operation"], "latency": latency})
@@ -301,13 +301,13 @@ class Collector:
         )
 
 
-def _flat(device: DeviceUsage) -> dict[str, Any]:
+def _flat(device: Mapping[str, Any]) -> dict[str, Any]:
     """Counters of a device, with those of its media (simulated drives)."""
     counters = {name: value for name, value in device.items() if name != "media"}
     return {**counters, **(device.get("media") or {})}
 
 
-def _counts(operation: OperationInterval) -> dict[str, Any]:
+def _counts(operation: Mapping[str, Any]) -> dict[str, Any]:
     row: dict[str, Any] = {
         "operation": operation["operation"],
         "count": operation["count"],
@@ -321,7 +321,7 @@ def _counts(operation: OperationInterval) -> dict[str, Any]:
     return row
 
 
-def _histograms(operation: OperationInterval) -> Iterator[tuple[str, Histogram]]:
+def _histograms(operation: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """The latencies that were measured; a closed loop has no response latency."""
     yield "completion", operation["completion_latency"]
     response = operation.get("response_latency")

@@ -28,7 +28,7 @@ from iosonde import supervisor
 from iosonde.errors import EngineError
 from iosonde.execution.conversation import Collector, Conversation, Timeouts
 from iosonde.execution.stop import Start, Stop
-from iosonde.protocol.event import Event
+from iosonde.protocol import Event
 from iosonde.results.schema import Failure
 from iosonde.workload import described
 from iosonde.workload.workload import Engine

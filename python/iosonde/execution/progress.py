@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 from rich.console import Console, Group
@@ -28,7 +28,7 @@ from iosonde.workload.workload import Workload
 if TYPE_CHECKING:
     from iosonde.plan import Case, Run
     from iosonde.procedure.schedule import Remaining
-    from iosonde.protocol.event import Event, IntervalEvent, OperationInterval, StreamInterval
+    from iosonde.protocol import Event
     from iosonde.results.schema import Record
 
 Print = Callable[[str], None]
@@ -71,7 +71,7 @@ class Rates:
         self._begin_ns: int | None = None
         self._streams: dict[str, _Sums] = {}
 
-    def add(self, event: IntervalEvent) -> None:
+    def add(self, event: Event) -> None:
         """Add one `interval` event."""
         # Not the sum of their lengths: an interval lasts until its last I/O ends, and the next begins before that.
         self._begin_ns = event["begin_ns"] if self._begin_ns is None else min(self._begin_ns, event["begin_ns"])
@@ -99,7 +99,7 @@ class _Sums:
         self._buckets: Counter[int] = Counter()
         """Counts of latencies. A frame for each interval would take most of iosonde's CPU time during a run."""
 
-    def add(self, stream: StreamInterval) -> None:
+    def add(self, stream: Mapping[str, Any]) -> None:
         for operation in counted(stream["operations"]):
             self._count += operation["count"]
             self._bytes += operation["bytes"]
@@ -125,17 +125,17 @@ class _Sums:
         )
 
 
-def counted(operations: Sequence[OperationInterval]) -> list[OperationInterval]:
+def counted(operations: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Return the operations that make up a rate: a flush follows from writes."""
     return [operation for operation in operations if operation["operation"] in MIXED]
 
 
-def has_flushes(operations: Sequence[OperationInterval]) -> bool:
+def has_flushes(operations: Sequence[Mapping[str, Any]]) -> bool:
     """Return True if writes are durable by flushes, which decide their latency."""
     return any(operation["operation"] == "flush" for operation in operations)
 
 
-def timed(operations: Sequence[OperationInterval]) -> list[OperationInterval]:
+def timed(operations: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Return the operations whose latency is that of the load: flushes where there are any."""
     flushes = [operation for operation in operations if operation["operation"] == "flush"]
     return flushes or counted(operations)
@@ -198,7 +198,7 @@ class _Display(Observer):
     def event(self, run: Run, event: Event) -> None:
         self._log.event(run, event)
         if event["event"] == "phase" and event["edge"] == "begin":
-            self._phase = PHASES.get(event["phase"], event["phase"])
+            self._phase = PHASES.get(event["phase"], str(event["phase"]))
         if event["event"] == "interval":
             rates = Rates(run)
             rates.add(event)

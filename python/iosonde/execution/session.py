@@ -35,7 +35,7 @@ from iosonde.execution.stop import Start, Stop, after, stop_on_signals
 from iosonde.plan import Case, Plan, Run
 from iosonde.planning import expand, load
 from iosonde.procedure.schedule import Schedule
-from iosonde.protocol.event import Event
+from iosonde.protocol import Event
 from iosonde.results.result_set import ResultSet
 from iosonde.results.shapes import interpreting
 from iosonde.servers import foreign

@@ -9,7 +9,7 @@ import secrets
 import socket
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import resources
@@ -31,7 +31,7 @@ from iosonde.workload import described
 if TYPE_CHECKING:
     from iosonde.plan import Case, Plan, Run
     from iosonde.procedure.schedule import Remaining
-    from iosonde.protocol.event import Event, IntervalEvent, OperationInterval
+    from iosonde.protocol import Event
     from iosonde.results.schema import Record
 
 
@@ -165,7 +165,7 @@ class _Now:
     run: Run
     load: str
     queue_depth: int
-    intervals: list[IntervalEvent]
+    intervals: list[Event]
 
 
 class Feed(Observer):
@@ -251,7 +251,7 @@ def _queue_depth(run: Run) -> int:
     return sum(int(each.get("jobs", 1)) * int(each.get("queue_depth", 0)) for each in streams)
 
 
-def _values(now: _Now, intervals: Sequence[IntervalEvent]) -> dict[str, Any]:
+def _values(now: _Now, intervals: Sequence[Event]) -> dict[str, Any]:
     """Return rate, tail and queue over intervals, all streams together, as numbers and as text."""
     begin, end = min(each["begin_ns"] for each in intervals), max(each["end_ns"] for each in intervals)
     seconds = max(end - begin, 1) / 1e9
@@ -276,7 +276,7 @@ def _values(now: _Now, intervals: Sequence[IntervalEvent]) -> dict[str, Any]:
     }
 
 
-def _latency_name(operations: Sequence[OperationInterval]) -> str:
+def _latency_name(operations: Sequence[Mapping[str, Any]]) -> str:
     """Name the latency of `timed` operations."""
     if has_flushes(operations):
         return "flush"

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from iosonde.metrics.steady_state import Criteria, steady_state
 from iosonde.metrics.sustained import LOWER_IS_BETTER, Series, gather
 from iosonde.plan import JsonObject
-from iosonde.protocol.event import Event
+from iosonde.protocol import Event
 from iosonde.units import format_duration
 
 _OPERATIONS = ("read", "write", "trim")

@@ -1,139 +1,74 @@
-"""Types of specs and values of external commands, which the supervisor runs, not the engine (docs/commands.md)."""
+"""Schema of specs and events of external commands, which the supervisor runs, not the engine (docs/commands.md)."""
 
 from __future__ import annotations
 
-from typing import Any, Literal, NotRequired, TypeAlias
+from collections.abc import Mapping
+from typing import Any
 
-from typing_extensions import TypedDict
+from iosonde.protocol import schema
 
-from iosonde.protocol import event as of_engine
-from iosonde.protocol.event import Double, Uint32, Uint64
-from iosonde.protocol.spec import Observe
+Json = dict[str, Any]
 
-
-class Target(TypedDict):
-    """The working directory, new for each run."""
-
-    kind: str
-    path: str
-    log_path: str | None
+TEXT = {"type": "string"}
+NUMBER = {"type": "integer"}
+TEXTS = {"type": "array", "items": TEXT}
 
 
-class Program(TypedDict):
-    """A program as it was when the study was planned."""
-
-    path: str
-    sha256: str
+def _object(*, optional: Mapping[str, Json] | None = None, **fields: Json) -> Json:
+    return {"type": "object", "properties": {**fields, **(optional or {})}, "required": [*fields]}
 
 
-class Background(TypedDict):
-    """A command that runs alongside the measured one, and the line of its output that reports it ready."""
-
-    command: list[str]
-    ready: str
+def _table(each: Json) -> Json:
+    return {"type": "object", "additionalProperties": each}
 
 
-class Metric(TypedDict):
-    """Place and meaning of a value in the output; of `json`, `pattern` and `lines` one is not empty."""
-
-    title: str
-    unit: str
-    better: str
-    json: str
-    pattern: str
-    lines: str
-    aggregate: str
-    scale: float
-
-
-class Workload(TypedDict):
-    """Commands of a run, and the places of its values."""
-
-    kind: str
-    target: Target
-    programs: dict[str, Program]
-    versions: dict[str, list[str]]
-    prepare: list[list[str]]
-    background: list[Background]
-    command: list[str]
-    environment: dict[str, str]
-    timeout_ns: int
-    interval_ns: int
-    exit_codes: list[int]
-    output: str
-    output_limit_bytes: int
-    metrics: dict[str, Metric]
-    server: NotRequired[dict[str, Any]]
-
-
-class Spec(TypedDict):
-    """One run of an external command."""
-
-    protocol: int
-    run_id: str
-    seed: int
-    workload: Workload
-    observe: Observe
-
-
-class Value(TypedDict):
-    """A value that the command printed."""
-
-    metric: str
-    point: Uint32
-    begin_ns: Uint64
-    end_ns: Uint64
-    value: Double
-
-
-class ValuesEvent(TypedDict):
-    """Event of the supervisor: all values, before the result."""
-
-    event: Literal["values"]
-    values: list[Value]
-
-
-class OperationInterval(TypedDict):
-    """Operations of the command in an interval, which are not known: all numbers are 0."""
-
-    operation: Literal["command"]
-    count: Uint64
-    bytes: Uint64
-    errors: Uint64
-    completion_latency: of_engine.Histogram
-    response_latency: NotRequired[of_engine.Histogram | None]
-
-
-class StreamInterval(TypedDict):
-    """The one stream of a command in an interval."""
-
-    stream: str
-    backlog_max: Uint64
-    operations: list[OperationInterval]
-
-
-class IntervalEvent(TypedDict):
-    """Event of the supervisor: an interval, as that of the engine with `OperationInterval`s of its own."""
-
-    event: Literal["interval"]
-    phase: of_engine.Phase
-    index: Uint64
-    begin_ns: Uint64
-    end_ns: Uint64
-    streams: list[StreamInterval]
-    process: of_engine.Usage
-    devices: list[of_engine.DeviceUsage]
-    stall_max_ns: NotRequired[Uint64]
-    stalled_ns: NotRequired[Uint64]
-
-
-Event: TypeAlias = (
-    of_engine.HelloEvent
-    | of_engine.PhaseEvent
-    | IntervalEvent
-    | of_engine.WarningEvent
-    | ValuesEvent
-    | of_engine.ResultEvent
-    | of_engine.ErrorEvent
+METRIC = _object(
+    title=TEXT,
+    unit=TEXT,
+    better=TEXT,
+    json=TEXT,
+    pattern=TEXT,
+    lines=TEXT,
+    aggregate=TEXT,
+    scale={"type": "number"},
 )
-"""Events of the supervisor."""
+"""Place and meaning of a value in the output; of `json`, `pattern` and `lines` one is not empty."""
+
+WORKLOAD = _object(
+    kind=TEXT,
+    target=_object(kind=TEXT, path=TEXT, log_path={"type": ["string", "null"]}),
+    programs=_table(_object(path=TEXT, sha256=TEXT)),
+    versions=_table(TEXTS),
+    prepare={"type": "array", "items": TEXTS},
+    background={"type": "array", "items": _object(command=TEXTS, ready=TEXT)},
+    command=TEXTS,
+    environment=_table(TEXT),
+    timeout_ns=NUMBER,
+    interval_ns=NUMBER,
+    exit_codes={"type": "array", "items": NUMBER},
+    output=TEXT,
+    output_limit_bytes=NUMBER,
+    metrics=_table(METRIC),
+    optional={"server": _table({})},
+)
+"""Commands of a run, and the places of its values. The target is the working directory, new for each run."""
+
+
+SPEC = _object(protocol=NUMBER, run_id=TEXT, seed=NUMBER, workload=WORKLOAD, observe={"$ref": "Observe"})
+"""One run of an external command."""
+
+VALUE = _object(
+    metric=TEXT,
+    point={"type": "integer", "format": "uint32"},
+    begin_ns={"type": "integer", "format": "uint64"},
+    end_ns={"type": "integer", "format": "uint64"},
+    value={"type": "number", "format": "double"},
+)
+VALUES = _object(event={"const": "values"}, values={"type": "array", "items": VALUE})
+"""Event of the supervisor: all values that the command printed, before the result."""
+
+
+def definitions() -> Mapping[str, Any]:
+    """The engine's schema with what the supervisor has instead: of a command no operations are known."""
+    events = {"oneOf": [*schema()["Event"]["oneOf"], VALUES]}
+    return {**schema(), "Spec": SPEC, "Event": events, "Operation": {"const": "command"}}

@@ -6,15 +6,14 @@ An engine may be defective, a result set may be damaged, edited or malicious.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Annotated, Any, cast
+from typing import Any, cast
 
-from pydantic import Discriminator, TypeAdapter, ValidationError
-from pydantic_core import ErrorDetails
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import CoreSchema, ErrorDetails, SchemaValidator, core_schema
 
-from iosonde.protocol import command, event, spec
-from iosonde.protocol.version import VERSION
+from iosonde.protocol import VERSION, Event, command, schema
 
 _RETIRED_STORES = ("redb", "fjall")
 _RETIRED_ALGORITHMS = ("bfs", "components")
@@ -24,17 +23,16 @@ _SHOWN = 40
 """Characters of an invalid value that a message shows."""
 
 
-def event_parser(*, of_command: bool) -> Callable[[bytes], event.Event]:
+def event_parser(*, of_command: bool) -> Callable[[bytes], Event]:
     """Return the function that parses a line of the engine, or of the supervisor of a command.
 
     It raises `ValueError` if the line is not an event. Unknown fields are kept.
     """
-    kinds = command.Event if of_command else event.Event
-    adapter = _adapter(Annotated[kinds, Discriminator("event")])
+    validator = _validator("Event", of_command=of_command)
 
-    def parse(line: bytes) -> event.Event:
+    def parse(line: bytes) -> Event:
         try:
-            return cast("event.Event", adapter.validate_json(line, strict=True, extra="allow"))
+            return cast("Event", validator.validate_json(line, strict=True, extra="allow"))
         except ValidationError as error:
             raise ValueError(_description_of_event(error)) from None
 
@@ -46,11 +44,7 @@ def mismatch(value: Any, kind: Any, *, at: str = "", is_closed: bool = False) ->
 
     Places start with `at`. Unknown fields are an error where `is_closed`.
     """
-    try:
-        _adapter(kind).validate_python(value, strict=True, extra="forbid" if is_closed else "ignore")
-    except ValidationError as error:
-        return _describe(_of_claimed_kind(error.errors(include_url=False)), value, at)
-    return ""
+    return _mismatch(_adapter(kind), value, at=at, is_closed=is_closed)
 
 
 def mismatch_of_spec(value: Any) -> str:
@@ -65,7 +59,7 @@ def mismatch_of_spec(value: Any) -> str:
     is_command = isinstance(workload, dict) and workload.get("kind") == "command"
     if isinstance(workload, dict):
         value = {**value, "workload": _without_retired(workload)}
-    found = mismatch(value, command.Spec if is_command else spec.Spec, is_closed=True)
+    found = _mismatch(_validator("Spec", of_command=is_command), value, is_closed=True)
     return found and f"in a spec: {found}"
 
 
@@ -73,14 +67,14 @@ def mismatch_of_result(value: Any) -> str:
     """Return the first part of a recorded `result` event that is not as the protocol defines it."""
     if isinstance(value, dict):
         value = _without_retired(value)
-    found = mismatch(_as_event(value, "result"), event.ResultEvent)
+    found = _mismatch(_validator("RunResult"), value)
     return found and f"in the result: {found}"
 
 
 def mismatch_of_hello(value: Any) -> str:
     """Return the first part of a recorded `hello` event that has another type; any may be missing."""
     try:
-        _adapter(event.HelloEvent).validate_python(_as_event(value, "hello"), strict=True)
+        _validator("Hello").validate_python(value, strict=True)
     except ValidationError as error:
         wrong = [each for each in error.errors(include_url=False) if each["type"] != "missing"]
         return f"in `engine`: {_describe(wrong[0], value, '')}" if wrong else ""
@@ -101,14 +95,89 @@ def _without_retired(value: dict[str, Any]) -> dict[str, Any]:
     return current
 
 
+def _mismatch(validator: Any, value: Any, *, at: str = "", is_closed: bool = False) -> str:
+    try:
+        validator.validate_python(value, strict=True, extra="forbid" if is_closed else "ignore")
+    except ValidationError as error:
+        return _describe(_of_claimed_kind(error.errors(include_url=False)), value, at)
+    return ""
+
+
 @cache
 def _adapter(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
-def _as_event(value: Any, name: str) -> Any:
-    """Events are recorded without their name."""
-    return {**value, "event": name} if isinstance(value, dict) else value
+@cache
+def _validator(definition: str, *, of_command: bool = False) -> SchemaValidator:
+    definitions = command.definitions() if of_command else schema()
+    return SchemaValidator(_core({"$ref": definition}, definitions))
+
+
+def _core(part: Any, definitions: Mapping[str, Any]) -> CoreSchema:
+    """Pydantic's schema for a part of the engine's, which uses few of the words of JSON schema."""
+    if part is True:
+        return core_schema.any_schema()
+    if "$ref" in part:
+        return _core(_resolved(part, definitions), definitions)
+    if "const" in part:
+        return core_schema.literal_schema([part["const"]])
+    if "enum" in part:
+        return core_schema.literal_schema(part["enum"])
+    if alternatives := part.get("oneOf") or part.get("anyOf"):
+        return _core_of_alternatives([_resolved(each, definitions) for each in alternatives], definitions)
+    kinds = part.get("type")
+    if isinstance(kinds, list):
+        return core_schema.nullable_schema(_core({**part, "type": kinds[0]}, definitions))
+    match kinds:
+        case "integer":
+            bits = str(part.get("format", "")).removeprefix("uint")
+            return core_schema.int_schema(ge=0, lt=1 << int(bits)) if bits else core_schema.int_schema()
+        case "number":
+            return core_schema.float_schema(allow_inf_nan="format" not in part)
+        case "string":
+            return core_schema.str_schema()
+        case "boolean":
+            return core_schema.bool_schema()
+        case "array" if "prefixItems" in part:
+            return core_schema.tuple_schema([_core(each, definitions) for each in part["prefixItems"]])
+        case "array":
+            return core_schema.list_schema(_core(part["items"], definitions))
+        case "object" if "properties" not in part:
+            return core_schema.dict_schema(core_schema.str_schema(), _core(part["additionalProperties"], definitions))
+        case "object":
+            return core_schema.typed_dict_schema(
+                {
+                    name: core_schema.typed_dict_field(
+                        _core(each, definitions), required=name in part.get("required", ())
+                    )
+                    for name, each in part["properties"].items()
+                }
+            )
+    return core_schema.any_schema()
+
+
+def _core_of_alternatives(alternatives: Sequence[Any], definitions: Mapping[str, Any]) -> CoreSchema:
+    if all("const" in each for each in alternatives):
+        return core_schema.literal_schema([each["const"] for each in alternatives])
+    if alternatives[-1].get("type") == "null":
+        return core_schema.nullable_schema(_core(alternatives[0], definitions))
+    found = [_core(each, definitions) for each in alternatives]
+    if all("event" in each["properties"] for each in alternatives):
+        names = (each["properties"]["event"]["const"] for each in alternatives)
+        return core_schema.tagged_union_schema(dict(zip(names, found, strict=True)), "event")
+    return core_schema.union_schema([(each, f"alternative {number}") for number, each in enumerate(found)])
+
+
+def _resolved(part: Any, definitions: Mapping[str, Any]) -> Any:
+    """A part with the definition that it refers to, to which an event adds its name."""
+    if "$ref" not in part:
+        return part
+    whole = definitions[part["$ref"]]
+    if "properties" not in part:
+        return whole
+    properties = {**whole["properties"], **part["properties"]}
+    return {**whole, "properties": properties, "required": [*whole["required"], *part["required"]]}
 
 
 def _of_claimed_kind(errors: list[ErrorDetails]) -> ErrorDetails:

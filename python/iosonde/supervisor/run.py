@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from iosonde import directory_tree
-from iosonde.protocol.version import VERSION
+from iosonde.protocol import VERSION
 from iosonde.supervisor import NAME, processes
 from iosonde.supervisor.account import Account, between, devices_between
 from iosonde.supervisor.parse import values

@@ -7,16 +7,16 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BeforeValidator
 
 from iosonde import servers
 from iosonde.errors import StudyError, TargetError
+from iosonde.plan import JsonObject
 from iosonde.servers.instance import DATABASE
 
 if TYPE_CHECKING:
-    from iosonde.protocol import spec
     from iosonde.storage import Target
 
 
@@ -98,7 +98,7 @@ def check_place(whole: Any, target: Target) -> None:
         )
 
 
-def engine_server(whole: Any, target: Target) -> spec.SqlServer:
+def engine_server(whole: Any, target: Target) -> JsonObject:
     """The server as the engine's spec has it; the socket's path is the one in the target's directory."""
     name = identity(whole)
     if whole.server_url:
@@ -107,8 +107,8 @@ def engine_server(whole: Any, target: Target) -> spec.SqlServer:
         found = foreign.parse(whole.server_url)
         assert found.kind in ("postgresql", "mariadb"), "refused by the parameter"
         return {
-            "kind": cast("servers.Name", found.kind),
-            "address": cast("spec.SqlAddress", found.engine_address()),
+            "kind": found.kind,
+            "address": found.engine_address(),
             "user": found.user,
             "database": f"iosonde_{name}",
             "missing_database": "fail",

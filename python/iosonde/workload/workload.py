@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol
 
 from pydantic import BaseModel
 from typing_extensions import TypeVar
@@ -19,7 +19,6 @@ from iosonde.plan import Capacity, Cost, JsonObject, Purge
 from iosonde.workload import reading
 
 if TYPE_CHECKING:
-    from iosonde.protocol import spec
     from iosonde.storage import Target
 
 
@@ -312,7 +311,7 @@ def engine_spec(workload: Mapping[str, Any], *, seed: int, run_id: str, devices:
         "protocol": protocol.VERSION,
         "run_id": run_id,
         "seed": seed,
-        "workload": cast("JsonObject", workload),
+        "workload": workload,
         "observe": {"block_devices": list(devices)},
     }
 
@@ -323,9 +322,14 @@ TOLERANCE = 0.05
 """Largest difference of the means."""
 
 
-def steady_ramp(duration_ns: int, bytes: int | None, *, until: Literal["time", "steady"]) -> spec.Ramp:
+def steady_ramp(duration_ns: int, bytes: int | None, *, until: Literal["time", "steady"]) -> JsonObject:
     """A ramp that lasts `duration_ns` at most."""
-    ramp: spec.Ramp = {"duration_ns": duration_ns, "bytes": bytes}
+    ramp: JsonObject = {"duration_ns": duration_ns, "bytes": bytes}
     if until == "steady":
         ramp["until_steady"] = {"intervals": INTERVALS, "tolerance": TOLERANCE}
     return ramp
+
+
+def arrival_of(kind: str, rate: float | None) -> JsonObject:
+    """The arrival of a closed loop, or of an open loop at a rate."""
+    return {"kind": kind} if kind == "closed" else {"kind": kind, "rate": rate or 0.0}

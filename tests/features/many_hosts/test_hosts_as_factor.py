@@ -18,7 +18,7 @@ from iosonde.features.many_hosts.record import Hosts
 from iosonde.plan import Run
 from iosonde.procedure.observations import conclusions
 from iosonde.procedure.search import SearchConclusion
-from iosonde.protocol.event import Event
+from iosonde.protocol import Event
 from iosonde.results import ResultSet
 from iosonde.storage.safety import journal
 

@@ -23,7 +23,7 @@ from iosonde.features.object_stores.questions import OsdCpu, find
 from iosonde.features.object_stores.servers import layout_of
 from iosonde.findings.question import Question
 from iosonde.planning import load
-from iosonde.protocol.event import Event
+from iosonde.protocol import Event
 from iosonde.servers.directories import Directories
 from iosonde.servers.programs import account_for
 from iosonde.servers.server import Installation

@@ -17,7 +17,7 @@ from iosonde.execution.run_loop import Observer
 
 if TYPE_CHECKING:
     from iosonde.plan import Plan, Run
-    from iosonde.protocol.event import Event
+    from iosonde.protocol import Event
     from iosonde.results import ResultSet
     from iosonde.results.schema import Record
     from iosonde.storage.safety.consent import Consent

@@ -15,7 +15,7 @@ from iosonde.execution.context import RunContext, RunningServer
 from iosonde.execution.engine import EngineRun
 from iosonde.execution.instruments.instrument import Instrument, Reading
 from iosonde.plan import target_of
-from iosonde.protocol.event import IntervalEvent
+from iosonde.protocol import Event
 from iosonde.results.schema import STORE_STATISTICS
 from iosonde.storage.block_layer import block_stack
 from iosonde.storage.nvme import counters as nvme
@@ -51,7 +51,7 @@ class CounterSampler:
         self._latest = self._read() or self._latest
         return self._latest
 
-    def interval(self, event: IntervalEvent) -> dict[str, int]:
+    def interval(self, event: Event) -> dict[str, int]:
         """Read them at the end of an interval."""
         found = self._read()
         if event["phase"] == "measure":

@@ -19,7 +19,7 @@ from iosonde.execution.engine import EngineRun, drive
 from iosonde.execution.instruments.counters import CounterSampler, device_of
 from iosonde.execution.instruments.instrument import Instrument, NotStartedError, Reading
 from iosonde.execution.servers import verification_spec
-from iosonde.protocol.event import Event
+from iosonde.protocol import Event
 from iosonde.results.accounting import COUNTED_NS
 from iosonde.results.run_facts import SERVER_STATES
 from iosonde.results.schema import Failure, RecordWarning

@@ -22,7 +22,7 @@ from iosonde.execution.context import RunContext
 from iosonde.execution.engine import EngineRun
 from iosonde.execution.instruments.counters import counters, device_of
 from iosonde.execution.instruments.instrument import Instrument, Reading
-from iosonde.protocol.event import Event
+from iosonde.protocol import Event
 from iosonde.storage.block_layer.mounts import mount_of
 from iosonde.storage.block_layer.other_processes import OtherProcesses
 from iosonde.storage.control_groups import io_group

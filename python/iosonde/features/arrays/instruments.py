@@ -13,7 +13,7 @@ from iosonde.features.arrays import threads
 from iosonde.features.arrays.array import Array
 from iosonde.features.arrays.record import ArrayReading, MemberFailed
 from iosonde.features.arrays.setup import ArraySetup
-from iosonde.protocol.event import Event
+from iosonde.protocol import Event
 from iosonde.results.schema import RecordWarning
 from iosonde.units import format_bytes
 from iosonde.verdict.evidence import SATURATED

@@ -19,7 +19,7 @@ from iosonde.execution.instruments.instrument import Instrument, NotStartedError
 from iosonde.features.block_caches.block_cache import BlockCache as Cache
 from iosonde.features.block_caches.layers import implementation
 from iosonde.features.block_caches.record import BlockCacheReading, Prepared
-from iosonde.protocol.event import Event
+from iosonde.protocol import Event
 from iosonde.results.schema import RecordWarning
 from iosonde.supervisor.account import device_counters
 from iosonde.units import format_bytes

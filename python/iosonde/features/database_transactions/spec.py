@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from iosonde.features.database_transactions.parameters import CommitParameters, OltpFields, TpccParameters
 from iosonde.plan import JsonObject
 from iosonde.workload.servers import engine_server, open_directory
+from iosonde.workload.workload import arrival_of
 
 if TYPE_CHECKING:
-    from iosonde.protocol import spec
     from iosonde.storage import Target
 
 
-def tpcc(whole: TpccParameters, target: Target) -> spec.TpccWorkload:
+def tpcc(whole: TpccParameters, target: Target) -> JsonObject:
     """The workload of the engine's spec of a measurement."""
     return {
         "kind": "tpcc",
@@ -28,19 +28,19 @@ def tpcc(whole: TpccParameters, target: Target) -> spec.TpccWorkload:
     }
 
 
-def _database(whole: TpccParameters) -> spec.TpccDatabase:
+def _database(whole: TpccParameters) -> JsonObject:
     """Restored from a template; on a server that the user runs, loaded unless an unused database is there."""
     if whole.server_url is None:
         return {"kind": "existing"}
     return {"kind": "loaded", "reload": False, "jobs": whole.load_jobs}
 
 
-def _measurement(whole: TpccParameters, target: Target) -> spec.TpccMeasurement:
+def _measurement(whole: TpccParameters, target: Target) -> JsonObject:
     return {
         "terminals": whole.terminals,
         "home": whole.home,
         "think": whole.think,
-        "arrival": _arrival(whole),
+        "arrival": arrival_of(whole.arrival, whole.rate),
         "mix": whole.mix,
         "isolation": whole.isolation,
         "retries": whole.retries,
@@ -66,7 +66,7 @@ def load_spec(measured: JsonObject, *, jobs: int) -> JsonObject:
     return made
 
 
-def commit(whole: CommitParameters, target: Target) -> spec.CommitWorkload:
+def commit(whole: CommitParameters, target: Target) -> JsonObject:
     """The workload of the engine's spec of a measurement."""
     return {
         "kind": "commit",
@@ -75,7 +75,7 @@ def commit(whole: CommitParameters, target: Target) -> spec.CommitWorkload:
         "payload_bytes": whole.payload,
         "measurement": {
             "clients": whole.clients,
-            "arrival": _arrival(whole),
+            "arrival": arrival_of(whole.arrival, whole.rate),
             "ramp_ns": whole.ramp,
             "duration_ns": whole.duration,
             "interval_ns": whole.interval,
@@ -96,18 +96,7 @@ def watched_devices(whole: OltpFields, target: Target) -> list[str]:
     return devices
 
 
-def _arrival(whole: OltpFields) -> spec.Arrival:
-    """Closed loop, or an open loop at a rate."""
-    match whole.arrival:
-        case "closed":
-            return {"kind": "closed"}
-        case "constant":
-            return {"kind": "constant", "rate": whole.rate or 0.0}
-        case "poisson":
-            return {"kind": "poisson", "rate": whole.rate or 0.0}
-
-
-def _acknowledged(whole: OltpFields, target: Target) -> spec.AcknowledgedLog | None:
+def _acknowledged(whole: OltpFields, target: Target) -> JsonObject | None:
     """Return the file of acknowledged commits: next to the data, which a killed server cannot change."""
     if whole.kill_server_after is None:
         return None

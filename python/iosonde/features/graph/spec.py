@@ -17,7 +17,6 @@ from iosonde.text_files import expanded
 from iosonde.workload.workload import Room, engine_spec
 
 if TYPE_CHECKING:
-    from iosonde.protocol import spec
     from iosonde.storage import Target
 
 GRAPH500 = {"a": 0.57, "b": 0.19, "c": 0.19}
@@ -81,7 +80,7 @@ def _no_list(path: str, reason: str) -> StudyError:
 def resolve(streams: Mapping[str, GraphParameters], target: Target, *, seed: int, run_id: str) -> JsonObject:
     """The engine's spec."""
     stream = only(fit(streams, target, room_bytes=target.free_bytes()))
-    workload: spec.GraphWorkload = {
+    workload: JsonObject = {
         "kind": "graph",
         "target": _target(stream, target),
         "backend": _backend(stream),

@@ -21,7 +21,7 @@ from iosonde.features.kernel_trace import stages
 from iosonde.features.kernel_trace.instance import Point, TraceInstance
 from iosonde.features.kernel_trace.mount import NoTracingError
 from iosonde.features.kernel_trace.record import TraceReading
-from iosonde.protocol.event import Event
+from iosonde.protocol import Event
 from iosonde.storage.control_groups.io_group import whole_disk
 from iosonde.workload import described, streams_of
 

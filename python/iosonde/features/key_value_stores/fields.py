@@ -8,13 +8,13 @@ together must agree on them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from iosonde.features.key_value_stores import notation, store_options
 from iosonde.features.key_value_stores.phases import Phase
-from iosonde.protocol.spec import StoreKind
+from iosonde.protocol import names_in
 from iosonde.workload.reading import (
     BYTES,
     NANOSECONDS,
@@ -29,7 +29,13 @@ from iosonde.workload.reading import (
     parse_positive_rate,
 )
 
-STORES: tuple[StoreKind, ...] = get_args(StoreKind)
+STORES = names_in("StoreKind")
+
+if TYPE_CHECKING:
+    StoreKind = str
+else:
+    StoreKind = Literal[STORES]
+
 EMBEDDED = ("lmdb", "rocksdb", "wiredtiger")
 """Stores that are libraries in the engine, with options of their own."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from iosonde.errors import StudyError, TargetError
 from iosonde.features.key_value_stores import shim, trace
@@ -19,11 +19,11 @@ from iosonde.features.key_value_stores.phases import LOG_APART
 from iosonde.features.key_value_stores.read_cache import check_read_cache, open_read_cache_directory
 from iosonde.features.key_value_stores.requirements import READ_CACHE, addressed_bytes, identity, keeps_checkpoint
 from iosonde.plan import JsonObject
-from iosonde.protocol.store_options import STORE_CONSTANTS
+from iosonde.protocol import schema
 from iosonde.servers.foreign import parse
 from iosonde.units import format_bytes
 from iosonde.workload.servers import open_directory
-from iosonde.workload.workload import engine_spec, steady_ramp
+from iosonde.workload.workload import arrival_of, engine_spec, steady_ramp
 
 GROWTH = 2
 """YCSB makes room for twice the inserts that it expects."""
@@ -33,7 +33,6 @@ UNLIMITED_S = 3600
 """Seconds of inserts that are assumed for runs without a duration."""
 
 if TYPE_CHECKING:
-    from iosonde.protocol import spec
     from iosonde.storage import Target
 
 
@@ -61,11 +60,11 @@ def resolve(streams: Mapping[str, KvParameters], target: Target, *, seed: int, r
         cassandra.check_place(whole, target)
     durations = [stream.duration for stream in streams.values() if isinstance(stream.duration, int)]
     place, devices = _place(streams, target)
-    workload: spec.KvWorkload = {
+    workload: JsonObject = {
         "kind": "kv",
         "store": {"kind": whole.store, "library": whole.library, "options": _options(streams, target)},
-        "target": cast("spec.StoreTarget", place),
-        "records": cast("spec.Records", _records(whole)),
+        "target": place,
+        "records": _records(whole),
         "database": _database(whole, keeps_checkpoint(streams)),
         "transition": {"settle": whole.settle, "reopen": whole.reopen, "page_cache": whole.page_cache},
         "streams": [each for name, stream in streams.items() for each in _streams(name, stream)],
@@ -209,7 +208,7 @@ def _options(streams: Mapping[str, KvParameters], target: Target) -> dict[str, O
         return dict(whole.options)
     durations = [each.duration if isinstance(each.duration, int) else UNLIMITED_S * 10**9 for each in inserting]
     growth = (whole.ramp + max(durations)) * MAP_BYTES_PER_S // 10**9
-    lmdb = STORE_CONSTANTS["lmdb"]
+    lmdb = schema()["store_constants"]["lmdb"]
     records = whole.records * whole.record_bytes * lmdb["map_factor"]
     return {**whole.options, "mapsize": min(records + growth, lmdb["map_bytes_max"])}
 
@@ -218,7 +217,7 @@ def _check_written_map(whole: KvParameters, target: Target) -> None:
     """Refuse a map that the engine would refuse: with `MDB_WRITEMAP` the file is as large as the map."""
     if whole.store != "lmdb" or target.kind != "directory" or not whole.options.get("MDB_WRITEMAP"):
         return
-    lmdb = STORE_CONSTANTS["lmdb"]
+    lmdb = schema()["store_constants"]["lmdb"]
     default = whole.records * whole.record_bytes * lmdb["map_factor"] + lmdb["map_bytes_min"]
     size, free = int(whole.options.get("mapsize", default)), target.free_bytes()
     if size > free:
@@ -240,10 +239,10 @@ def _expected_inserts(stream: KvParameters) -> int:
     return stream.records // 10
 
 
-def _database(whole: KvParameters, keeps_checkpoint: bool) -> spec.Database:
+def _database(whole: KvParameters, keeps_checkpoint: bool) -> JsonObject:
     match whole.database:
         case "loaded":
-            loaded: spec.LoadedDatabase = {
+            loaded = {
                 "kind": "loaded",
                 "reload": whole.reload or whole.in_memory or whole.phase == "trace",
                 "order": whole.load_order,
@@ -261,7 +260,7 @@ def _database(whole: KvParameters, keeps_checkpoint: bool) -> spec.Database:
             return {"kind": "empty"}
 
 
-def _sizes(value: int | str) -> spec.KvSize:
+def _sizes(value: int | str) -> JsonObject:
     pareto, sizes = pareto_of(value), sizes_of(value)
     if pareto:
         return {
@@ -278,7 +277,7 @@ def _sizes(value: int | str) -> spec.KvSize:
     return {"kind": "weighted", "sizes": [{"bytes": size, "weight": weight} for size, weight in sizes]}
 
 
-def _streams(name: str, stream: KvParameters) -> list[spec.KvStream]:
+def _streams(name: str, stream: KvParameters) -> list[JsonObject]:
     """The engine's streams; of `readwhilewriting` the readers and, in the background, the writer."""
     if stream.phase != "readwhilewriting":
         return [_stream(name, stream)]
@@ -298,14 +297,14 @@ def _streams(name: str, stream: KvParameters) -> list[spec.KvStream]:
     return [_stream(f"{prefix}readers", readers), _stream(f"{prefix}writer", writer)]
 
 
-def _stream(name: str, stream: KvParameters) -> spec.KvStream:
+def _stream(name: str, stream: KvParameters) -> JsonObject:
     low, _, high = stream.scan_records.partition("..")
     is_open = stream.arrival != "closed"
-    found: spec.KvStream = {
+    found: JsonObject = {
         "name": name,
         "jobs": stream.jobs,
         "operations": [
-            {"operation": cast("spec.KvOperation", operation), "weight": weight}
+            {"operation": operation, "weight": weight}
             for operation, weight in operations_of(stream.operations or "read")
         ],
         "choice": _choice(stream),
@@ -314,7 +313,9 @@ def _stream(name: str, stream: KvParameters) -> spec.KvStream:
         "scan_records_max": int(high or low),
         "batch": stream.batch,
         "sync": stream.sync,
-        "arrival": _arrival(stream),
+        "arrival": {"kind": "trace", "speed": stream.trace_speed}
+        if stream.arrival == "trace"
+        else arrival_of(stream.arrival, stream.rate),
         "rate_limit": None if is_open else stream.rate,
         "background": stream.background,
         "limit_bytes": stream.limit_bytes,
@@ -331,41 +332,25 @@ def _stream(name: str, stream: KvParameters) -> spec.KvStream:
     return found
 
 
-def _arrival(stream: KvParameters) -> spec.Arrival:
-    rate = stream.rate or 0.0
-    match stream.arrival:
-        case "closed":
-            return {"kind": "closed"}
-        case "constant":
-            return {"kind": "constant", "rate": rate}
-        case "poisson":
-            return {"kind": "poisson", "rate": rate}
-        case "trace":
-            return {"kind": "trace", "speed": stream.trace_speed}
-
-
-def _choice(stream: KvParameters) -> spec.KvChoice:
+def _choice(stream: KvParameters) -> JsonObject:
     kind, _, number = (stream.choice or "uniform").partition(":")
     theta, _, churn = number.partition(":")
+    distribution: JsonObject
     match kind:
         case "sequential":
             return {"kind": "sequential"}
         case "each_once":
             return {"kind": "random", "coverage": "each_once", "distribution": {"kind": "uniform"}}
         case "zipfian":
-            zipfian: spec.ZipfianKvDistribution = {"kind": "zipfian", "theta": float(theta)}
-            if churn:
-                zipfian["churn"] = float(churn)
-            return {"kind": "random", "coverage": "with_replacement", "distribution": zipfian}
+            distribution = {"kind": "zipfian", "theta": float(theta), **({"churn": float(churn)} if churn else {})}
         case "scrambled_zipfian":
-            scrambled: spec.ScrambledZipfianKvDistribution = {
+            distribution = {
                 "kind": "scrambled_zipfian",
                 "theta": float(theta),
                 "key_space": stream.records + GROWTH * _expected_inserts(stream),
             }
-            return {"kind": "random", "coverage": "with_replacement", "distribution": scrambled}
         case "latest":
-            latest: spec.LatestKvDistribution = {"kind": "latest", "theta": float(theta)}
-            return {"kind": "random", "coverage": "with_replacement", "distribution": latest}
+            distribution = {"kind": "latest", "theta": float(theta)}
         case _:
-            return {"kind": "random", "coverage": "with_replacement", "distribution": {"kind": "uniform"}}
+            distribution = {"kind": "uniform"}
+    return {"kind": "random", "coverage": "with_replacement", "distribution": distribution}

@@ -10,7 +10,7 @@ from pathlib import Path
 from iosonde import text_files
 from iosonde.errors import StudyError
 from iosonde.features.key_value_stores.notation import OptionValue, read_scalar
-from iosonde.protocol.store_options import STORE_OPTIONS
+from iosonde.protocol import schema
 
 OTHER_VERSIONS = ("rocksdb",)
 """Stores of which another version may be loaded, with options that are not in the list."""
@@ -26,7 +26,7 @@ BY_ENGINE = ("wal_dir", "db_log_dir", "env", "create_if_missing", "error_if_exis
 
 def misspelt(store: str, names: Iterable[str]) -> str | None:
     """The error for the first option that the store does not have, with the nearest name; None if all are known."""
-    known = STORE_OPTIONS.get(store, ())
+    known = schema()["store_options"].get(store, ())
     for name in names:
         if name not in known:
             near = difflib.get_close_matches(name.lower(), [each.lower() for each in known], n=1, cutoff=MISSPELT)

@@ -36,7 +36,7 @@ from iosonde.features.many_hosts import same_device
 from iosonde.features.many_hosts.progress import Progress
 from iosonde.plan import Plan, Run
 from iosonde.planning import require_feasible
-from iosonde.protocol.event import Event
+from iosonde.protocol import Event
 from iosonde.python_process import Requests
 from iosonde.results.reading import record_name
 from iosonde.results.result_set import ResultSet

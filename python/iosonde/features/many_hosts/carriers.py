@@ -30,7 +30,7 @@ from iosonde.features.many_hosts.hosts import Carrier, Host, HostLostError, Mess
 from iosonde.features.many_hosts.server_hosts import Servers
 from iosonde.plan import Case, Plan, Run
 from iosonde.procedure.schedule import Schedule
-from iosonde.protocol.event import Event
+from iosonde.protocol import Event
 from iosonde.results.reading import manifest
 from iosonde.results.result_set import ResultSet
 from iosonde.results.schema import MANIFEST, RECORD_TABLES, Failure, Record, RecordWarning

@@ -11,7 +11,7 @@ from typing import TypeVar
 from iosonde.execution.engine import EngineRun
 from iosonde.execution.instruments.instrument import Instrument, Reading
 from iosonde.features.many_hosts.record import CarrierCost, TcpSegments
-from iosonde.protocol.event import Event
+from iosonde.protocol import Event
 from iosonde.results.schema import RecordWarning
 
 T = TypeVar("T", CarrierCost, TcpSegments)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import polars as pl
 
 from iosonde.execution.engine import EngineRun
-from iosonde.protocol.event import IntervalEvent
+from iosonde.protocol import Event
 
 REPORT_S = 1.0
 SECOND = 10**9
@@ -34,7 +34,7 @@ class Progress:
         self._sums: _Sums = {}
         self._reported = 0.0
 
-    def add(self, event: IntervalEvent) -> None:
+    def add(self, event: Event) -> None:
         """Add an interval, and report if it is time."""
         if event["phase"] != self._phase:
             self._phase, self._begin_ns, self._sums = event["phase"], event["begin_ns"], {}
@@ -42,7 +42,7 @@ class Progress:
             for operation in stream["operations"]:
                 row = self._sums.setdefault((stream["stream"], operation["operation"]), dict.fromkeys(_ADDED, 0))
                 for name in _COUNTS:
-                    row[name] += operation[name]  # type: ignore[literal-required]
+                    row[name] += operation[name]
                 row["sum_ns"] += operation["completion_latency"]["sum_ns"]
         now = time.monotonic()
         if now - self._reported >= REPORT_S:
@@ -51,7 +51,7 @@ class Progress:
             self._reported, self._phase = now, ""
 
 
-def total(reports: Sequence[Mapping[str, Any]]) -> IntervalEvent | None:
+def total(reports: Sequence[Mapping[str, Any]]) -> Event | None:
     """Return the rates of all hosts as one interval of a second; None unless all are in the same phase."""
     phases = {each["phase"] for each in reports}
     if len(phases) != 1:
@@ -70,7 +70,7 @@ def total(reports: Sequence[Mapping[str, Any]]) -> IntervalEvent | None:
     return _event(phases.pop(), 1, 0, SECOND, operations)
 
 
-def summary(done: EngineRun) -> IntervalEvent:
+def summary(done: EngineRun) -> Event:
     """Return the sums over a measurement, which has at least one interval."""
     sums = done.intervals.group_by("stream", "operation", maintain_order=True).agg(
         pl.col("count", "bytes", "errors", "completion_latency_ns_sum", "response_latency_ns_sum").sum(),
@@ -93,12 +93,11 @@ def _histogram(rows: pl.DataFrame, latency: str) -> dict[str, Any]:
 
 def _event(
     phase: str, index: int, begin_ns: Any, end_ns: Any, operations: Sequence[tuple[str, Mapping[str, Any]]]
-) -> IntervalEvent:
+) -> Event:
     """The event with these operations of streams."""
     streams = [
         {"stream": stream, "operations": [each for of, each in operations if of == stream], "backlog_max": 0}
         for stream in dict.fromkeys(stream for stream, _ in operations)
     ]
     times = {"begin_ns": begin_ns, "end_ns": end_ns}
-    event = {"event": "interval", "phase": phase, "index": index, "streams": streams, "devices": [], **times}
-    return cast("IntervalEvent", event)
+    return {"event": "interval", "phase": phase, "index": index, "streams": streams, "devices": [], **times}

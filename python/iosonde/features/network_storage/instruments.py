@@ -21,7 +21,7 @@ from iosonde.features.network_storage.load import LoadProgress, block_bytes
 from iosonde.features.network_storage.outage import HungMount, Outage
 from iosonde.features.network_storage.probe import Probe, RoundTrip
 from iosonde.features.network_storage.record import STATISTICS, NetworkReading
-from iosonde.protocol.event import Event
+from iosonde.protocol import Event
 from iosonde.supervisor.account import nfs_server_counters
 
 

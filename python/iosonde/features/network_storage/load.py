@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from iosonde.protocol.event import IntervalEvent
+from iosonde.protocol import Event
 from iosonde.workload import streams_of
 
 COUNTERS = ("load_operations", "load_read_bytes", "load_write_bytes")
@@ -22,7 +22,7 @@ class LoadProgress:
         self._totals: list[tuple[int, int, int]] = []
         self._stalled_ns: list[int] = []
 
-    def add(self, event: IntervalEvent) -> None:
+    def add(self, event: Event) -> None:
         """Add an interval."""
         done = [operation for stream in event["streams"] for operation in stream["operations"]]
         if not self._ends_ns:

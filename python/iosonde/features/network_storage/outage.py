@@ -18,7 +18,7 @@ from iosonde.features.network_storage.availability import Interval, unavailabili
 from iosonde.features.network_storage.record import OutageReading
 from iosonde.features.network_storage.setup import OUTAGE_LENGTH
 from iosonde.features.network_storage.setups import nfs, nvme_tcp
-from iosonde.protocol.event import Event, IntervalEvent
+from iosonde.protocol import Event
 from iosonde.results.schema import RecordWarning
 from iosonde.storage.setups.file_systems import abort_calls, answers
 from iosonde.units import format_duration, parse_duration
@@ -218,7 +218,7 @@ class HungMount(Instrument):
                 self._is_aborted |= abort_calls(point)
 
 
-def _interval(event: IntervalEvent) -> Interval:
+def _interval(event: Event) -> Interval:
     streams = event["streams"]
     done = [operation for stream in streams for operation in stream["operations"]]
     count = sum(each["count"] for each in done if each["operation"] in ("read", "write"))

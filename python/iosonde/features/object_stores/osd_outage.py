@@ -15,7 +15,7 @@ from typing import Any
 
 from iosonde.errors import ServerError, TargetError
 from iosonde.features.object_stores.ceph.cluster import CephCluster
-from iosonde.protocol.event import Event
+from iosonde.protocol import Event
 from iosonde.results.schema import RecordWarning
 
 RECOVERY_S = 600.0

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from iosonde.errors import StudyError, TargetError
 from iosonde.features.object_stores.addresses import bucket
@@ -15,10 +15,9 @@ from iosonde.plan import JsonObject
 from iosonde.servers.foreign import parse
 from iosonde.units import format_bytes
 from iosonde.workload.reading import check_agreement
-from iosonde.workload.workload import Room, engine_spec
+from iosonde.workload.workload import Room, arrival_of, engine_spec
 
 if TYPE_CHECKING:
-    from iosonde.protocol import spec
     from iosonde.storage import Target
 
 POOL = "iosonde"
@@ -59,7 +58,7 @@ def resolve(streams: Mapping[str, ObjectsParameters], target: Target, *, seed: i
     """The engine's spec. A cluster that cannot be started here raises now."""
     streams = fit(streams, target, room_bytes=target.free_bytes())
     whole = whole_of(streams)
-    workload: spec.ObjectsWorkload = {
+    workload: JsonObject = {
         "kind": "objects",
         "store": _bucket(whole) if whole.object_store == "s3" else _pool(whole, target),
         "object_bytes": whole.object_size,
@@ -75,7 +74,7 @@ def resolve(streams: Mapping[str, ObjectsParameters], target: Target, *, seed: i
     return engine_spec(workload, seed=seed, run_id=run_id, devices=target.block_devices())
 
 
-def _pool(whole: ObjectsParameters, target: Target) -> spec.ObjectStore:
+def _pool(whole: ObjectsParameters, target: Target) -> JsonObject:
     """The pool of a cluster that is started for each run."""
     check_place(whole, target)
     own = Path(target.spec_target("per_job", 0)["directory"])
@@ -88,7 +87,7 @@ def _pool(whole: ObjectsParameters, target: Target) -> spec.ObjectStore:
     }
 
 
-def _bucket(whole: ObjectsParameters) -> spec.ObjectStore:
+def _bucket(whole: ObjectsParameters) -> JsonObject:
     """A bucket that is created for the study."""
     if whole.server_url is None:
         raise StudyError(
@@ -97,7 +96,7 @@ def _bucket(whole: ObjectsParameters) -> spec.ObjectStore:
             hint="name it with `--server s3://HOST:PORT`",
         )
     url = parse(whole.server_url)
-    return cast("spec.ObjectStore", bucket(url, f"iosonde-{identity(whole)}", whole.region))
+    return bucket(url, f"iosonde-{identity(whole)}", whole.region)
 
 
 def check_place(whole: ObjectsParameters, target: Target) -> None:
@@ -117,25 +116,15 @@ def check_place(whole: ObjectsParameters, target: Target) -> None:
     check_reachable(ceph.ACCOUNTS, target)
 
 
-def _stream(name: str, stream: ObjectsParameters) -> spec.ObjectStream:
+def _stream(name: str, stream: ObjectsParameters) -> JsonObject:
     return {
         "name": name,
         "jobs": stream.jobs,
         "queue_depth": stream.queue_depth,
         "operation": stream.operation,
-        "arrival": _arrival(stream),
+        "arrival": arrival_of(stream.arrival, stream.rate),
         "cpus": stream.cpus,
     }
-
-
-def _arrival(stream: ObjectsParameters) -> spec.Arrival:
-    match stream.arrival:
-        case "closed":
-            return {"kind": "closed"}
-        case "constant":
-            return {"kind": "constant", "rate": stream.rate or 0.0}
-        case "poisson":
-            return {"kind": "poisson", "rate": stream.rate or 0.0}
 
 
 def whole_of(streams: Mapping[str, ObjectsParameters]) -> ObjectsParameters:

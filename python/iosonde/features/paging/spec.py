@@ -12,7 +12,6 @@ from iosonde.workload.reading import check_agreement
 from iosonde.workload.workload import Room, engine_spec, steady_ramp
 
 if TYPE_CHECKING:
-    from iosonde.protocol import spec
     from iosonde.storage import Target
 
 OWN_BYTES = 32 << 20
@@ -54,7 +53,7 @@ def resolve(streams: Mapping[str, PagingParameters], target: Target, *, seed: in
 
         control_group.hierarchy()
     durations = [stream.duration for stream in streams.values()]
-    workload: spec.PagingWorkload = {
+    workload: JsonObject = {
         "kind": "paging",
         "target": _target(whole, target),
         "advice": whole.advice,
@@ -83,7 +82,7 @@ def _target(whole: PagingParameters, target: Target) -> Any:
     return target.spec_target("shared", whole.size)
 
 
-def _stream(name: str, stream: PagingParameters) -> spec.PagingStream:
+def _stream(name: str, stream: PagingParameters) -> JsonObject:
     return {
         "name": name,
         "jobs": stream.jobs,

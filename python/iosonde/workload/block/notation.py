@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from iosonde.protocol.spec import Active
 from iosonde.units import (
     compact_duration,
     compact_size,
@@ -158,9 +157,9 @@ def parse_active(value: Any) -> str | None:
     return f"{text} every {compact_duration(every)}"
 
 
-def active_window(text: str) -> Active:
+def active_window(text: str) -> dict[str, Any]:
     """The engine's notation of the time in which a stream applies load; `every_ns` if it repeats."""
     window, _, every = text.partition(" every ")
     begin, _, end = window.partition("-")
-    active: Active = {"begin_ns": parse_duration(begin), "end_ns": parse_duration(end) if end else None}
+    active = {"begin_ns": parse_duration(begin), "end_ns": parse_duration(end) if end else None}
     return {**active, "every_ns": parse_duration(every)} if every else active

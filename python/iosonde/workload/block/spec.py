@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from iosonde.plan import JsonObject
 from iosonde.storage.targets.workspace import journal_directory
 from iosonde.workload.block.backends import BACKENDS, VIRTUAL_DRIVES
 from iosonde.workload.block.notation import active_window, mix_of, rate_steps
 from iosonde.workload.block.parameters import BlockParameters, addressed_bytes, begins
-from iosonde.workload.workload import engine_spec, steady_ramp
+from iosonde.workload.workload import arrival_of, engine_spec, steady_ramp
 
 if TYPE_CHECKING:
-    from iosonde.protocol import spec
     from iosonde.storage import Target
 
 
@@ -78,16 +77,16 @@ def _of_case(parameters: Mapping[str, Any], stream: str) -> BlockParameters:
 def _spec(
     streams: Mapping[str, BlockParameters],
     target: JsonObject,
-    backend: spec.Backend,
+    backend: JsonObject,
     devices: list[str],
     *,
     seed: int,
     run_id: str,
 ) -> JsonObject:
     whole = next(iter(streams.values()))
-    workload: spec.BlockWorkload = {
+    workload: JsonObject = {
         "kind": "block",
-        "target": cast("spec.Target", target),
+        "target": target,
         "backend": backend,
         "layout": whole.layout,
         "page_cache": whole.page_cache,
@@ -111,23 +110,23 @@ def _spec_target(streams: Mapping[str, BlockParameters], target: Target) -> Json
     return target.spec_target(whole.files, size_bytes)
 
 
-def _backend(whole: BlockParameters, given: JsonObject | None) -> spec.Backend:
+def _backend(whole: BlockParameters, given: JsonObject | None) -> JsonObject:
     """The spec's `backend`; `given` is that of a target that leaves no choice."""
     if whole.backend in VIRTUAL_DRIVES:
-        return cast("spec.Backend", given or {})
+        return given or {}
     chosen = {key: getattr(whole, name) for name, key in BACKENDS[whole.backend].options.items()}
     required = {"required": True} if whole.backend == "uring" and whole.fallback == "refuse" else {}
-    return cast("spec.Backend", {"kind": whole.backend, **chosen, **required})
+    return {"kind": whole.backend, **chosen, **required}
 
 
-def _verification(whole: BlockParameters, target: JsonObject) -> spec.Verification | None:
+def _verification(whole: BlockParameters, target: JsonObject) -> JsonObject | None:
     if whole.verify == "none":
         return None
     elsewhere = str(journal_directory(target["path"])) if target["kind"] == "device" else None
     return {"when": whole.verify, "journal_directory": elsewhere}
 
 
-def _stream(name: str, stream: BlockParameters, begin: int) -> spec.Stream:
+def _stream(name: str, stream: BlockParameters, begin: int) -> JsonObject:
     # In files of their own the jobs share nothing, so there is nothing to split.
     sharing = "shared" if stream.files == "per_job" else stream.span_sharing
     return {
@@ -154,7 +153,7 @@ def _stream(name: str, stream: BlockParameters, begin: int) -> spec.Stream:
     }
 
 
-def _access(stream: BlockParameters) -> spec.Access:
+def _access(stream: BlockParameters) -> JsonObject:
     match stream.access:
         case "strided":
             stride = stream.stride or (stream.stride_blocks or 0) * stream.largest_block
@@ -163,48 +162,32 @@ def _access(stream: BlockParameters) -> spec.Access:
             distribution = _distribution(stream.distribution)
             return {"kind": "random", "coverage": stream.coverage, "distribution": distribution}
         case "aging":
-            assert stream.over_provisioning is not None, "aging is fitted with it"
             return {"kind": "aging", "over_provisioning": stream.over_provisioning}
         case "sequential":
             return {"kind": "sequential"}
 
 
-def _distribution(text: str) -> spec.Distribution:
+def _distribution(text: str) -> JsonObject:
     kind, *numbers = text.split(":")
-    match kind:
-        case "zipfian":
-            return {"kind": "zipfian", "theta": float(numbers[0])}
-        case "hot_cold":
-            return {"kind": "hot_cold", "hot_span": float(numbers[0]), "hot_access": float(numbers[1])}
-        case _:
-            return {"kind": "uniform"}
+    names = {"zipfian": ("theta",), "hot_cold": ("hot_span", "hot_access")}.get(kind, ())
+    return {"kind": kind, **{name: float(number) for name, number in zip(names, numbers, strict=True)}}
 
 
-def _durability(text: str) -> spec.Durability:
+def _durability(text: str) -> JsonObject:
     kind, _, every = text.partition(":")
-    match kind:
-        case "flush":
-            return {"kind": "flush", "every": int(every)}
-        case "dsync":
-            return {"kind": "dsync"}
-        case _:
-            return {"kind": "none"}
+    return {"kind": kind, "every": int(every)} if every else {"kind": kind}
 
 
-def _arrival(stream: BlockParameters) -> spec.Arrival:
+def _arrival(stream: BlockParameters) -> JsonObject:
     if stream.arrival == "closed" or stream.rate is None:
         return {"kind": "closed"}
-    if isinstance(stream.rate, str):
-        steps: list[spec.RateStep] = [
-            {"rate": rate * stream.load, "duration_ns": length} for rate, length in rate_steps(stream.rate)
-        ]
-        return {"kind": "steps", "steps": steps, "spacing": stream.arrival}
-    if stream.arrival == "constant":
-        return {"kind": "constant", "rate": stream.rate * stream.load}
-    return {"kind": "poisson", "rate": stream.rate * stream.load}
+    if not isinstance(stream.rate, str):
+        return arrival_of(stream.arrival, stream.rate * stream.load)
+    steps = [{"rate": rate * stream.load, "duration_ns": length} for rate, length in rate_steps(stream.rate)]
+    return {"kind": "steps", "steps": steps, "spacing": stream.arrival}
 
 
-def _payload(stream: BlockParameters) -> spec.Payload:
+def _payload(stream: BlockParameters) -> JsonObject:
     if stream.compression_ratio != 1 or stream.duplicate_fraction != 0:
         return {
             "kind": "reducible",
