@@ -172,11 +172,22 @@ def lacks_a_word(schema: dict[str, Any]) -> None:
     modes[:] = [each for each in modes if each["const"] != "direct"]
 
 
+def with_zones(schema: dict[str, Any]) -> None:
+    schema["spec"]["properties"]["zones"] = {"type": "string"}
+    schema["spec"]["required"].append("zones")
+
+
+def lacks_a_kind(schema: dict[str, Any]) -> None:
+    kinds = schema["spec"]["$defs"]["Access"]["oneOf"]
+    kinds[:] = [each for each in kinds if each["properties"]["kind"]["const"] != "random"]
+
+
 @pytest.mark.parametrize(
     ("change", "difference"),
     [
         (lambda schema: schema.update(protocol=99), f"it uses protocol 99, iosonde uses {VERSION}"),
-        (lambda schema: schema["spec"]["required"].append("zones"), "it needs `zones`, which is missing"),
+        (with_zones, "it needs `zones`, which is missing"),
+        (lacks_a_kind, "it does not support `workload.streams[0].access: random`"),
         (without_active, "it does not support `workload.streams[0].active`"),
         (lacks_a_word, "it does not support `workload.streams[0].io_mode: direct`"),
     ],

@@ -19,6 +19,9 @@ _RETIRED_STORES = ("redb", "fjall")
 _RETIRED_ALGORITHMS = ("bfs", "components")
 """Earlier versions measured these. Their result sets stay readable; engines refuse such a spec."""
 
+_OF_NUMBERS = ("greater_than_equal", "less_than", "finite_number")
+"""Kinds of errors about numbers that are out of range."""
+
 _SHOWN = 40
 """Characters of an invalid value that a message shows."""
 
@@ -79,6 +82,33 @@ def mismatch_of_hello(value: Any) -> str:
         wrong = [each for each in error.errors(include_url=False) if each["type"] != "missing"]
         return f"in `engine`: {_describe(wrong[0], value, '')}" if wrong else ""
     return ""
+
+
+def unsupported(spec: Any, schema_of_engine: Mapping[str, Any]) -> str:
+    """Return a clause about the first part of a spec that an engine does not have in its schema; empty if it has all.
+
+    Names and kinds are compared, not numbers: the engine checks those when it gets the spec.
+    """
+    validator = SchemaValidator(_core(schema_of_engine, schema_of_engine.get("$defs", {})))
+    try:
+        validator.validate_python(spec, strict=True, extra="forbid")
+    except ValidationError as error:
+        errors = [each for each in error.errors(include_url=False) if each["type"] not in _OF_NUMBERS]
+        return _why_unsupported(_of_claimed_kind(errors), spec) if errors else ""
+    return ""
+
+
+def _why_unsupported(found: ErrorDetails, spec: Any) -> str:
+    place = _place(found["loc"], spec)
+    if found["type"] == "missing":
+        return f"it needs `{_located([*place, found['loc'][-1]])}`, which is missing"
+    if found["type"] == "extra_forbidden":
+        return f"it does not support `{_located(place)}`"
+    return f"it does not support `{_located(place[:-1] if place[-1] == 'kind' else place)}: {found['input']}`"
+
+
+def _located(place: Sequence[int | str]) -> str:
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).removeprefix(".")
 
 
 def _without_retired(value: dict[str, Any]) -> dict[str, Any]:
@@ -173,7 +203,7 @@ def _resolved(part: Any, definitions: Mapping[str, Any]) -> Any:
     """A part with the definition that it refers to, to which an event adds its name."""
     if "$ref" not in part:
         return part
-    whole = definitions[part["$ref"]]
+    whole = definitions[part["$ref"].rpartition("/")[2]]
     if "properties" not in part:
         return whole
     properties = {**whole["properties"], **part["properties"]}
