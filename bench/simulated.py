@@ -11,7 +11,7 @@ from pathlib import Path
 
 from shared import RANDOM, SECOND_NS, block_spec, latencies, mean_latency_ns, of_measurement, random_reads, run_engine
 
-from iosonde.features.simulated_drives.target import SimulatedDriveTarget
+from iosonde.features.simulated_drives.storage import SimulatedDriveTarget
 from iosonde.storage import open_target
 
 TAILS = {"p50": 500_000, "p99": 990_000, "p99_999": 999_990}

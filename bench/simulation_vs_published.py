@@ -30,7 +30,7 @@ from simulated import Figures, Load, measure
 from iosonde.data import data_folder
 from iosonde.execution.engine import find_engine
 from iosonde.features.simulated_drives.model import load_model, models
-from iosonde.features.simulated_drives.target import SimulatedDriveTarget
+from iosonde.features.simulated_drives.storage import SimulatedDriveTarget
 from iosonde.storage import open_target
 
 HEAD = ("points", "number", "bias", "median error", "90th percentile", "worst", "where the worst is")

@@ -25,7 +25,7 @@ from needs import BTRFS, XFS
 from iosonde.errors import TargetError
 from iosonde.execution import execute
 from iosonde.execution.run_loop import Observer
-from iosonde.features.rate_limits.sharing_procedure import SharingConclusion
+from iosonde.features.rate_limits.sharing import SharingConclusion
 from iosonde.plan import Plan
 from iosonde.planning import Against, expand, load, parse
 from iosonde.procedure.observations import conclusions

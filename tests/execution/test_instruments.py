@@ -16,7 +16,7 @@ from iosonde.execution.instruments import conditions
 from iosonde.execution.instruments.conditions import shared_devices
 from iosonde.execution.instruments.database_server import accounts_of
 from iosonde.execution.instruments.instrument import Instrument, NotStartedError, Reading, start, stop
-from iosonde.features.swap_areas.instruments import SwapAreas
+from iosonde.features.swap_areas.run import SwapAreas
 from iosonde.planning import expand, parse
 from iosonde.results import ResultSet
 from iosonde.results.schema import Failure, RecordWarning

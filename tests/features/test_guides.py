@@ -12,7 +12,7 @@ from command_line import CHECKOUT
 
 from iosonde import servers
 from iosonde.data import adapters, shipped
-from iosonde.features.external_commands.template import AT_START
+from iosonde.features.external_commands.workload import AT_START
 from iosonde.features.swap_areas.setup import SwapParameters
 from iosonde.planning import load
 from iosonde.study.model import Analysis

@@ -23,8 +23,7 @@ from hand_made import results, study
 import iosonde.findings
 from iosonde.features.key_value_stores import questions
 from iosonde.features.rate_limits import questions as rate_limit_questions
-from iosonde.features.rate_limits.procedures import LimitsConclusion
-from iosonde.features.rate_limits.rules import (
+from iosonde.features.rate_limits.known_limits import (
     Change,
     Estimate,
     FirstTouch,
@@ -34,6 +33,7 @@ from iosonde.features.rate_limits.rules import (
     TouchedRegion,
     parameter,
 )
+from iosonde.features.rate_limits.procedures import LimitsConclusion
 from iosonde.features.sustained_load import idle_recovery
 from iosonde.findings.finding import Finding
 from iosonde.findings.findings import _answer, findings

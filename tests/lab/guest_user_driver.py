@@ -23,7 +23,7 @@ from iosonde.execution.engine import find_engine
 from iosonde.execution.engine_programs import probe_backends
 from iosonde.features.nvme_driver import handover
 from iosonde.features.nvme_driver.handover import Controller
-from iosonde.features.nvme_driver.preparations import handed_over
+from iosonde.features.nvme_driver.run import handed_over
 from iosonde.plan import Plan
 from iosonde.planning import expand, load
 from iosonde.results import ResultSet

@@ -18,9 +18,8 @@ from guest_sessions import is_free, run, study, wait_for
 from simulated_disks import consent_for, disks, kill_during_measurement, mounted, wipe
 
 from iosonde.execution import Observer, execute
-from iosonde.features.block_caches import bcache, device_mapper, kernel_support, superblock
-from iosonde.features.block_caches.block_cache import announce
-from iosonde.features.block_caches.setup import BlockCacheSetup
+from iosonde.features.block_caches import bcache, device_mapper, setup
+from iosonde.features.block_caches.setup import BlockCacheSetup, announce
 from iosonde.metrics.metrics import interval_metrics, run_metrics
 from iosonde.plan import Plan
 from iosonde.planning import expand
@@ -78,7 +77,7 @@ def left() -> dict[str, Any]:
     folders = [Path("/sys/class/block", device.name, "bcache") for device in two()]
     return {
         "registered": [folder.parent.name for folder in folders if folder.exists()],
-        "superblocks": [superblock.read(device) is not None for device in two()],
+        "superblocks": [bcache.read_superblock(device) is not None for device in two()],
         "mapped": [path.name for path in Path("/dev/mapper").glob("iosonde-*")],
         "mounted": [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines() if "iosonde-" in line],
         "journal": [entry.what for entry in journal.entries()],
@@ -159,7 +158,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Measured]:
 def test_every_state_is_measured_and_the_cached_device_moves_what_the_engine_counts(runs: dict[str, Measured]) -> None:
     outcomes = {name: (each.record.outcome, each.record.failure) for name, each in runs.items()}
     assert outcomes == dict.fromkeys(STATES, ("complete", None))
-    assert [kernel_support.support(kind).state for kind in ("bcache", "dm-cache", "dm-writecache")] == ["loaded"] * 3
+    assert [setup.support(kind).state for kind in ("bcache", "dm-cache", "dm-writecache")] == ["loaded"] * 3
     for state in STATES:
         for operation, name in (("read", "read_bytes"), ("write", "write_bytes")):
             counted = runs[state].moved.get(operation, 0)

@@ -12,7 +12,7 @@ from simulated_disks import consent_for, disks, kill_during_measurement, wipe
 
 from iosonde.errors import TargetError
 from iosonde.execution import Observer, execute, resume
-from iosonde.features.arrays import md, mdstat
+from iosonde.features.arrays import md
 from iosonde.features.arrays.setup import ArraySetup
 from iosonde.plan import Plan, Run
 from iosonde.planning import expand
@@ -75,7 +75,7 @@ def test_an_array_has_the_requested_state_until_it_is_removed(
         journal.undo(built.key)
     assert (state["level"], state["raid_disks"], state.get("degraded")) == (level, 4, degraded)
     assert status in kernel
-    assert mdstat.is_synchronising(state) == ("recovery" in kernel) == (asked["state"] == "rebuilding")
+    assert md.is_synchronising(state) == ("recovery" in kernel) == (asked["state"] == "rebuilding")
     assert level == "raid1" or state["chunk_bytes"] == 64 << 10
 
 

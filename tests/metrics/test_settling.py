@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from iosonde.features.sustained_load.tables import row_of_run
+from iosonde.features.sustained_load.report import row_of_run
 from iosonde.findings.device_state import DeviceStates
 from iosonde.findings.questions.steady import of_run
 from iosonde.metrics.statistics import Floats, series_interval

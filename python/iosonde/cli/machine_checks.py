@@ -35,7 +35,7 @@ def software() -> list[Check]:
 
 def _feature_checks() -> Iterator[Check]:
     """Yield the checks of features."""
-    found: tuple[Callable[[], list[Check]], ...] = contributed("checks", "CHECKS")
+    found: tuple[Callable[[], list[Check]], ...] = contributed("run", "CHECKS")
     for checks in found:
         yield from checks()
 

@@ -7,26 +7,28 @@ it adds in a tuple:
     __init__.py      TOPICS          pairs of a topic and its heading            `topic` of studies
                      PROCEDURES      names of the kinds in procedures.py         `[parts.procedure]` of studies
     workload.py      WORKLOADS       objects of a subclass of `Workload`         studies, plans, runs and records
+                     BACKENDS        `workload.workload.Backend`                 block I/O
+                     SERVERS         `servers.foreign.ServerKind`                addresses of running servers
     setup.py         PARTS           subclasses of `plan.setup.SetupPart`        setups of a plan
                      EXTENSIONS      `study.setup_extension.SetupExtension`      parameters of studies for them
                      SETTINGS        models with `needs_root`; fields are parameters  other parameters of cases
                      SIZES           names of parameters in bytes                both kinds of parameters
-    servers.py       STARTERS        `execution.servers.ServerStarter`           runs on a server
-    addresses.py     KINDS           `servers.foreign.ServerKind`                addresses of running servers
-    targets.py       KINDS           `storage.targets.kind.TargetKind`           targets by the prefix of their names
-    backends.py      BACKENDS        `workload.workload.Backend`                 block I/O
-    probes.py        PROBES          `execution.engine_programs.Probe`           `plan` and `doctor`
+                     WORDS           functions from a factor and its level to words, or None  sentences
+    storage.py       TARGETS         `storage.targets.kind.TargetKind`           targets by the prefix of their names
+                     LAYERS          `storage.targets.layer.LayerKind`           creation of setups
+                     UNDO            `storage.safety.journal_entry.JournalKind`  the journal
     procedures.py    KINDS           pairs of a name and a `procedure.Kind`      cases whose next run depends on records
                      SETTINGS        pairs of a name and the type of settings    the plan of a result set, before use
-    planning.py      REQUIREMENTS    `planning.feasible.Requirements`            each case of a plan
-    layers.py        LAYERS          `storage.targets.layer.LayerKind`           creation of setups
-    undo.py          KINDS           `storage.safety.journal_entry.JournalKind`  the journal
-    consent.py       REQUIRED        `execution.admission.RequiredConsent`       each plan before it starts
-    carriers.py      CARRIERS        `execution.session.Carrier`                 `--hosts`
-    preparations.py  PREPARATIONS    `execution.context.Preparation`             each run, before its instruments
+    run.py           REQUIREMENTS    `planning.feasible.Requirements`            each case of a plan
+                     CONSENT         `execution.admission.RequiredConsent`       each plan before it starts
+                     CARRIERS        `execution.session.Carrier`                 `--hosts`
+                     STARTERS        `execution.servers.ServerStarter`           runs on a server
+                     PREPARATIONS    `execution.context.Preparation`             each run, before its instruments
                      STATES          classes with `execution.context.DataState`  each run, before and after it
                      ENCLOSURES      `execution.context.Enclosure`               the engine of each run
-    instruments.py   INSTRUMENTS     subclasses of `Instrument`                  each run
+                     INSTRUMENTS     subclasses of `Instrument`                  each run
+                     PROBES          `execution.engine_programs.Probe`           `plan` and `doctor`
+                     CHECKS          functions that return checks                `iosonde doctor`
     record.py        PARTS           subclasses of `results.schema.RecordPart`   the record
     verdict.py       RULES           `verdict.rules.Rule`                        the verdict on a run
                      STORAGE         functions from a record to `verdict.evidence.StorageBytes`  its evidence
@@ -43,13 +45,10 @@ it adds in a tuple:
                      CONCLUSIONS     functions from cases with their conclusions to  the same, from procedures
                                      findings
                      NOT_RANKED      functions from a question to a finding      questions that compare named levels
-    words.py         WORDS           functions from a factor and its level       sentences
-                                     to words, or None
-    tables.py        TABLES          functions from `Material` to tables         the report
-    figures.py       FIGURES         functions from `Material` and the number    the report
+    report.py        TABLES          functions from `Material` to tables         the report
+                     FIGURES         functions from `Material` and the number    the report
                                      of the first figure to figures
     exports.py       EXPORTS         objects with `NAME`, `WHAT`, `SUFFIX`, `files`  `iosonde export`
-    checks.py        CHECKS          functions that return checks                `iosonde doctor`
 
 The application registers its features, and those that the environment variable `IOSONDE_FEATURES` names, when it is
 imported (`iosonde/__init__.py`), so a module of the core can read what they contribute when it is imported itself.

@@ -230,7 +230,7 @@ RequiredConsent = Callable[[Plan, Target, Consent], None]
 
 def require_consent(plan: Plan, target: Target, consent: Consent) -> None:
     """`TargetError` if a feature requires more consent for a plan on a target."""
-    kinds: tuple[RequiredConsent, ...] = contributed("consent", "REQUIRED")
+    kinds: tuple[RequiredConsent, ...] = contributed("run", "CONSENT")
     for require in kinds:
         require(plan, target, consent)
 

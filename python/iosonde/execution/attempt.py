@@ -34,30 +34,29 @@ from iosonde.procedure.watch import Watch
 from iosonde.protocol import Event
 from iosonde.results.schema import UNSUPPORTED, Failure, Record, RecordWarning
 
-_PREPARATIONS: tuple[Preparation, ...] = contributed("preparations", "PREPARATIONS")
-_ENCLOSURES: tuple[Enclosure, ...] = contributed("preparations", "ENCLOSURES")
-_OF_FEATURES: tuple[type[Instrument], ...] = contributed("instruments", "INSTRUMENTS")
 
-INSTRUMENTS: Sequence[type[Instrument]] = (
-    PreparedFiles,
-    HarnessCost,
-    BlockQueue,
-    CarriedOverState,
-    SharedLogDevice,
-    Temperatures,
-    Purge,
-    OwnIo,
-    DeviceTotals,
-    DriveCounters,
-    *_OF_FEATURES,
-    MemoryLimit,
-    DatabaseServer,
-    CommandGroup,
-)
-"""In the order in which they start; they stop in reverse order after the engine has exited.
+def instrument_kinds() -> tuple[type[Instrument], ...]:
+    """In the order in which they start; they stop in reverse order after the engine has exited.
 
-Those that read counters are last, so that their readings enclose the engine and little else. `CommandGroup` is the
-first to stop: the groups of the others must be empty when they are removed."""
+    Those that read counters are last, so that their readings enclose the engine and little else. `CommandGroup` is the
+    first to stop: the groups of the others must be empty when they are removed.
+    """
+    return (
+        PreparedFiles,
+        HarnessCost,
+        BlockQueue,
+        CarriedOverState,
+        SharedLogDevice,
+        Temperatures,
+        Purge,
+        OwnIo,
+        DeviceTotals,
+        DriveCounters,
+        *contributed("run", "INSTRUMENTS"),
+        MemoryLimit,
+        DatabaseServer,
+        CommandGroup,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +103,8 @@ def _prepared_and_measured(context: RunContext, on_event: Callable[[Event], None
         code = "vanished" if isinstance(error.__cause__, FileNotFoundError) else "setup" if case.setup else "target"
         return _not_started(context, error, code)
     try:
-        for prepare in _PREPARATIONS:
+        preparations: tuple[Preparation, ...] = contributed("run", "PREPARATIONS")
+        for prepare in preparations:
             context = prepare(context)
     except TargetError as error:
         return _not_started(context, error, UNSUPPORTED if isinstance(error, UnsupportedError) else "setup")
@@ -129,7 +129,7 @@ def _measured(context: RunContext, on_event: Callable[[Event], None]) -> Attempt
     reading: Reading | None = None
     not_restored: TargetError | None = None
     try:
-        instruments = [kind(context) for kind in INSTRUMENTS if kind.is_needed(context)]
+        instruments = [kind(context) for kind in instrument_kinds() if kind.is_needed(context)]
         with ExitStack() as closing:
             try:
                 instrument.start(instruments, closing)
@@ -174,7 +174,8 @@ def _drive(context: RunContext, instruments: Sequence[Instrument], on_event: Cal
     try:
         with ExitStack() as enclosed:
             of_engine = context
-            for enclose in _ENCLOSURES:
+            enclosures: tuple[Enclosure, ...] = contributed("run", "ENCLOSURES")
+            for enclose in enclosures:
                 of_engine = enclosed.enter_context(enclose(of_engine))
             return drive(
                 of_engine.claimed(session.state.with_state(of_engine.run.spec)),

@@ -177,7 +177,7 @@ def probe_backends(engine: Path, path: Path) -> list[ProbedBackend]:
     except ValueError:
         return []
     # An engine of another version may print something else.
-    probes: tuple[Probe, ...] = contributed("probes", "PROBES")
+    probes: tuple[Probe, ...] = contributed("run", "PROBES")
     return [*map(_read, found), *(probe(path) for probe in probes)] if isinstance(found, list) else []
 
 

@@ -48,7 +48,7 @@ def prepare(context: RunContext) -> RunningServer | None:
     if url:
         _create_database_for_store(context, parse(str(url)))
         return None
-    starter = next(each for each in contributed("servers", "STARTERS", ServerStarter) if each.kind == kind)
+    starter = next(each for each in contributed("run", "STARTERS", ServerStarter) if each.kind == kind)
     return starter.start(context)
 
 

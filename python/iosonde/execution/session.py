@@ -27,7 +27,7 @@ from iosonde.execution.admission import (
     require_consent,
 )
 from iosonde.execution.attempt import Attempt, carry_out
-from iosonde.execution.context import DataState, TargetSession
+from iosonde.execution.context import TargetSession
 from iosonde.execution.engine import find_engine
 from iosonde.execution.harness import Harness
 from iosonde.execution.run_loop import CarryOut, Observer, RunLoop
@@ -47,8 +47,6 @@ from iosonde.storage.targets.kind import state_of
 from iosonde.storage.targets.workspace import reused
 from iosonde.study.model import Study
 from iosonde.workload import described
-
-_STATES: tuple[Callable[[], DataState], ...] = contributed("preparations", "STATES")
 
 
 class Interrupted(KeyboardInterrupt):  # Not an error: it is what it inherits from.
@@ -153,7 +151,7 @@ def cleanup(hosts: HostOptions) -> list[dict[str, Any]]:
 
 def _carrier() -> Carrier:
     """Return the carrier of a feature, which carries out runs on several hosts."""
-    return contributed("carriers", "CARRIERS")[0]
+    return contributed("run", "CARRIERS")[0]
 
 
 def _carry_out(
@@ -223,7 +221,7 @@ def opened(
                 state=state,
                 base=target.called(plan.created_name),
                 harness=Harness(engine=engine, environment=facts, stop=stop),
-                data=[kind() for kind in _STATES],
+                data=[kind() for kind in contributed("run", "STATES", type)],
                 environment=result_set.write_environment(facts),
                 environment_facts=facts,
                 consent=consent,

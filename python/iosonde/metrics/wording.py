@@ -161,7 +161,7 @@ def level_value(factor: str, level: Any) -> str:
 
 @functools.cache
 def _words_of_features() -> tuple[Callable[[str, Any], str | None], ...]:
-    return contributed("words", "WORDS")
+    return contributed("setup", "WORDS")
 
 
 def level_words(factor: str, level: Any) -> str:

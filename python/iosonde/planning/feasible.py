@@ -24,7 +24,7 @@ Requirements = Callable[[Case, "Target"], Iterable[Destroys]]
 
 def requirements_of_features(drafts: Sequence[Draft], place: Target, study: Study) -> Iterator[Destroys]:
     """Yield what features create or overwrite for these cases; an error for the first case that is impossible."""
-    kinds: tuple[Requirements, ...] = contributed("planning", "REQUIREMENTS")
+    kinds: tuple[Requirements, ...] = contributed("run", "REQUIREMENTS")
     for draft in drafts:
         try:
             for requirements in kinds:

@@ -210,7 +210,7 @@ TABLES: Mapping[str, Callable[[View, Material], Table]] = {
     "improvements": improvements_table,
 }
 """Views that are tables, and what makes them."""
-_FEATURE_TABLES: tuple[Callable[[Material], list[Table]], ...] = contributed("tables", "TABLES")
+_FEATURE_TABLES: tuple[Callable[[Material], list[Table]], ...] = contributed("report", "TABLES")
 """Tables that features add to the details."""
 
 OPEN = 12
@@ -395,7 +395,7 @@ class Chapter:
                 sections += self._computed(f"Figure: {view.title}", drawn, instead=instead)
         sections += self._figures("Figures of rounds", lambda: views.measurement_windows(self.material))
         first = len(self.study.views) + 1
-        makers: tuple[Callable[[Material, int], list[Figure]], ...] = contributed("figures", "FIGURES")
+        makers: tuple[Callable[[Material, int], list[Figure]], ...] = contributed("report", "FIGURES")
         for figures in makers:
             drawn_by_feature = self._figures("Figures of features", functools.partial(figures, self.material, first))
             first += len(drawn_by_feature)

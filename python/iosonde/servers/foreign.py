@@ -162,7 +162,7 @@ class _MariaDb(ServerKind):
 @cache
 def kinds() -> Mapping[str, ServerKind]:
     """All kinds by name."""
-    of_features: tuple[ServerKind, ...] = contributed("addresses", "KINDS")
+    of_features: tuple[ServerKind, ...] = contributed("workload", "SERVERS")
     return {each.name: each for each in (_PostgreSql(), _MariaDb(), *of_features)}
 
 

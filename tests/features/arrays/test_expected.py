@@ -7,8 +7,7 @@ import csv
 import pytest
 
 from iosonde.data import reference_file
-from iosonde.features.arrays.expected import FEWEST, expected
-from iosonde.features.arrays.stripes import Work, request
+from iosonde.features.arrays.performance import FEWEST, Work, expected, request
 
 KIB = 1 << 10
 CHUNK = 64 * KIB

@@ -21,7 +21,7 @@ from needs import BTRFS
 from iosonde.errors import TargetError
 from iosonde.execution import Observer, execute, resume
 from iosonde.features.arrays import btrfs, members
-from iosonde.features.arrays import instruments as array_health
+from iosonde.features.arrays import run as array_health
 from iosonde.features.arrays.record import ArrayReading, MemberFailed
 from iosonde.features.arrays.setup import ArraySetup
 from iosonde.plan import Plan

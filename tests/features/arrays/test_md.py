@@ -13,11 +13,10 @@ import pytest
 from loop_stacks import loop_devices
 from plans import a_record, hand_plan
 
-from iosonde.features.arrays import md, mdstat, members
-from iosonde.features.arrays.array import announce
-from iosonde.features.arrays.instruments import thread_warnings
-from iosonde.features.arrays.setup import ArraySetup
-from iosonde.features.arrays.threads import from_evidence
+from iosonde.features.arrays import md, members
+from iosonde.features.arrays.facts import from_evidence
+from iosonde.features.arrays.run import thread_warnings
+from iosonde.features.arrays.setup import ArraySetup, announce
 from iosonde.plan import Setup
 from iosonde.results.run_facts import RUNS, values
 from iosonde.storage import tools
@@ -41,7 +40,7 @@ def sysfs(folder: Path, **files: str) -> Path:
 
 
 def test_the_state_of_an_array_is_read_as_the_kernel_shows_it(tmp_path: Path) -> None:
-    state = mdstat.state_of(sysfs(tmp_path / "md"))
+    state = md.state_of(sysfs(tmp_path / "md"))
     assert state == {
         "level": "raid5",
         "raid_disks": 4,
@@ -51,12 +50,12 @@ def test_the_state_of_an_array_is_read_as_the_kernel_shows_it(tmp_path: Path) ->
         "sync_action": "idle",
         "members": {f"nvme{number}n1": "in_sync" for number in range(4)},
     }
-    assert not mdstat.is_synchronising(state)
+    assert not md.is_synchronising(state)
     progress = {"sync_action": "recover", "sync_completed": "524288 / 2097152", "sync_speed": "20480"}
-    state = mdstat.state_of(sysfs(tmp_path / "rebuilding", degraded="1", **progress))
+    state = md.state_of(sysfs(tmp_path / "rebuilding", degraded="1", **progress))
     assert (state["degraded"], state["sync_done"], state["sync_bytes_per_second"]) == (1, 0.25, 20 * MIB)
-    assert mdstat.is_synchronising(state)
-    assert mdstat.state_of(tmp_path / "gone") == {}
+    assert md.is_synchronising(state)
+    assert md.state_of(tmp_path / "gone") == {}
 
 
 DEVICES = [Path(f"/dev/nvme{number}n1") for number in range(4)]

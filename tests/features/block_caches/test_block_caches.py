@@ -15,9 +15,8 @@ import pytest
 
 from iosonde.core.check import OTHER_KERNEL
 from iosonde.errors import StudyError, TargetError
-from iosonde.features.block_caches import bcache, checks, device_mapper, kernel_support, layers, superblock
-from iosonde.features.block_caches.block_cache import JOURNALED
-from iosonde.features.block_caches.setup import BlockCacheSetup
+from iosonde.features.block_caches import bcache, device_mapper, run, setup, storage
+from iosonde.features.block_caches.setup import JOURNALED, BlockCacheSetup
 from iosonde.plan import Setup
 from iosonde.storage.block_layer import kernel_modules
 from iosonde.storage.safety import journal
@@ -85,41 +84,41 @@ def test_kernel_support_is_read_from_modules_and_reported(tmp_path: Path, monkey
     modules.mkdir()
     (modules / "modules.dep").write_text("kernel/drivers/md/dm-cache.ko.xz: x\nkernel/drivers/md/dm-writecache.ko:\n")
     (modules / "modules.builtin").write_text("kernel/drivers/md/bcache/bcache.ko\n")
-    assert [each.state for each in kernel_support.every()] == ["built in", "missing", "module"]
+    assert [each.state for each in setup.every()] == ["built in", "missing", "module"]
     (tmp_path / "sys/module/bcache").mkdir(parents=True)
     (modules / "modules.dep").write_text("kernel/drivers/md/dm-cache.ko.xz:\nkernel/drivers/md/dm-cache-smq.ko.xz:\n")
-    assert [each.state for each in kernel_support.every()] == ["loaded", "module", "missing"]
+    assert [each.state for each in setup.every()] == ["loaded", "module", "missing"]
     (tmp_path / "dmsetup").touch(mode=0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     missing = BlockCacheSetup(kind="dm-writecache", mode="writeback")
     with pytest.raises(TargetError, match="this kernel has no dm-writecache") as caught:
-        layers.check_possible(missing)
+        storage.check_possible(missing)
     assert "CONFIG_DM_WRITECACHE" in caught.value.hint
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(TargetError, match="only root can create a block cache"):
-        layers.check_possible(missing)
-    found = {each.name: each for make in checks.CHECKS for each in make()}
+        storage.check_possible(missing)
+    found = {each.name: each for make in run.CHECKS for each in make()}
     assert (found["bcache"].state, found["bcache"].found) == ("ok", 'loaded, for setups with `cache = "bcache"`')
     assert (found["dm-writecache"].state, found["dm-writecache"].advice) == ("note", OTHER_KERNEL)
 
 
 def written_superblock(*, set_uuid: str = IDENTITY, device: str = "", version: int = 4) -> bytes:
     own = uuid.UUID(device) if device else uuid.uuid4()
-    head = struct.pack("<QQQ16s16s16s32s", 0, 8, version, superblock.MAGIC, own.bytes, uuid.UUID(set_uuid).bytes, b"")
-    return bytes(superblock.OFFSET) + head + bytes(8192)
+    head = struct.pack("<QQQ16s16s16s32s", 0, 8, version, bcache.MAGIC, own.bytes, uuid.UUID(set_uuid).bytes, b"")
+    return bytes(bcache.OFFSET) + head + bytes(8192)
 
 
 def test_a_superblock_is_read_and_anything_else_is_none(tmp_path: Path) -> None:
     device, own = tmp_path / "device", str(uuid.uuid4())
-    assert superblock.read(device) is None
+    assert bcache.read_superblock(device) is None
     device.write_bytes(written_superblock(device=own))
-    assert superblock.read(device) == superblock.Superblock(device_uuid=own, set_uuid=IDENTITY, is_backing=True)
+    assert bcache.read_superblock(device) == bcache.Superblock(device_uuid=own, set_uuid=IDENTITY, is_backing=True)
     device.write_bytes(written_superblock(version=3))
-    found = superblock.read(device)
+    found = bcache.read_superblock(device)
     assert found and not found.is_backing
     for content in (b"", bytes(4096 + 20), bytes(16384), b"\xff" * 16384):
         device.write_bytes(content)
-        assert superblock.read(device) is None
+        assert bcache.read_superblock(device) is None
 
 
 @pytest.mark.parametrize(

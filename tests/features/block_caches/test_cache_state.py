@@ -11,11 +11,10 @@ import pytest
 from iosonde.errors import TargetError
 from iosonde.execution.context import RunContext
 from iosonde.features.block_caches import facts as facts_of_cache
-from iosonde.features.block_caches import instruments, preparations
-from iosonde.features.block_caches.block_cache import BlockCache
-from iosonde.features.block_caches.preparations import prepare
+from iosonde.features.block_caches import run
 from iosonde.features.block_caches.record import BlockCacheReading, Prepared
-from iosonde.features.block_caches.setup import BlockCacheSetup
+from iosonde.features.block_caches.run import prepare
+from iosonde.features.block_caches.setup import BlockCache, BlockCacheSetup
 from iosonde.plan import Setup
 from iosonde.results.run_facts import values
 
@@ -54,8 +53,8 @@ class Fake:
         self.dirty = 0
         self.counts = {"read_bytes": 0, "backing_read_bytes": 0}
         self.failure: Any = None
-        monkeypatch.setattr(preparations, "implementation", lambda kind: self)
-        monkeypatch.setattr(preparations, "sample", lambda built: dict(self.counts, dirty_bytes=self.dirty))
+        monkeypatch.setattr(run, "implementation", lambda kind: self)
+        monkeypatch.setattr(run, "sample", lambda built: dict(self.counts, dirty_bytes=self.dirty))
         layer = BlockCacheSetup(kind="bcache", mode="writeback", **setup)
         self.case = SimpleNamespace(setup=Setup(parts={layer.part: layer.model_dump()}))
         self.run = SimpleNamespace(spec=SPEC, model_copy=lambda update: SimpleNamespace(**update))
@@ -108,8 +107,8 @@ def test_a_cache_that_gets_no_warmer_is_measured_with_a_warning(monkeypatch: pyt
     fake = Fake(monkeypatch, state="warm", hit_ratio=0.9)
     fake.hit_ratios = iter([0.0, *[0.3] * 20])
     prepared = fake.prepare().setup_facts["cache_prepared"]
-    assert (prepared["hit_ratio"], prepared["steps"]) == (0.3, 1 + preparations.PATIENCE)
-    [warning] = instruments.warnings(Prepared.model_validate(prepared))
+    assert (prepared["hit_ratio"], prepared["steps"]) == (0.3, 1 + run.PATIENCE)
+    [warning] = run.warnings(Prepared.model_validate(prepared))
     assert warning.code == "cache_not_warm" and "0.30 before the run, not 0.90" in warning.message
 
 
@@ -121,7 +120,7 @@ def test_a_dirty_cache_writes_back_only_after_its_preparation_or_when_that_fails
     assert fake.done[2:] == ["emptied", "held", "step", "step", "step"], "released when the engine starts"
     assert prepared["dirty_bytes"] >= 20 * MIB
     assert fake.specs[-1]["workload"]["streams"][0]["mix"]["read_fraction"] == 0.0
-    assert list(instruments.warnings(Prepared.model_validate(prepared))) == []
+    assert list(run.warnings(Prepared.model_validate(prepared))) == []
     failing = Fake(monkeypatch, state="dirty", dirty_fraction=0.2)
     failing.run.spec = {**SPEC, "workload": {**SPEC["workload"], "layout": "never"}}
     failing.failure = SimpleNamespace(message="I/O error", context="", hint="")
@@ -151,8 +150,8 @@ def recorded(cache: BlockCacheReading | None) -> dict[str, Any]:
 def test_what_a_run_lays_out_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """A kept cache is not prepared, so the run itself lays out its target, through the cache."""
     remaining = iter([{"write_bytes": count} for count in (0, 1000, 1005, 1005)])
-    monkeypatch.setattr(instruments, "sample", lambda built: next(remaining))
-    instrument = instruments.BlockCache(context(seconds=2))
+    monkeypatch.setattr(run, "sample", lambda built: next(remaining))
+    instrument = run.BlockCacheCounters(context(seconds=2))
     instrument.start()
     for phase, edge, written in (("layout", "begin", 0), ("layout", "end", 900), ("measure", "begin", 0)):
         instrument.event({"event": "phase", "phase": phase, "edge": edge, "at_ns": 0, "bytes": written})  # type: ignore[arg-type]
@@ -165,10 +164,10 @@ def test_what_a_run_lays_out_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_dirty_cache_writes_back_once_the_engine_starts_or_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
     changes: list[bool] = []
     fake = SimpleNamespace(hold_dirty=lambda built, *, held: changes.append(held), settle=lambda built: None)
-    monkeypatch.setattr(instruments, "implementation", lambda kind: fake)
-    monkeypatch.setattr(instruments, "sample", lambda built: {})
+    monkeypatch.setattr(run, "implementation", lambda kind: fake)
+    monkeypatch.setattr(run, "sample", lambda built: {})
     for expected in ([False], [False, False]):
-        instrument = instruments.BlockCache(context(seconds=2, prepared={"state": "dirty"}))
+        instrument = run.BlockCacheCounters(context(seconds=2, prepared={"state": "dirty"}))
         instrument.start()
         assert len(changes) == len(expected) - 1
         if len(expected) == 1:

@@ -21,7 +21,7 @@ from iosonde.features.database_transactions.questions import (
     server_limit,
     think_time,
 )
-from iosonde.features.database_transactions.spec import load_spec
+from iosonde.features.database_transactions.workload import load_spec
 from iosonde.findings.question import Question
 from iosonde.findings.support import Support
 from iosonde.planning import load

@@ -14,8 +14,8 @@ from study_texts import study_text
 from iosonde.data import adapters
 from iosonde.errors import StudyError
 from iosonde.execution import execute
-from iosonde.features.external_commands.template import fill
 from iosonde.features.external_commands.verdict import judge
+from iosonde.features.external_commands.workload import fill
 from iosonde.metrics.registry import find
 from iosonde.plan import Plan, commands
 from iosonde.planning import expand, load, parse

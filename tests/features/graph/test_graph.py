@@ -16,9 +16,8 @@ from iosonde import memory
 from iosonde.errors import StudyError, TargetError
 from iosonde.execution.record import judged
 from iosonde.features.graph.questions import DeviceShare, find
-from iosonde.features.graph.size import size_of
-from iosonde.features.graph.spec import graph_name
 from iosonde.features.graph.verdict import judge
+from iosonde.features.graph.workload import graph_name, size_of
 from iosonde.findings.question import Question
 from iosonde.findings.support import Support
 from iosonde.planning import expand, load

@@ -20,13 +20,12 @@ from study_texts import study_text
 
 from iosonde import planning
 from iosonde.execution import execute
-from iosonde.features.kernel_trace import instruments as kernel_trace
 from iosonde.features.kernel_trace import mount, ring_buffer
+from iosonde.features.kernel_trace import run as kernel_trace
 from iosonde.features.kernel_trace import stages as io_path
-from iosonde.features.kernel_trace.formats import Format, parse
 from iosonde.features.kernel_trace.instance import JOURNALED, Point, TraceInstance
 from iosonde.features.kernel_trace.questions import LATENCY, PathStages, TracingCost, UntracedPath, find
-from iosonde.features.kernel_trace.ring_buffer import Event
+from iosonde.features.kernel_trace.ring_buffer import Event, Format, parse
 from iosonde.features.kernel_trace.stages import relate
 from iosonde.findings.finding import Finding
 from iosonde.findings.question import Question

@@ -12,8 +12,8 @@ import polars as pl
 import pytest
 
 from iosonde.errors import StudyError
-from iosonde.features.key_value_stores import trace, trace_files
-from iosonde.features.key_value_stores.parameters import KvParameters
+from iosonde.features.key_value_stores import trace
+from iosonde.features.key_value_stores.rules import KvParameters
 from iosonde.features.key_value_stores.workload import KV
 from iosonde.storage import open_target
 
@@ -59,7 +59,7 @@ def test_a_csv_file_becomes_rows_with_times_from_the_first(tmp_path: Path) -> No
 def test_gets_of_deleted_keys_are_counted_and_rows_numbered_across_blocks(tmp_path: Path) -> None:
     """State carries over between blocks: there is more than a block of other rows in between."""
     first = ["get,a,,", "set,a,20,", "get,a,,", "delete,a,,", "get,a,,", "get,b,,", "delete,b,,", "get,b,,"]
-    between = ["get,another-key,,"] * (trace_files.BLOCK_BYTES // 18)
+    between = ["get,another-key,,"] * (trace.BLOCK_BYTES // 18)
     last = ["get,a,,", "set,a,20,", "get,a,,", "get,b,,"]
     rows = [f"0,{each}" for each in [*first, *between, *last]]
     assert trace.converted(written(tmp_path, HEADER + "\n".join(rows))).deleted_gets == 4

@@ -14,10 +14,10 @@ from iosonde.errors import TargetError
 from iosonde.execution.admission import Admission
 from iosonde.execution.session import HostOptions
 from iosonde.features.many_hosts import host_plan, same_device
-from iosonde.features.many_hosts.carriers import Together
 from iosonde.features.many_hosts.host_plan import MIB
 from iosonde.features.many_hosts.hosts import connected
-from iosonde.features.network_storage.targets import NfsTarget
+from iosonde.features.many_hosts.together import Together
+from iosonde.features.network_storage.storage import NfsTarget
 from iosonde.plan import Plan, Setup
 from iosonde.storage.targets import workspace
 from iosonde.storage.targets.device_target import DeviceTarget

@@ -17,12 +17,11 @@ from iosonde.errors import TargetError
 from iosonde.execution.attempt import Attempt
 from iosonde.execution.progress import Rates
 from iosonde.features.many_hosts import server_hosts
-from iosonde.features.many_hosts.fairness import jain_index
 from iosonde.features.many_hosts.merge import HostRun, merge, total
 from iosonde.features.many_hosts.progress import Progress
 from iosonde.features.many_hosts.progress import total as total_rate
 from iosonde.features.many_hosts.questions import Straggler, stragglers
-from iosonde.features.many_hosts.record import Hosts, HostShare
+from iosonde.features.many_hosts.record import Hosts, HostShare, jain_index
 from iosonde.features.many_hosts.server_hosts import Servers, within
 from iosonde.results.schema import INTERVALS, USAGE, Failure, RecordVerdict, RecordWarning
 

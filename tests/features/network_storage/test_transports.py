@@ -22,17 +22,16 @@ from plans import hand_plan
 from samples import Samples, write
 
 from iosonde.errors import StudyError, TargetError
-from iosonde.execution.attempt import INSTRUMENTS
-from iosonde.features.network_storage import checks, mountstats, netlink, path, tcp, transport
-from iosonde.features.network_storage.availability import Interval, unavailability
+from iosonde.execution.attempt import instrument_kinds
+from iosonde.features.network_storage import mountstats, run, tcp, transport
 from iosonde.features.network_storage.link import Link
-from iosonde.features.network_storage.outage import Outage
-from iosonde.features.network_storage.planning import REQUIREMENTS
+from iosonde.features.network_storage.outage import Interval, Outage, unavailability
 from iosonde.features.network_storage.probe import Probe
 from iosonde.features.network_storage.record import NetworkReading, OutageReading
+from iosonde.features.network_storage.run import REQUIREMENTS
 from iosonde.features.network_storage.setup import FabricSetup, NfsSetup
 from iosonde.features.network_storage.setups import nfs, nvme_tcp
-from iosonde.features.network_storage.targets import SOURCE, ServerExport
+from iosonde.features.network_storage.storage import SOURCE, ServerExport
 from iosonde.plan import Setup
 from iosonde.report import write as write_report
 from iosonde.results import ResultSet
@@ -104,13 +103,13 @@ def test_a_device_that_is_not_remote_has_no_transport(tmp_path: Path) -> None:
 
 
 def test_the_route_to_this_machine_is_local() -> None:
-    found = path.describe("127.0.0.1")
+    found = transport.describe_path("127.0.0.1")
     assert found["interface"] == "lo"
     assert found["server_is_local"] is True
     assert found["mtu_bytes"] >= 1500
     assert "speed_bits_per_second" not in found, "a virtual interface has none"
-    assert path.describe("not an address") == {}
-    counters = path.counters("lo")
+    assert transport.describe_path("not an address") == {}
+    counters = transport.counters("lo")
     assert counters["nic_rx_bytes"] == counters["nic_tx_bytes"] or set(counters) >= {"nic_rx_dropped", "nic_tx_bytes"}
 
 
@@ -143,14 +142,14 @@ def test_a_kernel_that_does_not_list_unix_sockets_lists_connections(
     listener: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without CONFIG_UNIX_DIAG it refuses the request (sock_diag(7))."""
-    asked = netlink.request
+    asked = tcp.request
 
     def request(family: int, kind: int, payload: bytes, *, is_dump: bool = False) -> Iterator[bytes]:
         if payload[0] == socket.AF_UNIX:
             raise FileNotFoundError(errno.ENOENT, "netlink request failed")
         return asked(family, kind, payload, is_dump=is_dump)
 
-    monkeypatch.setattr(netlink, "request", request)
+    monkeypatch.setattr(tcp, "request", request)
     with socket.create_connection(listener.getsockname()[:2]):
         assert listener.getsockname()[:2] in tcp.servers(os.getpid())
 
@@ -272,8 +271,8 @@ def test_a_kernel_without_modules_is_named_before_another_target_is_recommended(
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     with pytest.raises(TargetError, match="this kernel has no `nvmet-tcp` and no `nvme-tcp`"):
         open_target(str(tmp_path)).with_setup(setup(fabric="nvme-tcp"))
-    assert [(each.name, each.state) for each in checks.CHECKS[0]()] == [("NVMe/TCP", "note"), ("NFS", "note")]
-    assert {each.name for each in checks.CHECKS[0]()} == set(USES["network storage"])
+    assert [(each.name, each.state) for each in run.CHECKS[0]()] == [("NVMe/TCP", "note"), ("NFS", "note")]
+    assert {each.name for each in run.CHECKS[0]()} == set(USES["network storage"])
 
 
 def test_options_of_nfs_are_those_of_mount() -> None:
@@ -405,7 +404,7 @@ def interval(phase: str) -> Any:
 
 def test_the_outage_begins_after_the_first_interval_of_the_measurement_and_ends() -> None:
     """The engine reports no start of the measurement, only its intervals."""
-    assert Outage in INSTRUMENTS
+    assert Outage in instrument_kinds()
     server = Server()
     outage = outage_of(server, outage_after="100ms", outage_length="10ms")
     outage.event(interval("ramp"))
@@ -487,7 +486,7 @@ def cuts(
 ) -> list[Any]:
     """Connections of a case with an outage, on a device of that server."""
     monkeypatch.setattr(transport, "of_device", lambda name: {"server": server} if server else {})
-    monkeypatch.setattr(path, "describe", lambda address: {"server_is_local": False})
+    monkeypatch.setattr(transport, "describe", lambda address: {"server_is_local": False})
     place: Any = SimpleNamespace(name="/dev/nvme1n1", describe=lambda: {"devices": [{"name": "nvme1n1"}]})
     place.provider = provider
     [check] = REQUIREMENTS

@@ -12,7 +12,7 @@ from study_texts import study_text
 
 from iosonde.errors import TargetError, UnsupportedError
 from iosonde.execution import execute
-from iosonde.features.nvme_driver import handover, preparations, probes, undo
+from iosonde.features.nvme_driver import handover, run, storage
 from iosonde.features.nvme_driver.handover import JOURNALED, KERNEL_DRIVER, VFIO, Controller
 from iosonde.planning import expand, parse
 from iosonde.storage import open_target
@@ -96,7 +96,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.setattr(handover, "NODES", made.nodes)
     monkeypatch.setattr(handover, "_write", made.write)
     monkeypatch.setattr(handover, "_RETURN_S", 0)
-    monkeypatch.setattr(undo, "KINDS", (replace(undo.KINDS[0], path=r"/.+/driver_override"),))
+    monkeypatch.setattr(storage, "UNDO", (replace(storage.UNDO[0], path=r"/.+/driver_override"),))
 
     def examine(number: str, **_: object) -> guard.Findings:
         return guard.Findings(number=number, refusals=made.refusals.get(number, []))
@@ -274,9 +274,9 @@ def test_a_controller_needs_consent_by_address_and_serial_number(
     with pytest.raises(
         UnsupportedError, match=r"takes the NVMe controller at 0000:03:00.0 .* `nvme1n1`, `nvme1n2`"
     ) as found:
-        preparations.check(namespace, given)
+        run.check(namespace, given)
     assert found.value.hint == f"to allow it, add {missing}"
-    preparations.check(namespace, Consent(destroy=("0000:03:00.0",), confirm=("S1",)))
+    run.check(namespace, Consent(destroy=("0000:03:00.0",), confirm=("S1",)))
 
 
 def test_a_controller_in_use_is_refused_with_any_consent(
@@ -287,7 +287,7 @@ def test_a_controller_in_use_is_refused_with_any_consent(
 
     monkeypatch.setattr(handover, "check", refuse)
     with pytest.raises(UnsupportedError, match="mounted"):
-        preparations.check(namespace, Consent(destroy=("0000:03:00.0",), confirm=("S1",)))
+        run.check(namespace, Consent(destroy=("0000:03:00.0",), confirm=("S1",)))
 
 
 def plan_on(directory: Path, backends: str) -> Any:
@@ -304,4 +304,4 @@ def test_on_a_file_runs_with_the_driver_are_unsupported_and_a_study_of_nothing_e
     ended = {record.parameters["backend"]: record for record in records}
     assert ended["sync"].outcome == "complete"
     assert ended["nvme_user"].is_unsupported
-    assert "not a namespace of an NVMe drive" in probes._probe(tmp_path).reason
+    assert "not a namespace of an NVMe drive" in run._probe(tmp_path).reason

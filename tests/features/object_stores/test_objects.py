@@ -20,7 +20,7 @@ from iosonde.features.object_stores.ceph import ClusterLayout, perf
 from iosonde.features.object_stores.ceph.cluster import CephCluster
 from iosonde.features.object_stores.osd_outage import OsdOutage, not_recovered
 from iosonde.features.object_stores.questions import OsdCpu, find
-from iosonde.features.object_stores.servers import layout_of
+from iosonde.features.object_stores.run import layout_of
 from iosonde.findings.question import Question
 from iosonde.planning import load
 from iosonde.protocol import Event

@@ -14,10 +14,10 @@ from loop_stacks import loop_devices
 from test_limits_study import WITHOUT_LIMIT
 
 from iosonde.execution import execute
-from iosonde.features.rate_limits import first_touch
+from iosonde.features.rate_limits import credit_duration
+from iosonde.features.rate_limits.known_limits import FirstTouch
 from iosonde.features.rate_limits.procedures import LimitsConclusion
 from iosonde.features.rate_limits.questions import FirstTouchPenalty
-from iosonde.features.rate_limits.rules import FirstTouch
 from iosonde.features.rate_limits.series import Load, Region, Series
 from iosonde.planning import expand, load
 from iosonde.procedure.observations import conclusions
@@ -81,7 +81,7 @@ def test_no_block_of_a_device_is_written_before_its_first_accesses(
     assert written[9:10] in ([], [8 * MIB]) and not any(written[10:]), "then the load of the other stages"
 
 
-def passes(latency_s: Callable[[int, int], float], count: int = 4) -> first_touch.Passes:
+def passes(latency_s: Callable[[int, int], float], count: int = 4) -> credit_duration.Passes:
     """Passes over the regions of a span, from a function of the number of the pass and of the region."""
     noise = random.Random(1)
     load = Load(queue_depth=16)
@@ -91,18 +91,18 @@ def passes(latency_s: Callable[[int, int], float], count: int = 4) -> first_touc
         tenths = {"seconds": (0.1,) * 10, "reads": (5.0,) * 10, "writes": (0.0,) * 10}
         return Series(load=load, idle_s=0.5, latencies_s=latencies, **tenths)
 
-    chosen = first_touch.regions(SPAN, load.block_size)
+    chosen = credit_duration.regions(SPAN, load.block_size)
     return {region: [series(n, place) for n in range(1, count + 1)] for place, region in enumerate(chosen, start=1)}
 
 
 def test_regions_are_apart_and_hold_a_pass_without_repeats() -> None:
-    found = first_touch.regions(8 << 30, 4096)
+    found = credit_duration.regions(8 << 30, 4096)
     assert [each.stride for each in found] == [4 * MIB] * 3
-    assert all(each.bytes // each.stride > first_touch.RATE * first_touch.SECONDS for each in found)
+    assert all(each.bytes // each.stride > credit_duration.RATE * credit_duration.SECONDS for each in found)
     assert all(one.offset + one.bytes <= other.offset for one, other in itertools.pairwise(found))
     assert found[-1].offset + found[-1].bytes <= 8 << 30
-    assert first_touch.regions(64 * 1024, 4096) == ()
-    assert Region(offset=0, bytes=52 * 4096, stride=4096) == first_touch.regions(52 * 3 * 4096, 4096)[0]
+    assert credit_duration.regions(64 * 1024, 4096) == ()
+    assert Region(offset=0, bytes=52 * 4096, stride=4096) == credit_duration.regions(52 * 3 * 4096, 4096)[0]
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_a_penalty_in_one_region_is_stated_for_it_and_distinguished_from_a_read_
     fast_in: tuple[int, ...], between: int, count: int, verdict: str
 ) -> None:
     measured = passes(lambda number, place: 0.0005 if number in fast_in or place != 2 else 0.005, count=count)
-    found = first_touch.judge(measured, between=between, span=SPAN)
+    found = credit_duration.judge(measured, between=between, span=SPAN)
     assert found.verdict == verdict
     if verdict == "penalty":
         assert [each.is_slower for each in found.regions] == [False, True, False]
@@ -131,15 +131,15 @@ def test_a_busy_machine_is_no_penalty() -> None:
     """Latencies of an unlimited loop device while compilers kept both cores busy, in milliseconds."""
     seen = [(3.4, 1.2, 0.7, 2.0), (0.9, 1.6, 0.5, 1.8), (0.8, 0.6, 0.3, 0.6)]
     busy = passes(lambda number, place: seen[place - 1][number - 1] / 1000)
-    found = first_touch.judge(busy, between=2 * SPAN, span=SPAN)
+    found = credit_duration.judge(busy, between=2 * SPAN, span=SPAN)
     assert found.verdict == "none"
     assert found.bound_s > 0.002, "no claim beyond what such a machine shows"
     slow = passes(lambda number, place: 0.004 if number == 1 else 0.0005)
-    assert first_touch.judge(slow, between=2 * SPAN, span=SPAN).verdict == "penalty"
+    assert credit_duration.judge(slow, between=2 * SPAN, span=SPAN).verdict == "penalty"
     slow_again = passes(lambda number, place: {1: 0.005, 2: 0.0005, 3: 0.0005}.get(number, 0.003))
     for each in (slow, slow_again):
         disturbed = {region: [replace(one, is_disturbed=True) for one in found] for region, found in each.items()}
-        found = first_touch.judge(disturbed, between=2 * SPAN, span=SPAN)
+        found = credit_duration.judge(disturbed, between=2 * SPAN, span=SPAN)
         assert found.verdict == "undecided"
         stated = FirstTouchPenalty(found=found, operation="read", strength="moderate", case_ids=())
         assert stated.sentence.startswith("Not decided whether there is a first-touch penalty")

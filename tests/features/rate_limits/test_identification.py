@@ -24,7 +24,7 @@ from volume_models import (
 )
 
 from iosonde.features.rate_limits.identify import Settings, identify
-from iosonde.features.rate_limits.rules import Identification
+from iosonde.features.rate_limits.known_limits import Identification
 from iosonde.features.rate_limits.series import Load, Series, Stage
 from iosonde.features.rate_limits.stages import stopped_in
 from iosonde.features.rate_limits.walk import OutOfTimeError

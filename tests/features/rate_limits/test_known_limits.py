@@ -6,10 +6,17 @@ from typing import Any
 
 import pytest
 
-from iosonde.features.rate_limits import published
-from iosonde.features.rate_limits.known_limits import ControlGroupRule, PublishedRule, compared, of_control_groups
-from iosonde.features.rate_limits.published import PublishedLimit
-from iosonde.features.rate_limits.rules import Estimate, Rule, parameter
+from iosonde.features.rate_limits import known_limits
+from iosonde.features.rate_limits.known_limits import (
+    ControlGroupRule,
+    Estimate,
+    PublishedLimit,
+    PublishedRule,
+    Rule,
+    compared,
+    of_control_groups,
+    parameter,
+)
 from iosonde.findings.finding import Finding
 from iosonde.plan import Case, Cost
 
@@ -93,7 +100,7 @@ def test_a_simulated_volume_is_not_of_the_provider_of_this_machine() -> None:
 
 def limit(volume: str, counts: str, gib: float, operations: str = "all") -> PublishedLimit:
     """The limit of a volume type at a size."""
-    wanted, every = (volume, counts, operations), published.limits(size_bytes=round(gib * GIB))
+    wanted, every = (volume, counts, operations), known_limits.limits(size_bytes=round(gib * GIB))
     [found] = [each for each in every if (each.volume, each.counts, each.operations) == wanted]
     return found
 
@@ -136,10 +143,10 @@ def test_persistent_disks_have_a_baseline_and_a_part_by_size() -> None:
 
 
 def test_every_limit_has_a_source_with_a_date() -> None:
-    assert all(each.source and each.date[:2] == "20" for each in published.limits(size_bytes=1000 * GIB))
+    assert all(each.source and each.date[:2] == "20" for each in known_limits.limits(size_bytes=1000 * GIB))
 
 
 def test_a_measured_rate_agrees_with_the_limits_of_its_provider_only() -> None:
-    found = published.agreeing(3010, "operations", size_bytes=100 * GIB, provider="aws")
+    found = known_limits.agreeing(3010, "operations", size_bytes=100 * GIB, provider="aws")
     assert [(each.volume, what) for each, what in found] == [("gp2", "burst rate"), ("gp3", "rate")]
-    assert not published.agreeing(2000, "operations", size_bytes=100 * GIB, provider="aws")
+    assert not known_limits.agreeing(2000, "operations", size_bytes=100 * GIB, provider="aws")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from iosonde.features.rate_limits import exports
-from iosonde.features.rate_limits.rules import Estimate, Identification, Parameter, Rule, parameter
+from iosonde.features.rate_limits.known_limits import Estimate, Identification, Parameter, Rule, parameter
 from iosonde.features.simulated_drives.model import parse_model
 
 

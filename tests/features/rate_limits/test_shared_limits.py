@@ -15,8 +15,7 @@ from iosonde.errors import StudyError, TargetError
 from iosonde.execution import execute, resume
 from iosonde.features.rate_limits.figures import shared_rates
 from iosonde.features.rate_limits.series import Load, Series, Stage
-from iosonde.features.rate_limits.sharing import Bounds, Sharing, compare
-from iosonde.features.rate_limits.sharing_procedure import SharingConclusion
+from iosonde.features.rate_limits.sharing import Bounds, Sharing, SharingConclusion, compare
 from iosonde.features.rate_limits.tables import tables
 from iosonde.planning import expand, load
 from iosonde.procedure.observations import conclusions

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from iosonde.features.rate_limits.identify import Settings, identify
-from iosonde.features.rate_limits.rules import Identification
+from iosonde.features.rate_limits.known_limits import Identification
 from iosonde.features.rate_limits.series import Load, Series, Stage
 
 KIB = 1024

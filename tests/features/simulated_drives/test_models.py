@@ -16,7 +16,7 @@ from simulated import Figures, Load, measure
 
 from iosonde.errors import TargetError
 from iosonde.features.simulated_drives.model import load_model, models
-from iosonde.features.simulated_drives.target import SimulatedDriveTarget
+from iosonde.features.simulated_drives.storage import SimulatedDriveTarget
 from iosonde.results import ResultSet
 from iosonde.storage import open_target
 

@@ -19,7 +19,7 @@ from iosonde.execution.engine import EngineRun
 from iosonde.features.swap_areas import area as swap
 from iosonde.features.swap_areas import settings
 from iosonde.features.swap_areas.area import AreaReading
-from iosonde.features.swap_areas.instruments import SwapAreas
+from iosonde.features.swap_areas.run import SwapAreas
 from iosonde.storage.block_layer.block_nodes import number_of, opened
 from iosonde.storage.safety import journal
 

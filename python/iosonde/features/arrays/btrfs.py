@@ -20,8 +20,7 @@ from typing import Any
 
 from iosonde.errors import TargetError
 from iosonde.features.arrays import members
-from iosonde.features.arrays.array import Array, announce
-from iosonde.features.arrays.setup import ArraySetup
+from iosonde.features.arrays.setup import Array, ArraySetup, announce
 from iosonde.plan import Setup
 from iosonde.storage.block_layer.block_nodes import number_of, opened
 from iosonde.storage.block_layer.kernel import read

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from iosonde.features.arrays.expected import level_name, level_words
 from iosonde.features.arrays.loads import EVERYTHING, Loads, Row
-from iosonde.features.arrays.performance import BOUND_WORDS
+from iosonde.features.arrays.performance import BOUND_WORDS, level_name, level_words
 from iosonde.features.arrays.setup import PARITIES
 from iosonde.findings.finding import Finding
 from iosonde.findings.question import Question, QuestionKind

@@ -3,14 +3,59 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from iosonde.errors import StudyError, TargetError
 from iosonde.plan.setup import FileSystem, Setup, SetupPart
+from iosonde.storage.safety import journal
+from iosonde.storage.targets.layer import BuiltLayer
 from iosonde.study.setup_extension import Rule, SetupExtension
 from iosonde.units import format_bytes, parse_size
+
+JOURNALED = "array"
+"""Kind of its journal entry."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Array(BuiltLayer):
+    """An active array."""
+
+    members: list[Path]
+    key: Path
+    """Path of its journal entry."""
+
+    def state(self) -> dict[str, Any]:
+        """Return its state at this moment."""
+        raise NotImplementedError
+
+    def health(self) -> dict[str, int]:
+        """Return what a failing member changes of its state, which is cheap enough to be read during a run."""
+        raise NotImplementedError
+
+
+def announce(key: Path, kind: str, members: list[Path], **facts: Any) -> None:
+    """Record an array before its first command."""
+    journal.created(key, JOURNALED, facts={"kind": kind, "members": [str(each) for each in members], **facts})
+
+
+def array_words(level: str) -> str:
+    """Name a RAID level: `RAID 5`, `one device`, `the target as it is`."""
+    known = {"single": "one device", "target": "the target as it is"}
+    return known.get(level, f"RAID {level.removeprefix('raid')}")
+
+
+def _words(factor: str, level: Any) -> str | None:
+    if factor == "array" and isinstance(level, str):
+        return array_words(level)
+    return f"{level} arrays" if factor == "state" and level in ("healthy", "degraded", "rebuilding") else None
+
+
+WORDS = (_words,)
+
 
 Level = Literal["raid0", "raid1", "raid10", "raid5", "raid6"]
 Kind = Literal["md", "btrfs"]

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
+import struct
 import time
 import uuid
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from iosonde.errors import TargetError
-from iosonde.features.block_caches import superblock
-from iosonde.features.block_caches.block_cache import BlockCache, announce, load
-from iosonde.features.block_caches.setup import BlockCacheSetup
+from iosonde.features.block_caches.setup import BlockCache, BlockCacheSetup, announce, load
 from iosonde.storage.block_layer import block_stack, signatures
 from iosonde.storage.block_layer.block_nodes import node_of, number_of, opened_exclusively
 from iosonde.storage.block_layer.kernel import read
@@ -25,6 +26,53 @@ from iosonde.storage.safety import journal
 from iosonde.storage.safety.journal_entry import MOUNTS
 from iosonde.storage.tools import call, wait_until
 from iosonde.units import format_bytes
+
+OFFSET = 4096
+MAGIC = bytes.fromhex("c68573f64e1a45ca8265f57f48ba6d81")
+_HEAD = struct.Struct("<QQQ16s16s16s32s")
+"""Checksum, place, version, magic, UUID of the device, UUID of the cache set, label."""
+_BACKING_VERSIONS = (1, 4, 6)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Superblock:
+    """Identity of a device of bcache."""
+
+    device_uuid: str
+    set_uuid: str
+    """Of zeros on a backing device that was detached."""
+    is_backing: bool
+
+
+def read_superblock(device: Path) -> Superblock | None:
+    """The superblock of a device; None without one, or if it cannot be read."""
+    try:
+        with device.open("rb") as file:
+            file.seek(OFFSET)
+            data = file.read(_HEAD.size)
+    except OSError:
+        return None
+    return parse(data)
+
+
+def read_open(descriptor: int) -> Superblock | None:
+    """The superblock of an open device; None without one."""
+    return parse(os.pread(descriptor, _HEAD.size, OFFSET))
+
+
+def parse(data: bytes) -> Superblock | None:
+    """The superblock in the bytes at `OFFSET`."""
+    if len(data) < _HEAD.size:
+        return None
+    _, _, version, magic, device, cache_set, _ = _HEAD.unpack(data[: _HEAD.size])
+    if magic != MAGIC:
+        return None
+    return Superblock(
+        device_uuid=str(uuid.UUID(bytes=device)),
+        set_uuid=str(uuid.UUID(bytes=cache_set)),
+        is_backing=version in _BACKING_VERSIONS,
+    )
+
 
 SYS = Path("/sys")
 ACTIVE_S = 60.0
@@ -163,7 +211,7 @@ def undo(entry: journal.Entry) -> None:
     deadline = time.monotonic() + BUSY_S
     while True:
         members = [Path(each) for each in entry.facts["members"]]
-        ours = [device for device in members if _is_ours(superblock.read(device), identity, uuids)]
+        ours = [device for device in members if _is_ours(read_superblock(device), identity, uuids)]
         busy = [device for device in ours if not _stop_and_wipe(device, identity, uuids)]
         if not busy and not _set(identity).exists():
             return
@@ -209,7 +257,7 @@ def _wipe(device: Path) -> None:
 
 def _created(device: Path, identity: str) -> str:
     """UUID of a device with a new superblock. make-bcache skips a device with a signature, and exits with 0."""
-    found = superblock.read(device)
+    found = read_superblock(device)
     if found is None or found.set_uuid != identity:
         raise TargetError(
             f"make-bcache wrote no superblock to `{device}`", hint="see which signatures it has with `wipefs`"
@@ -266,7 +314,7 @@ def _set(identity: str) -> Path:
     return SYS / "fs/bcache" / identity
 
 
-def _is_ours(found: superblock.Superblock | None, identity: str, uuids: list[str]) -> bool:
+def _is_ours(found: Superblock | None, identity: str, uuids: list[str]) -> bool:
     """Return True if a superblock is ours: of our cache set, or, once detached, of our device."""
     if found is None:
         return False
@@ -283,7 +331,7 @@ def _stop_and_wipe(device: Path, identity: str, uuids: list[str]) -> bool:
         return False
     try:
         with opened_exclusively(device) as descriptor:
-            if _is_ours(superblock.read_open(descriptor), identity, uuids):
+            if _is_ours(read_open(descriptor), identity, uuids):
                 signatures.wipe_edges(descriptor)
     except TargetError:
         return False

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from iosonde.errors import TargetError
-from iosonde.features.block_caches.block_cache import BlockCache, announce, load
-from iosonde.features.block_caches.setup import BlockCacheSetup
+from iosonde.features.block_caches.setup import BlockCache, BlockCacheSetup, announce, load
 from iosonde.storage.block_layer import block_stack, signatures
 from iosonde.storage.block_layer.block_nodes import node_of, number_of, opened, opened_exclusively
 from iosonde.storage.block_layer.kernel import Kernel, read

@@ -3,15 +3,95 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AliasGenerator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from iosonde.plan import Setup
 from iosonde.plan.setup import SetupPart
+from iosonde.storage.block_layer import kernel_modules
+from iosonde.storage.block_layer.kernel_modules import State, state_of
+from iosonde.storage.safety import journal
+from iosonde.storage.targets.layer import BuiltLayer
+from iosonde.storage.tools import call
 from iosonde.study.setup_extension import Rule, SetupExtension
 from iosonde.units import MIB, format_bytes, parse_size
 from iosonde.workload.workload import Workload
+
+MODULES = {
+    "bcache": ("bcache",),
+    "dm-cache": ("dm-cache", "dm-cache-smq"),
+    "dm-writecache": ("dm-writecache",),
+}
+"""Kernel modules of each block cache."""
+
+OPTIONS = {"bcache": "CONFIG_BCACHE", "dm-cache": "CONFIG_DM_CACHE", "dm-writecache": "CONFIG_DM_WRITECACHE"}
+"""Options of the kernel's configuration."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Support:
+    """True if the kernel has a block cache."""
+
+    kind: str
+    state: State
+
+    @property
+    def is_available(self) -> bool:
+        """Return True if it is there or can be loaded."""
+        return self.state != "missing"
+
+
+def support(kind: str) -> Support:
+    """Return whether this kernel has a kind of block cache: all of its modules."""
+    return Support(kind=kind, state=state_of(*MODULES[kind]))
+
+
+def every() -> list[Support]:
+    """Each kind of block cache."""
+    return [support(kind) for kind in MODULES]
+
+
+def advice(kind: str) -> str:
+    """Return advice on where to get it."""
+    modules = " and ".join(f"`{module}`" for module in MODULES[kind])
+    return (
+        f"use a kernel with the module {modules} ({OPTIONS[kind]}), such as Debian's `linux-image-amd64`, or "
+        "`iosonde lab run`"
+    )
+
+
+JOURNALED = "block cache"
+"""Kind of its journal entry, whose path is that of no file."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockCache(BuiltLayer):
+    """An active block cache; `device` is the cached device."""
+
+    kind: str
+    backing: Path
+    cache: Path
+    key: Path
+    """Path of its journal entry."""
+    identity: str
+    """UUID of the cache set (bcache); prefix of the names of its devices (device mapper)."""
+
+
+def load(kind: str) -> None:
+    """Load the kernel modules of a kind; `TargetError` if that fails."""
+    for module in MODULES[kind]:
+        if not kernel_modules.is_loaded(module):
+            call("modprobe", module)
+
+
+def announce(key: Path, kind: str, name: str, backing: Path, cache: Path, **facts: Any) -> None:
+    """Record a block cache before its first command, or record more about it."""
+    members = [str(backing), str(cache)]
+    journal.created(key, JOURNALED, facts={"kind": kind, "name": name, "members": members, **facts})
+
 
 CacheKind = Literal["none", "bcache", "dm-cache", "dm-writecache"]
 CacheMode = Literal["writethrough", "writeback", "writearound"]

@@ -1,22 +1,336 @@
-"""Graph algorithms as a workload: what a run needs, what it takes, and how its spec is read."""
+"""Graph algorithms as a workload: parameters, size of graphs, the spec, and what a run needs and takes."""
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
+import stat
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from iosonde.features.graph import spec
-from iosonde.features.graph.parameters import GraphParameters
-from iosonde.features.graph.size import area_bytes, size_of
-from iosonde.features.graph.spec import graph_name, only
-from iosonde.plan import ASSUMED_BYTES_PER_SECOND, Cost
-from iosonde.units import format_count, format_duration
-from iosonde.workload.workload import CLOSED, Hints, Layout, Spec, Workload
+from pydantic import BeforeValidator, ConfigDict, Field, PrivateAttr
+
+from iosonde import text_files
+from iosonde.errors import StudyError, TargetError
+from iosonde.plan import ASSUMED_BYTES_PER_SECOND, Cost, JsonObject
+from iosonde.text_files import expanded
+from iosonde.units import MIB, format_count, format_duration
+from iosonde.workload.reading import Cpus, DurationOrNone, Interval, Size, SizeOrZero, WithRules, none_as_empty
+from iosonde.workload.workload import CLOSED, Hints, Layout, Room, Spec, Workload, engine_spec
 
 if TYPE_CHECKING:
     from iosonde.storage import Target
+
+
+_INDEX_BYTES = 8
+_OUT_DEGREE_BYTES = 4
+_EDGE_BYTES = 4
+_RECORD_BYTES = 8
+"""Bytes of an edge in the sort area."""
+
+_PAIR_BYTES = {"u32": 8, "u64": 16}
+
+_SAMPLE_BYTES = 1 << 18
+"""Read at the start, in the middle and at the end of a text list: its lines are often shortest at the start."""
+
+VERTICES_MAX = 2**32 - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphSize:
+    """Upper bounds for R-MAT graphs, which lose duplicates; estimates for edge lists."""
+
+    vertices: int
+    stored_edges: int
+    lists: str
+
+    @property
+    def graph_bytes(self) -> int:
+        """The graph itself: header, index and adjacency lists."""
+        index = _pages((self.vertices + 1) * _INDEX_BYTES)
+        degrees = _pages(self.vertices * _OUT_DEGREE_BYTES) if self.lists == "in" else 0
+        return PAGE_BYTES + index + degrees + self.adjacency_bytes
+
+    @property
+    def adjacency_bytes(self) -> int:
+        """The adjacency lists, which an iteration over all vertices reads."""
+        return _pages(self.stored_edges * _EDGE_BYTES)
+
+    def written_bytes(self, sort_memory: int) -> int:
+        """The graph and the area in which its edges are sorted, which follows it until it is complete."""
+        records = self.stored_edges * _RECORD_BYTES
+        # Each part ends on a page. Two neighbours never fit into the memory together, so on average it is half full.
+        parts = 2 * (records // sort_memory + 1)
+        return self.graph_bytes + records + parts * PAGE_BYTES
+
+
+def area_bytes(parameters: GraphParameters) -> int:
+    """Bytes that the graph takes of its target while it is written; of a device those that it may take."""
+    return parameters._device_bytes or size_of(parameters).written_bytes(parameters.sort_memory)
+
+
+def of_any_vertices(parameters: GraphParameters) -> int:
+    """The most that the graph of an edge list takes: its index has all numbers up to that of the largest vertex."""
+    size = size_of(parameters)
+    return replace(size, vertices=VERTICES_MAX).written_bytes(parameters.sort_memory)
+
+
+def size_of(parameters: GraphParameters) -> GraphSize:
+    """The size of the graph that these parameters describe."""
+    if parameters.edge_list is None:
+        vertices = 1 << parameters.scale
+        edges = vertices * parameters.edge_factor
+    else:
+        edges = _edges_of_list(parameters.edge_list, parameters.edge_format)
+        vertices = min(edges, VERTICES_MAX)
+    directions = 2 if parameters.lists == "both" else 1
+    return GraphSize(vertices=vertices, stored_edges=directions * edges, lists=parameters.lists)
+
+
+def _edges_of_list(path: str, written: str) -> int:
+    found = Path(path).stat()
+    if written in _PAIR_BYTES:
+        return found.st_size // _PAIR_BYTES[written] + 1
+    return _edges_of_text(path, found.st_size, found.st_mtime_ns)
+
+
+@lru_cache(maxsize=8)
+def _edges_of_text(path: str, size_bytes: int, _changed_ns: int) -> int:
+    """Lines with an edge: counted in a short list, else as many for each byte as in the samples."""
+    is_short = size_bytes <= 3 * _SAMPLE_BYTES
+    starts = [0] if is_short else [0, (size_bytes - _SAMPLE_BYTES) // 2, size_bytes - _SAMPLE_BYTES]
+    edges = sampled = 0
+    with os.fdopen(text_files.open_regular(path), "rb") as file:
+        for start in starts:
+            file.seek(start)
+            sample = file.read(size_bytes if is_short else _SAMPLE_BYTES)
+            sampled += len(sample)
+            edges += sum(not line.startswith((b"#", b"%")) for line in sample.split(b"\n") if line.strip())
+    return -(-edges * size_bytes // max(sampled, 1)) + 1
+
+
+def _pages(size_bytes: int) -> int:
+    return -(-size_bytes // PAGE_BYTES) * PAGE_BYTES
+
+
+PAGE_BYTES = 4096
+"""Unit in which adjacency lists are read and cached."""
+
+REQUEST_MAX = 16 * MIB
+
+
+class GraphParameters(WithRules):
+    """One computation on one graph: `jobs` threads, each with `queue_depth` reads in flight."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    _device_bytes: int | None = PrivateAttr(None)
+    """Of an edge list on a device, once it is fitted to it: what its graph may take of the device."""
+
+    mode: Literal["pull", "push"] = Field(
+        "pull", description="A vertex sums the ranks of its neighbours (`pull`), or adds its rank to them (`push`)."
+    )
+    lists: Literal["both", "out", "in"] = Field(
+        "both",
+        description="Adjacency lists on the target: `out` (targets of edges; for `push`), `in` (sources; for `pull`), "
+        "or `both` (undirected).",
+    )
+    scale: int = Field(20, ge=1, le=31, description="R-MAT graph: base 2 logarithm of the number of vertices.")
+    edge_factor: int = Field(16, ge=1, le=4096, description="R-MAT graph: generated edges per vertex.")
+    graph_seed: int = Field(1, ge=0, description="R-MAT graph: seed of edges and vertex numbers.")
+    edge_list: Annotated[str | None, BeforeValidator(none_as_empty)] = Field(
+        None, description="File with a list of edges to import instead of an R-MAT graph."
+    )
+    edge_format: Literal["text", "u32", "u64"] = Field(
+        "text",
+        description="Format of `edge_list`: one edge per line (`text`), or pairs of little-endian numbers (`u32`, "
+        "`u64`).",
+    )
+    damping: float = Field(0.85, gt=0, lt=1, description="Damping factor.")
+    tolerance: float = Field(
+        1e-6, ge=0, lt=1, description="Converged once the sum of all changes of an iteration is below this."
+    )
+    iterations: int = Field(30, ge=1, le=100_000, description="Maximum number of iterations.")
+    jobs: int = Field(1, ge=1, le=1024, description="Threads. The result does not depend on their number.")
+    queue_depth: int = Field(16, ge=1, le=4096, description="Reads in flight in each job.")
+    request_size: Size = Field(256 << 10, description="Largest read.")
+    cache_size: SizeOrZero = Field(
+        0, description="Page cache of the engine, of all jobs together; pages are admitted until it is full, and stay."
+    )
+    cache_fraction: float | None = Field(
+        None, ge=0, le=1, description="Page cache as a fraction of the adjacency lists, instead of `cache_size`."
+    )
+    sort_memory: Size = Field(256 * MIB, description="Memory for sorting edges while the graph is written.")
+    backend: Literal["uring", "sync"] = Field(
+        "uring", description="`uring`: io_uring; `sync`: one blocking read at a time in each job (queue depth 1)."
+    )
+    verify_after: bool = Field(
+        True, description="After the measurement, read the whole graph and check the result against it."
+    )
+    duration: DurationOrNone = Field(
+        None, description="Maximum length of the measurement; `none`: until the computation is complete."
+    )
+    interval: Interval = Field(5 * 10**8, description="Length of an interval of the time series, at least 100 ms.")
+    cpus: Cpus = Field(
+        default_factory=list, description="CPUs to run on (job `i` on the `i`-th), as a list or `0-3`; empty: any."
+    )
+
+    def _rules(self) -> list[tuple[bool, str]]:
+        return [
+            (self.mode == "pull" and self.lists == "out", '`pull` needs `lists = "in"` or `"both"`'),
+            (self.mode == "push" and self.lists == "in", '`push` needs `lists = "out"` or `"both"`'),
+            (
+                self.request_size % PAGE_BYTES != 0 or self.request_size > REQUEST_MAX,
+                "`request_size` must be a multiple of 4 KiB and at most 16 MiB",
+            ),
+            (
+                self.cache_fraction is not None and self.cache_size > 0,
+                "`cache_size` and `cache_fraction` decide the same: set one of them",
+            ),
+            (self.sort_memory < MIB, "`sort_memory` must be at least 1 MiB"),
+            (
+                self.backend == "sync" and self.queue_depth != 1,
+                'with `backend = "sync"` a job has one read in flight: set `queue_depth = 1`',
+            ),
+        ]
+
+
+GRAPH500 = {"a": 0.57, "b": 0.19, "c": 0.19}
+"""Probabilities of the quadrants of an R-MAT graph."""
+
+_GRAPH = ("lists", "scale", "edge_factor", "graph_seed", "edge_list", "edge_format")
+"""Parameters that decide which graph it is."""
+
+
+def fit(streams: Mapping[str, GraphParameters], target: Room, *, room_bytes: int) -> dict[str, GraphParameters]:
+    """The parameters with the path of an edge list written out, and the size of the page cache."""
+    if target.backend() is not None:
+        raise TargetError(
+            "graph algorithms need a real directory or device, and a simulated one stores no graph",
+            hint="name a directory or a block device as the target",
+        )
+    if len(streams) > 1:
+        raise StudyError(
+            f"{len(streams)} graph algorithms cannot run together",
+            hint="use one stream, and a part or factor for each computation",
+        )
+    fitted = {name: _with_cache(_with_edge_list(stream)) for name, stream in streams.items()}
+    if target.kind == "device":
+        for stream in fitted.values():
+            if stream.edge_list is not None:
+                stream._device_bytes = min(room_bytes, of_any_vertices(stream))
+    return fitted
+
+
+def _with_cache(stream: GraphParameters) -> GraphParameters:
+    if stream.cache_fraction is None:
+        return stream
+    size = int(stream.cache_fraction * size_of(stream).adjacency_bytes)
+    # Each job has an equal part of the cache, and ranges with a few pages more or less than the others.
+    spare = stream.jobs * (PAGE_BYTES + size // 50) if stream.cache_fraction == 1 else 0
+    return stream.model_copy(update={"cache_size": size + spare, "cache_fraction": None})
+
+
+def _with_edge_list(stream: GraphParameters) -> GraphParameters:
+    if stream.edge_list is None:
+        return stream
+    path = Path(os.path.realpath(expanded(stream.edge_list)))
+    try:
+        is_file = stat.S_ISREG(path.stat().st_mode)
+        readable = os.access(path, os.R_OK)
+    except OSError as error:
+        raise _no_list(stream.edge_list, error.strerror or str(error)) from None
+    if not is_file or not readable:
+        raise _no_list(stream.edge_list, "it is not readable" if is_file else "it is not a regular file")
+    return stream.model_copy(update={"edge_list": str(path)})
+
+
+def _no_list(path: str, reason: str) -> StudyError:
+    return StudyError(
+        f"cannot read the edge list `{path}`: {reason}",
+        where="by the parameter `edge_list`",
+        hint="name a file with one edge after the other, in the format of `edge_format`",
+    )
+
+
+def resolve(streams: Mapping[str, GraphParameters], target: Target, *, seed: int, run_id: str) -> JsonObject:
+    """The engine's spec."""
+    stream = only(fit(streams, target, room_bytes=target.free_bytes()))
+    workload: JsonObject = {
+        "kind": "graph",
+        "target": _target(stream, target),
+        "backend": _backend(stream),
+        "graph": {"source": _source(stream), "lists": stream.lists},
+        "layout": "missing",
+        "sort_memory_bytes": stream.sort_memory,
+        "algorithm": {
+            "kind": "pagerank",
+            "mode": stream.mode,
+            "damping": stream.damping,
+            "tolerance": stream.tolerance,
+            "iterations": stream.iterations,
+        },
+        "reading": {
+            "queue_depth": stream.queue_depth,
+            "request_bytes": stream.request_size,
+            "cache_bytes": stream.cache_size,
+        },
+        "jobs": stream.jobs,
+        "duration_ns": stream.duration,
+        "interval_ns": stream.interval,
+        "verify_after": stream.verify_after,
+        "cpus": stream.cpus,
+        "result_path": None,
+    }
+    return engine_spec(workload, seed=seed, run_id=run_id, devices=target.block_devices())
+
+
+def _target(stream: GraphParameters, target: Target) -> Any:
+    """The graph's own file, so that block I/O of the same study does not overwrite it; or the device."""
+    found = target.spec_target("shared", area_bytes(stream))
+    if found["kind"] == "file" and target.kind == "directory":
+        found["path"] = str(Path(found["path"]).with_name(graph_name(stream)))
+    return found
+
+
+def _backend(stream: GraphParameters) -> Any:
+    if stream.backend == "sync":
+        return {"kind": "sync"}
+    return {
+        "kind": "uring",
+        "registered_files": True,
+        "registered_buffers": True,
+        "submission_polling": False,
+        "completion_polling": False,
+    }
+
+
+def _source(stream: GraphParameters) -> Any:
+    if stream.edge_list is not None:
+        return {"kind": "edge_list", "path": stream.edge_list, "format": stream.edge_format}
+    return {
+        "kind": "rmat",
+        "scale": stream.scale,
+        "edge_factor": stream.edge_factor,
+        **GRAPH500,
+        "seed": stream.graph_seed,
+    }
+
+
+def graph_name(stream: GraphParameters) -> str:
+    """The file of the graph: runs on the same graph share it."""
+    identity = "|".join(str(getattr(stream, name)) for name in _GRAPH)
+    return f"{hashlib.sha256(identity.encode()).hexdigest()[:8]}.graph"
+
+
+def only(streams: Mapping[str, GraphParameters]) -> GraphParameters:
+    """The only stream: computations do not run together."""
+    return next(iter(streams.values()))
+
 
 ASSUMED_EDGES_PER_SECOND = 40_000_000
 """Edges that a job processes, when a plan estimates time."""
@@ -48,8 +362,8 @@ class GraphWorkload(Workload[GraphParameters]):
     )
     subject = "edge_factor"
     worded = stated = ("mode",)
-    fit = staticmethod(spec.fit)
-    resolve = staticmethod(spec.resolve)
+    fit = staticmethod(fit)
+    resolve = staticmethod(resolve)
 
     def cost(self, streams: Mapping[str, GraphParameters]) -> Cost:
         """Time at most, of a computation that needs all its iterations; nothing is written except the graph."""

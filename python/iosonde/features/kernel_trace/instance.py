@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from iosonde.features.kernel_trace import ring_buffer
-from iosonde.features.kernel_trace.formats import Format, parse
 from iosonde.features.kernel_trace.mount import PLACES, NoTracingError, directory
-from iosonde.features.kernel_trace.ring_buffer import Event
+from iosonde.features.kernel_trace.ring_buffer import Event, Format, parse
 from iosonde.storage.safety import journal
 from iosonde.storage.safety.journal_entry import Entry
 

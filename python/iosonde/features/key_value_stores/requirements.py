@@ -11,8 +11,8 @@ from iosonde.features.key_value_stores import trace
 from iosonde.features.key_value_stores.cassandra.settings import CASSANDRA
 from iosonde.features.key_value_stores.memcached import settings as memcached
 from iosonde.features.key_value_stores.notation import operations_of
-from iosonde.features.key_value_stores.parameters import KvParameters
 from iosonde.features.key_value_stores.phases import LOG_STRUCTURED, WRITES
+from iosonde.features.key_value_stores.rules import KvParameters
 from iosonde.units import format_duration
 from iosonde.workload.workload import Layout
 

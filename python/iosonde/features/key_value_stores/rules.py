@@ -1,6 +1,10 @@
-"""Rules for parameters of a key-value load that depend on each other."""
+"""Parameters of a key-value load, and the rules of those that depend on each other."""
 
 from __future__ import annotations
+
+from typing import Self
+
+from pydantic import model_validator
 
 from iosonde.features.key_value_stores.cassandra import settings as cassandra
 from iosonde.features.key_value_stores.fields import EMBEDDED, KvFields
@@ -131,3 +135,14 @@ def _has_room(stream: KvFields) -> bool:
     """Return True if all fields have the same size, with space for the prefix that identifies each."""
     size = stream.value_size
     return isinstance(size, int) and size % stream.fields == 0 and size // stream.fields >= SMALLEST_FIELD
+
+
+class KvParameters(KvFields):
+    """One stream: `jobs` threads, each with one operation at a time."""
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> Self:
+        wrong = problem(self)
+        if wrong:
+            raise ValueError(wrong)
+        return self

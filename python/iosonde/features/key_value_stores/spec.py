@@ -5,22 +5,21 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from iosonde.errors import StudyError, TargetError
 from iosonde.features.key_value_stores import shim, trace
-from iosonde.features.key_value_stores.addresses import store_target
 from iosonde.features.key_value_stores.cassandra import settings as cassandra
 from iosonde.features.key_value_stores.fitting import fit
 from iosonde.features.key_value_stores.memcached import settings as memcached
 from iosonde.features.key_value_stores.notation import SMALLEST_VALUE, OptionValue, operations_of, pareto_of, sizes_of
-from iosonde.features.key_value_stores.parameters import KvParameters
 from iosonde.features.key_value_stores.phases import LOG_APART
 from iosonde.features.key_value_stores.read_cache import check_read_cache, open_read_cache_directory
 from iosonde.features.key_value_stores.requirements import READ_CACHE, addressed_bytes, identity, keeps_checkpoint
+from iosonde.features.key_value_stores.rules import KvParameters
 from iosonde.plan import JsonObject
 from iosonde.protocol import schema
-from iosonde.servers.foreign import parse
+from iosonde.servers.foreign import ServerUrl, parse
 from iosonde.units import format_bytes
 from iosonde.workload.servers import open_directory
 from iosonde.workload.workload import arrival_of, engine_spec, steady_ramp
@@ -354,3 +353,9 @@ def _choice(stream: KvParameters) -> JsonObject:
         case _:
             distribution = {"kind": "uniform"}
     return {"kind": "random", "coverage": "with_replacement", "distribution": distribution}
+
+
+def store_target(url: ServerUrl, database: str) -> dict[str, Any]:
+    """A database on a server as the spec of a store has it."""
+    user = {"user": url.user} if url.user else {}
+    return {"kind": "server", "host": url.host, "port": url.port, "database": database, **user}

@@ -1,16 +1,72 @@
-"""The workload on key-value stores, in the engine or in a server."""
+"""The workload on key-value stores, in the engine, in a server of the run, or in one that the user runs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from iosonde.features.key_value_stores import admission, cost, fitting, requirements, spec
+from iosonde.features.key_value_stores import admission, fitting, requirements, spec
 from iosonde.features.key_value_stores.fields import SHOWN
-from iosonde.features.key_value_stores.parameters import KvParameters
+from iosonde.features.key_value_stores.rules import KvParameters
 from iosonde.plan import target_of
+from iosonde.servers.foreign import ServerKind, ServerUrl
 from iosonde.workload import store_name
 from iosonde.workload.workload import Engine, Hints, Product, Rate, Spec, Workload
+
+if TYPE_CHECKING:
+    from iosonde.servers.server import DatabaseHost
+
+
+class _Store(ServerKind):
+    def database_of(self, workload: Mapping[str, Any]) -> str:
+        return str(workload["target"]["database"])
+
+    def is_used(self, url: ServerUrl, workload: Mapping[str, Any], parameters: Mapping[str, Any]) -> bool:
+        expected = spec.store_target(url, self.database_of(workload))
+        return (workload["store"]["kind"], workload["target"]) == (url.kind, expected)
+
+
+class _MongoDb(_Store):
+    name = "mongodb"
+    schemes = ("mongodb",)
+    port = 27017
+    passwords = "`MONGODB_PASSWORD`"
+
+    def client_options(self, parameters: Mapping[str, Any]) -> dict[str, str]:
+        return {name: str(value) for name, value in parameters["mongodb"].items() if name == "auth_source"}
+
+    def host(self, options: Mapping[str, Any]) -> DatabaseHost:
+        from iosonde.features.key_value_stores.mongodb import DEFAULT_AUTH_SOURCE, MongoDb
+
+        return MongoDb(auth_source=options.get("auth_source", DEFAULT_AUTH_SOURCE))
+
+
+class _Cassandra(_Store):
+    name = "cassandra"
+    schemes = ("cql", "cassandra", "scylla")
+    port = 9042
+    noun = "keyspace"
+    passwords = "`CASSANDRA_PASSWORD`"
+
+    def host(self, options: Mapping[str, Any]) -> DatabaseHost:
+        from iosonde.features.key_value_stores.cassandra.server import RunningCassandra
+
+        return RunningCassandra()
+
+    def creating_host(self, parameters: Mapping[str, Any]) -> DatabaseHost:
+        from iosonde.features.key_value_stores.cassandra.server import RunningCassandra
+        from iosonde.features.key_value_stores.cassandra.settings import replicas_of
+
+        return RunningCassandra(replicas=replicas_of(parameters))
+
+    def require(self, url: ServerUrl, parameters: Mapping[str, Any]) -> None:
+        from iosonde.features.key_value_stores.cassandra.server import RunningCassandra
+
+        RunningCassandra().require_mode(url.address(), parameters["commitlog_sync"])
+
+
+SERVERS = (_MongoDb(), _Cassandra())
+
 
 _PHASES = {
     "load": "loads",
@@ -57,7 +113,7 @@ class KvWorkload(Workload[KvParameters]):
 
     fit = staticmethod(fitting.fit)
     resolve = staticmethod(spec.resolve)
-    cost = staticmethod(cost.cost)
+    cost = staticmethod(fitting.cost)
     files, room_by = staticmethod(requirements.files), staticmethod(requirements.room_by)
     addressed_bytes = staticmethod(requirements.addressed_bytes)
     expected_target, problem = staticmethod(admission.expected_target), staticmethod(admission.problem)

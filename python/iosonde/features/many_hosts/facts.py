@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from iosonde.features.many_hosts.fairness import jain_index
-from iosonde.features.many_hosts.record import Hosts
+from iosonde.features.many_hosts.record import Hosts, jain_index
 from iosonde.metrics.metric import Metric
 from iosonde.results.column import NUMBER, U32, U64, facts
 

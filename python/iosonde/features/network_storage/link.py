@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from iosonde.errors import TargetError
-from iosonde.features.network_storage import path, transport
+from iosonde.features.network_storage import transport
 from iosonde.storage.block_layer.mounts import mounts
 from iosonde.storage.safety import journal
 from iosonde.storage.safety.journal_entry import MOUNTS, Entry
@@ -65,7 +65,7 @@ def address_of(target: Mapping[str, Any]) -> str:
     address = str(found.get("server", ""))
     with contextlib.suppress(ValueError):
         ipaddress.ip_address(address)
-        if path.describe(address).get("server_is_local") is False:
+        if transport.describe_path(address).get("server_is_local") is False:
             return address
     raise TargetError(
         "the target has no server on another machine" + (f" (`{address}`)" if address else ""),

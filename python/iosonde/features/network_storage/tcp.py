@@ -7,12 +7,65 @@ import socket
 import struct
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from stat import S_IRUSR, S_IWUSR
 from typing import NamedTuple
 
 from iosonde.errors import TargetError
-from iosonde.features.network_storage import netlink
+
+ROUTE, SOCK_DIAG = 0, 4
+_REQUEST, _DUMP = 1, 0x300
+_ERROR, _DONE = 2, 3
+_TIMEOUT_S = 2.0
+_sequence = count(1)
+
+
+def request(family: int, kind: int, payload: bytes, *, is_dump: bool = False) -> Iterator[bytes]:
+    """Yield the payload of each message of the reply; `OSError` if the kernel refuses."""
+    flags = _REQUEST | (_DUMP if is_dump else 0)
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, family) as link:
+        link.settimeout(_TIMEOUT_S)
+        link.bind((0, 0))
+        link.send(struct.pack("=IHHII", 16 + len(payload), kind, flags, next(_sequence), 0) + payload)
+        while True:
+            for message, body in _messages(link.recv(1 << 18)):
+                if message == _DONE:
+                    return
+                if message == _ERROR:
+                    _raise(struct.unpack_from("=i", body)[0])
+                    return
+                yield body
+            if not is_dump:
+                return
+
+
+def attributes(data: bytes) -> Mapping[int, bytes]:
+    """Attributes of a message by type: length, type and value of each, padded to 4 bytes."""
+    found, place = {}, 0
+    while place + 4 <= len(data):
+        length, kind = struct.unpack_from("=HH", data, place)
+        if length < 4:
+            break
+        found[kind & 0x3FFF] = data[place + 4 : place + length]
+        place += (length + 3) & ~3
+    return found
+
+
+def _messages(data: bytes) -> Iterator[tuple[int, bytes]]:
+    place = 0
+    while place + 16 <= len(data):
+        length, kind = struct.unpack_from("=IH", data, place)
+        if length < 16:
+            return
+        yield kind, data[place + 16 : place + length]
+        place += (length + 3) & ~3
+
+
+def _raise(number: int) -> None:
+    if number:
+        raise OSError(-number, "netlink request failed")
+
 
 UNPRIVILEGED = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
 PORTS_OF_ROOT = 1024
@@ -134,10 +187,10 @@ def _connections(version: int) -> Iterator[_Connection]:
     """All connections of a version of IP (`struct inet_diag_msg`)."""
     family, address_bytes = (socket.AF_INET, 4) if version == 4 else (socket.AF_INET6, 16)
     payload = struct.pack("=BBBBI", family, socket.IPPROTO_TCP, 1 << (_INFO - 1), 0, 1 << _ESTABLISHED) + bytes(48)
-    for body in netlink.request(netlink.SOCK_DIAG, _BY_FAMILY, payload, is_dump=True):
+    for body in request(SOCK_DIAG, _BY_FAMILY, payload, is_dump=True):
         local_port, remote_port = struct.unpack_from(">HH", body, 4)
         local, remote = (ipaddress.ip_address(body[at : at + address_bytes]) for at in (8, 24))
-        details = netlink.attributes(body[72:])
+        details = attributes(body[72:])
         if _INFO in details:
             (inode,) = struct.unpack_from("=I", body, 68)
             name = f"[{local}]:{local_port}" if version == 6 else f"{local}:{local_port}"
@@ -172,8 +225,8 @@ def _partners(process: int) -> list[int]:
 def _socket_pairs() -> Iterator[tuple[int, int]]:
     """Inodes of each Unix socket without a name and of its peer (`struct unix_diag_msg`)."""
     payload = struct.pack("=BBHIII8x", socket.AF_UNIX, 0, 0, 1 << _ESTABLISHED, 0, _SHOW_NAME | _SHOW_PEER)
-    for body in netlink.request(netlink.SOCK_DIAG, _BY_FAMILY, payload, is_dump=True):
-        details = netlink.attributes(body[16:])
+    for body in request(SOCK_DIAG, _BY_FAMILY, payload, is_dump=True):
+        details = attributes(body[16:])
         if _NAME not in details and _PEER in details:
             yield struct.unpack_from("=I", body, 4)[0], struct.unpack("=I", details[_PEER])[0]
 

@@ -1,22 +1,332 @@
-"""Whole objects as a workload: what a run needs, what it takes, and how its spec is read."""
+"""Whole objects as a workload: parameters, the spec, servers of the user, and what a run needs and takes."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+from urllib.parse import SplitResult
 
-from iosonde.features.object_stores import spec
-from iosonde.features.object_stores.parameters import ObjectsParameters
-from iosonde.features.object_stores.spec import identity, whole_of
-from iosonde.plan import ASSUMED_BYTES_PER_SECOND, Cost
+from pydantic import BeforeValidator, ConfigDict, Field
+
+from iosonde.errors import StudyError, TargetError
+from iosonde.plan import ASSUMED_BYTES_PER_SECOND, Cost, JsonObject
+from iosonde.servers.foreign import ServerKind, ServerUrl, parse
 from iosonde.storage.setups.bluestore import CONTROL_BYTES
-from iosonde.units import format_bytes
+from iosonde.units import MIB, format_bytes
 from iosonde.workload import size_words, store_name
-from iosonde.workload.workload import Hints, Layout, Product, Rate, Spec, Workload
+from iosonde.workload.reading import (
+    Cpus,
+    Duration,
+    DurationOrNone,
+    DurationOrZero,
+    Interval,
+    Size,
+    WithRules,
+    check_agreement,
+    parse_positive_rate,
+)
+from iosonde.workload.servers import Settings
+from iosonde.workload.workload import Hints, Layout, Product, Rate, Room, Spec, Workload, arrival_of, engine_spec
 
 if TYPE_CHECKING:
+    from iosonde.servers.server import DatabaseHost
     from iosonde.storage import Target
+
+
+KIB, GIB = 1 << 10, 1 << 30
+SMALLEST_OBJECT, LARGEST_OBJECT = 64, 64 * MIB
+SMALLEST_OSD = GIB
+USABLE = 0.8
+"""Share of the object daemons' space that objects may fill: at 0.95 Ceph stops writes."""
+
+
+def parse_server_url(value: Any) -> str | None:
+    """The address of an S3 server, as it is recorded; or none."""
+    if value in (None, "", "none"):
+        return None
+    from iosonde.servers.foreign import parse
+
+    found = parse(str(value))
+    if found.kind != "s3":
+        raise ValueError(f"`{found.text}` is not an address of an S3 server; write it like `s3://host:9000`")
+    return found.text
+
+
+class ObjectsParameters(WithRules):
+    """One stream: `jobs` threads, each with `queue_depth` operations on whole objects in flight."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    object_store: Literal["ceph", "s3"] = Field(
+        "ceph",
+        description="`ceph`: a private Ceph cluster that iosonde starts, used through librados. `s3`: a server of "
+        "yours (`server_url`).",
+    )
+    server_url: Annotated[str | None, BeforeValidator(parse_server_url)] = Field(
+        None,
+        description="S3: the running server, `s3://HOST:PORT` or `http://HOST:PORT` (command line: `--server URL`); "
+        "the credentials are in `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY`.",
+    )
+    region: Annotated[str, Field(pattern=r"^[a-z0-9-]{1,40}$")] = Field(
+        "us-east-1", description="S3: region that signatures name."
+    )
+    osds: int = Field(
+        1,
+        ge=1,
+        le=16,
+        description="Object daemons (OSDs), each with BlueStore on a file of the target; with "
+        '`file_system = "bluestore"` on a device of its own.',
+    )
+    replication: int = Field(1, ge=1, le=16, description="Copies of each object, on different object daemons.")
+    placement_groups: int = Field(32, ge=1, le=1024, description="Placement groups of the pool.")
+    osd_size: Size = Field(
+        4 * GIB, description="Size of the file of each object daemon, at least 1 GiB; a raw device is used as a whole."
+    )
+    ceph: Settings = Field(
+        default_factory=dict, description="Settings of Ceph by its own names, such as `osd_memory_target`."
+    )
+    operation: Literal["write", "sequential_read", "random_read"] = Field(
+        "write",
+        description="Write whole objects in order, or read them in order or at random; before reads, all objects are "
+        "written.",
+    )
+    object_size: Size = Field(4 * KIB, description="Size of an object, 64 B to 64 MiB.")
+    objects: int = Field(
+        1000, ge=1, description="Number of objects; writes start again with the first one when all are written."
+    )
+    jobs: int = Field(1, ge=1, le=256, description="Threads.")
+    queue_depth: int = Field(16, ge=1, le=4096, description="Operations in flight in each thread.")
+    arrival: Literal["closed", "constant", "poisson"] = Field(
+        "closed", description="Closed loop (the next operation when one completes), or open loop."
+    )
+    rate: Annotated[float | None, BeforeValidator(parse_positive_rate)] = Field(
+        None, description="Open loop: operations per second of all threads together."
+    )
+    ramp: DurationOrZero = Field(2 * 10**9, description="Load before the measurement.")
+    duration: Duration = Field(10 * 10**9, description="Length of the measurement.")
+    interval: Interval = Field(10**9, description="Length of an interval of the time series, at least 100 ms.")
+    timeout: Duration = Field(
+        60 * 10**9, description="An operation that takes longer fails, and with it the run; at least 1 s."
+    )
+    delete_after: bool = Field(False, description="Delete all objects after the measurement (not measured).")
+    stop_osd_after: DurationOrNone = Field(
+        None,
+        description="Kill one object daemon this long after the start of the measurement, and continue; empty: never.",
+    )
+    restart_osd_after: DurationOrNone = Field(
+        None,
+        description="Start it again this long after the start of the measurement; recovery is the time until all "
+        "placement groups are `active+clean`. Empty: after the measurement.",
+    )
+    cpus: Cpus = Field(
+        default_factory=list, description="CPUs of the client (job `i` on the `i`-th), as a list or `0-3`; empty: any."
+    )
+
+    def _rules(self) -> list[tuple[bool, str]]:
+        is_open = self.arrival != "closed"
+        stop, restart = self.stop_osd_after, self.restart_osd_after
+        is_s3 = self.object_store == "s3"
+        return [
+            (not is_s3 and self.server_url is not None, '`server_url` is for `object_store = "s3"`'),
+            (is_s3 and stop is not None, "no daemon of a running server is stopped: leave out `stop_osd_after`"),
+            (is_s3 and bool(self.ceph), "`ceph` is for the cluster that iosonde starts"),
+            (self.replication > self.osds, "each copy is on another object daemon: `replication` is at most `osds`"),
+            (self.osd_size < SMALLEST_OSD, "`osd_size` is at least 1 GiB"),
+            (not SMALLEST_OBJECT <= self.object_size <= LARGEST_OBJECT, "`object_size` is 64 B to 64 MiB"),
+            (is_open and self.rate is None, f'`arrival = "{self.arrival}"` needs a `rate`'),
+            (not is_open and self.rate is not None, "`rate` is for an open loop; set `arrival`"),
+            (self.timeout < 10**9, "`timeout` is at least 1 s"),
+            (stop is not None and stop >= self.duration, "`stop_osd_after` is beyond the end of the measurement"),
+            (stop is not None and self.replication < 2,
+             "objects of a stopped daemon need a copy: `stop_osd_after` needs `replication` of 2 or more"),
+            (restart is not None and (stop is None or not stop < restart < self.duration),
+             "`restart_osd_after` is between `stop_osd_after` and the end of the measurement"),
+            (not is_s3 and not self.has_room(),
+             f"{self.objects} objects with {self.replication} copies need more than {USABLE:.0%} of the object "
+             "daemons' space: raise `osd_size`, or lower `objects`"),
+        ]  # fmt: skip
+
+    def has_room(self) -> bool:
+        """Return True if the object daemons have room for all objects."""
+        return self.stored_bytes() <= USABLE * self.osds * self.osd_size
+
+    def stored_bytes(self) -> int:
+        """Space that the objects take with all copies; BlueStore allocates units of 4 KiB."""
+        return -(-self.object_size // (4 * KIB)) * 4 * KIB * self.objects * self.replication
+
+
+WHOLE_WORKLOAD = (
+    *("object_store", "server_url", "region", "osds", "replication", "placement_groups", "osd_size", "ceph"),
+    *("object_size", "objects", "ramp", "duration", "interval", "timeout", "delete_after"),
+    *("stop_osd_after", "restart_osd_after"),
+)
+"""Parameters of the run: streams that run together must agree on them."""
+
+
+def bucket(url: ServerUrl, name: str, region: str) -> dict[str, Any]:
+    """A bucket as the spec of a workload on objects has it."""
+    return {"kind": "s3", "host": url.host, "port": url.port, "bucket": name, "region": region}
+
+
+class _S3(ServerKind):
+    name = "s3"
+    schemes = ("s3", "http", "https")
+    port = 80
+    noun = "bucket"
+    passwords = "`AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY`"
+
+    def check(self, parts: SplitResult) -> None:
+        if parts.scheme == "https":
+            raise ValueError(
+                "an S3 server with encryption is not supported: write `http://HOST:PORT` or `s3://HOST:PORT`"
+            )
+        if parts.username and parts.password is None:
+            raise ValueError(f"`{parts.geturl()}` names a user; S3 has credentials in {self.passwords}")
+
+    def password(self) -> None:
+        """Its client reads the credentials itself."""
+
+    def client_options(self, parameters: Mapping[str, Any]) -> dict[str, str]:
+        return {"region": str(parameters["region"])}
+
+    def host(self, options: Mapping[str, Any]) -> DatabaseHost:
+        from iosonde.features.object_stores.s3 import DEFAULT_REGION, S3
+
+        return S3(region=options.get("region", DEFAULT_REGION))
+
+    def database_of(self, workload: Mapping[str, Any]) -> str:
+        return str(workload["store"]["bucket"])
+
+    def is_used(self, url: ServerUrl, workload: Mapping[str, Any], parameters: Mapping[str, Any]) -> bool:
+        return bool(workload["store"] == bucket(url, self.database_of(workload), str(parameters["region"])))
+
+
+SERVERS = (_S3(),)
+
+
+POOL = "iosonde"
+USER = "admin"
+
+
+def fit(streams: Mapping[str, ObjectsParameters], target: Room, *, room_bytes: int) -> dict[str, ObjectsParameters]:
+    """With the size of devices that object daemons take raw; a simulated device has no room for a cluster."""
+    if target.backend() is not None:
+        raise TargetError(
+            "an object store needs a file system, and a simulated or null device has none",
+            hint="name a directory as the target",
+        )
+    check_agreement(streams, WHOLE_WORKLOAD)
+    size = target.osd_bytes()
+    return dict(streams) if size is None else {name: _on_devices(each, size) for name, each in streams.items()}
+
+
+def _on_devices(stream: ObjectsParameters, size_bytes: int) -> ObjectsParameters:
+    """An object daemon uses all of a device."""
+    if stream.object_store != "ceph":
+        raise StudyError(
+            '`file_system = "bluestore"` is for the cluster that iosonde starts, and `object_store` is '
+            f"`{stream.object_store}`",
+            hint="leave `file_system` out",
+        )
+    fitted = stream.model_copy(update={"osd_size": size_bytes})
+    if not fitted.has_room():
+        raise TargetError(
+            f"{fitted.objects} objects with {fitted.replication} copies need more than {USABLE:.0%} of the object "
+            f"daemons' devices ({fitted.osds} x {format_bytes(size_bytes)})",
+            hint="name larger devices, or use fewer or smaller objects with `--set objects=...`",
+        )
+    return fitted
+
+
+def resolve(streams: Mapping[str, ObjectsParameters], target: Target, *, seed: int, run_id: str) -> JsonObject:
+    """The engine's spec. A cluster that cannot be started here raises now."""
+    streams = fit(streams, target, room_bytes=target.free_bytes())
+    whole = whole_of(streams)
+    workload: JsonObject = {
+        "kind": "objects",
+        "store": _bucket(whole) if whole.object_store == "s3" else _pool(whole, target),
+        "object_bytes": whole.object_size,
+        "objects": whole.objects,
+        "content_seed": seed,
+        "streams": [_stream(name, stream) for name, stream in streams.items()],
+        "ramp_ns": whole.ramp,
+        "duration_ns": whole.duration,
+        "interval_ns": whole.interval,
+        "timeout_ns": whole.timeout,
+        "delete_after": whole.delete_after,
+    }
+    return engine_spec(workload, seed=seed, run_id=run_id, devices=target.block_devices())
+
+
+def _pool(whole: ObjectsParameters, target: Target) -> JsonObject:
+    """The pool of a cluster that is started for each run."""
+    check_place(whole, target)
+    own = Path(target.spec_target("per_job", 0)["directory"])
+    return {
+        "kind": "rados",
+        "library": None,
+        "config_path": str(own / f"ceph-{identity(whole)}" / "data" / "ceph.conf"),
+        "user": USER,
+        "pool": POOL,
+    }
+
+
+def _bucket(whole: ObjectsParameters) -> JsonObject:
+    """A bucket that is created for the study."""
+    if whole.server_url is None:
+        raise StudyError(
+            "the object store `s3` requires a running server, and none is named",
+            where="by the parameter `server_url`",
+            hint="name it with `--server s3://HOST:PORT`",
+        )
+    url = parse(whole.server_url)
+    return bucket(url, f"iosonde-{identity(whole)}", whole.region)
+
+
+def check_place(whole: ObjectsParameters, target: Target) -> None:
+    """Raise unless a cluster can be started on the target. Nothing is written."""
+    if target.kind != "directory":
+        raise TargetError(
+            f"{target.title} is not a directory",
+            where="by the parameter `object_store`",
+            hint="give each object daemon a raw device with `--set file_system=bluestore`, create a file system for "
+            "their files with `--set file_system=ext4`, or name a directory",
+        )
+    from iosonde.features.object_stores import ceph
+    from iosonde.workload.servers import check_reachable
+
+    ceph.locate()
+    ceph.check_settings(whole.ceph)
+    check_reachable(ceph.ACCOUNTS, target)
+
+
+def _stream(name: str, stream: ObjectsParameters) -> JsonObject:
+    return {
+        "name": name,
+        "jobs": stream.jobs,
+        "queue_depth": stream.queue_depth,
+        "operation": stream.operation,
+        "arrival": arrival_of(stream.arrival, stream.rate),
+        "cpus": stream.cpus,
+    }
+
+
+def whole_of(streams: Mapping[str, ObjectsParameters]) -> ObjectsParameters:
+    """The parameters of the run, on which all streams agree."""
+    return next(iter(streams.values()))
+
+
+def identity(whole: ObjectsParameters) -> str:
+    """Eight digits that differ between clusters of different composition."""
+    facts: list[object] = [whole.osds, whole.replication, whole.placement_groups, whole.osd_size, whole.ceph]
+    if whole.object_store == "s3":
+        facts = [whole.server_url, whole.region, whole.object_size, whole.objects]
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:8]
+
 
 START_SECONDS = 12.0
 """Creation, start and shutdown of a cluster with one object daemon, as assumed by a plan."""
@@ -52,8 +362,8 @@ class ObjectsWorkload(Workload[ObjectsParameters]):
         "s3": Product(title="S3", is_installed=True),
     }
     stated = ("operation",)
-    fit = staticmethod(spec.fit)
-    resolve = staticmethod(spec.resolve)
+    fit = staticmethod(fit)
+    resolve = staticmethod(resolve)
 
     def cost(self, streams: Mapping[str, ObjectsParameters]) -> Cost:
         """Time of a run with the cluster's start; what a load writes only time limits."""

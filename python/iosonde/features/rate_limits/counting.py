@@ -6,7 +6,7 @@ import math
 from collections.abc import Generator
 from dataclasses import dataclass
 
-from iosonde.features.rate_limits.rules import Counted
+from iosonde.features.rate_limits.known_limits import Counted
 from iosonde.features.rate_limits.series import Load, Series, Stage, Tail
 from iosonde.features.rate_limits.walk import KIB, SAME, Point, Settings, Stages, Walk, same, sized
 

@@ -8,21 +8,143 @@ credits, even if its load is far below the burst rate. Without a type, only a dr
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any, ClassVar
 
 import polars as pl
 
-from iosonde.features.rate_limits import PROCEDURES, context, published
-from iosonde.features.rate_limits.published import AGREEMENT, PublishedLimit
+from iosonde.features.rate_limits import PROCEDURES, context, known_limits
+from iosonde.features.rate_limits.known_limits import AGREEMENT, FirstTouch, PublishedLimit, TouchedRegion, TouchVerdict
 from iosonde.features.rate_limits.record import RateLimits
+from iosonde.features.rate_limits.series import Load, Region, Series, Stage
 from iosonde.findings.cells import case_words
 from iosonde.findings.finding import FIRST, Finding
 from iosonde.findings.question import Results
 from iosonde.plan import PREPARATION
 from iosonde.results.schema import Record
 from iosonde.units import format_bytes, format_count, format_duration
+
+RATE = 50
+"""Operations per second of a pass."""
+SECONDS = 1.0
+REGIONS = 3
+_STRIDE = 4 << 20
+"""Largest distance between blocks, above the sizes in which providers fetch blocks of a snapshot."""
+_RANGES = 3.0
+"""Ranges of the later passes that a certain difference exceeds."""
+_LEAST = 0.1
+"""Smallest difference that counts, as a share of the latency of a later access."""
+
+Passes = dict[Region, list[Series]]
+"""Passes over each region, in order."""
+Request = Callable[[Stage], Generator[Stage, Series, Series]]
+
+
+def regions(span: int, block_size: int) -> tuple[Region, ...]:
+    """Return regions of as many blocks as a pass accesses."""
+    blocks = round(RATE * SECONDS)
+    # Two more, so that a pass never starts again.
+    stride = min(_STRIDE, span // REGIONS // (blocks + 2)) // block_size * block_size
+    if not stride:
+        return ()
+    starts = (place * span // REGIONS // block_size * block_size for place in range(REGIONS))
+    return tuple(Region(offset=start, bytes=(blocks + 2) * stride, stride=stride) for start in starts)
+
+
+def measure(request: Request, load: Load, span: int) -> Generator[Stage, Series, Passes]:
+    """Request three passes over each region."""
+    passes: Passes = {region: [] for region in regions(span, load.block_size)}
+    for number in (1, 2, 3):
+        yield from _pass(number, request, load, passes)
+    return passes
+
+
+def again(request: Request, load: Load, passes: Passes) -> Generator[Stage, Series, None]:
+    """Request the last pass over each region."""
+    yield from _pass(4, request, load, passes)
+
+
+LAST_PASS = "touch4"
+"""Start of the names of its stages, which follow all others."""
+
+
+def _pass(number: int, request: Request, load: Load, passes: Passes) -> Generator[Stage, Series, None]:
+    for place, (region, found) in enumerate(passes.items(), start=1):
+        name = f"touch{number}-region{place}"
+        found.append((yield from request(Stage(name=name, load=load, seconds=SECONDS, region=region, rate=RATE))))
+
+
+def is_slower(passes: Passes) -> bool:
+    """Return True if the first access took longer than later ones in any region."""
+    return any(each.is_slower for each in _regions(passes))
+
+
+def judge(passes: Passes, *, between: float, span: int) -> FirstTouch:
+    """Conclude from all passes; `between` are the bytes accessed before the last one."""
+    verdict, reason = _verdict(passes, between, span)
+    found = _regions(passes)
+    return FirstTouch(verdict=verdict, reason=reason, regions=found, bound_s=max(each.high_s for each in found))
+
+
+def _verdict(passes: Passes, between: float, span: int) -> tuple[TouchVerdict, str]:
+    early = _regions({region: each[:3] for region, each in passes.items()})
+    slower = [each for region, each in zip(early, passes.values(), strict=True) if region.is_slower]
+    if not slower:
+        return "none", ""
+    if any(each.is_disturbed for found in passes.values() for each in found):
+        return "undecided", "other load took CPU time while first accesses were measured"
+    if any(len(each) < 4 for each in slower):
+        return "undecided", (
+            "a read cache would have the same effect; no time for a last access, or a rate limit below 100 IOPS"
+        )
+    amount = format_bytes(round(between))
+    if any(_latency(each[3]) > (_latency(each[0]) + _later(each[:3])) / 2 for each in slower):
+        return "cache", f"after {amount} of other accesses the blocks are slow again, so a read cache had served them"
+    if not is_slower(passes):
+        return "undecided", "the latency of later accesses varies as much"
+    if between < span:
+        return "undecided", f"a read cache of {amount} would have the same effect: other stages accessed no more"
+    return "penalty", (
+        f"the blocks are as fast after {amount} of other accesses, which a smaller read cache would not have kept"
+    )
+
+
+def _regions(passes: Passes) -> tuple[TouchedRegion, ...]:
+    later = [_latency(each) for found in passes.values() for each in found[1:]]
+    scale = max(later, default=0.0) - min(later, default=0.0)
+    return tuple(_region(region, found, scale) for region, found in passes.items())
+
+
+def _region(region: Region, passes: Sequence[Series], scale: float) -> TouchedRegion:
+    added = _latency(passes[0]) - _later(passes)
+    error = scale + _standard_error(passes[0].latencies_s)
+    return TouchedRegion(
+        offset=region.offset,
+        stride=region.stride,
+        latencies_s=tuple(map(_latency, passes)),
+        added_s=added,
+        low_s=added - error,
+        high_s=added + error,
+        is_slower=added > max(_RANGES * scale, _LEAST * _later(passes)),
+    )
+
+
+def _latency(found: Series) -> float:
+    return median(found.latencies_s)
+
+
+def _later(passes: Sequence[Series]) -> float:
+    return median(map(_latency, passes[1:]))
+
+
+def _standard_error(values: Sequence[float]) -> float:
+    """Return the standard error of the median, from the median absolute deviation."""
+    middle = median(values)
+    deviation = 1.4826 * median(abs(each - middle) for each in values)
+    return 1.2533 * deviation / math.sqrt(len(values))
+
 
 _SECOND = 1_000_000_000
 
@@ -55,7 +177,7 @@ class CreditDuration(Finding, kind="credit duration", topic="limits", place=FIRS
 
     def _sentence(self) -> str:
         limit, lasting = self.spending.limit, _time(self.spending.seconds)
-        used, sustained = (published.quantity(each, limit.counts) for each in (self.spending.rate, limit.rate))
+        used, sustained = (known_limits.quantity(each, limit.counts) for each in (self.spending.rate, limit.rate))
         volume = f"{limit.title} with {format_bytes(self.spending.size_bytes)}"
         if self.cases == 1:
             return (
@@ -175,7 +297,7 @@ def _spending(
     provider = context.provider_of(part.context) if part else None
     if not provider:
         return
-    for limit in published.limits(size_bytes=size_bytes, provider=provider):
+    for limit in known_limits.limits(size_bytes=size_bytes, provider=provider):
         if limit.burst_seconds is None or limit.burst_rate is None or limit.operations != "all":
             continue
         used = _used(limit, record.spec["workload"]["streams"], rates)
@@ -206,7 +328,7 @@ def _is_drop_of(limit: PublishedLimit, record: Record) -> bool:
         after, before = (scale * each for each in (part.suspected_iops or 0.0, part.before_iops or 0.0))
         return candidate.agreeing(after) == "rate" and candidate.agreeing(before) == "burst rate"
 
-    agreeing = {each.volume for each in published.limits(size_bytes=size_bytes, provider=provider) if agrees(each)}
+    agreeing = {each.volume for each in known_limits.limits(size_bytes=size_bytes, provider=provider) if agrees(each)}
     return agreeing == {limit.volume}
 
 

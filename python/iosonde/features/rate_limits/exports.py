@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from iosonde.features.rate_limits.rules import Identification, Rule
+from iosonde.features.rate_limits.known_limits import Identification, Rule
 from iosonde.procedure.observations import conclusions
 from iosonde.results.result_set import ResultSet
 from iosonde.units import compact_size

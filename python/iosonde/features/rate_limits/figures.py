@@ -8,11 +8,10 @@ from itertools import accumulate
 
 import numpy as np
 
+from iosonde.features.rate_limits.known_limits import Rule
 from iosonde.features.rate_limits.procedures import LimitsConclusion
-from iosonde.features.rate_limits.rules import Rule
 from iosonde.features.rate_limits.series import Load, Series
-from iosonde.features.rate_limits.sharing import Sharing
-from iosonde.features.rate_limits.sharing_procedure import SharingConclusion
+from iosonde.features.rate_limits.sharing import Sharing, SharingConclusion
 from iosonde.features.rate_limits.walk import load_text
 from iosonde.report import vega
 from iosonde.report.figure import Chart, Figure

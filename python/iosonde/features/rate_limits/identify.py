@@ -23,10 +23,9 @@ from collections.abc import Generator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from iosonde.features.rate_limits import first_touch, limiter, stopped
-from iosonde.features.rate_limits.buckets import Bucket, find_bucket
+from iosonde.features.rate_limits import credit_duration, limiter
 from iosonde.features.rate_limits.counting import Counting, counted_by, emptied, sizes
-from iosonde.features.rate_limits.rules import (
+from iosonde.features.rate_limits.known_limits import (
     Change,
     Counted,
     Estimate,
@@ -42,6 +41,7 @@ from iosonde.features.rate_limits.rules import (
 from iosonde.features.rate_limits.series import STEP, Load, Segment, Series, Stage, Tail
 from iosonde.features.rate_limits.walk import (
     KIB,
+    Bucket,
     FailedError,
     OutOfTimeError,
     Point,
@@ -49,6 +49,7 @@ from iosonde.features.rate_limits.walk import (
     Stages,
     StoppedError,
     Walk,
+    find_bucket,
     last_segment,
     load_text,
     same,
@@ -66,18 +67,18 @@ STEADIER = 3
 def identify(settings: Settings) -> Generator[Stage, Series, Identification]:
     """Request stages until the rules are known, or cannot be known within the bounds."""
     walk = Walk(settings)
-    touched: first_touch.Passes = {}
+    touched: credit_duration.Passes = {}
     try:
         yield from _stages(walk, touched)
     except StoppedError as end:
-        stopped.conclude(walk, str(end))
+        limiter.conclude(walk, str(end))
         if touched:
             walk.known = replace(walk.known, first_touch=_judged(walk, touched))
     _withdraw_where_disturbed(walk)
     return replace(walk.known, rejected=tuple(walk.notes.rejected), undecided=tuple(walk.notes.undecided))
 
 
-def _stages(walk: Walk, touched: first_touch.Passes) -> Stages:
+def _stages(walk: Walk, touched: credit_duration.Passes) -> Stages:
     """All stages; `touched` receives the passes over first accesses once the first three are complete."""
     try:
         touched.update((yield from _first_accesses(walk)))
@@ -111,27 +112,27 @@ def _small(settings: Settings) -> Load:
     return Load(block_size=settings.smallest, read_fraction=fraction, queue_depth=settings.queue_depth)
 
 
-def _first_accesses(walk: Walk) -> Generator[Stage, Series, first_touch.Passes]:
+def _first_accesses(walk: Walk) -> Generator[Stage, Series, credit_duration.Passes]:
     """Three passes over blocks that nothing has accessed; time is kept for a fourth if the first one was slower."""
-    passes = yield from first_touch.measure(walk.request, _small(walk.settings), walk.settings.touch_span)
-    if first_touch.is_slower(passes):
-        walk.reserved_s = 3 * first_touch.SECONDS * len(passes)
+    passes = yield from credit_duration.measure(walk.request, _small(walk.settings), walk.settings.touch_span)
+    if credit_duration.is_slower(passes):
+        walk.reserved_s = 3 * credit_duration.SECONDS * len(passes)
     return passes
 
 
-def _touched_again(walk: Walk, passes: first_touch.Passes) -> Stages:
+def _touched_again(walk: Walk, passes: credit_duration.Passes) -> Stages:
     walk.reserved_s = 0.0
     small = [each for each in walk.history if each.load.block_size == walk.settings.smallest and each.loaded_s]
     slowest = min((each.operations.sum() / each.loaded_s for each in small), default=0.0)
     # Below twice the rate of a pass, a limit without credits would slow it down.
-    if first_touch.is_slower(passes) and slowest > 2 * first_touch.RATE:
+    if credit_duration.is_slower(passes) and slowest > 2 * credit_duration.RATE:
         with suppress(OutOfTimeError):
-            yield from first_touch.again(walk.request, _small(walk.settings), passes)
+            yield from credit_duration.again(walk.request, _small(walk.settings), passes)
 
 
-def _judged(walk: Walk, passes: first_touch.Passes) -> FirstTouch:
+def _judged(walk: Walk, passes: credit_duration.Passes) -> FirstTouch:
     between = sum(float(each.operations.sum()) * each.load.block_size for each in walk.history)
-    return first_touch.judge(passes, between=between, span=walk.settings.touch_span)
+    return credit_duration.judge(passes, between=between, span=walk.settings.touch_span)
 
 
 def _identify(walk: Walk) -> Stages:

@@ -10,10 +10,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from typing_extensions import TypedDict
 
 from iosonde.errors import StudyError
-from iosonde.features.rate_limits import sharing_procedure
+from iosonde.features.rate_limits import sharing
 from iosonde.features.rate_limits.identify import identify
+from iosonde.features.rate_limits.known_limits import Identification
 from iosonde.features.rate_limits.record import RateLimits
-from iosonde.features.rate_limits.rules import Identification
 from iosonde.features.rate_limits.series import Series
 from iosonde.features.rate_limits.stages import CONTINUE, run_of, series_of, stopped_in
 from iosonde.features.rate_limits.walk import Settings
@@ -205,8 +205,8 @@ class _Kind:
         )
 
 
-KINDS = ((NAME, _Kind()), (sharing_procedure.NAME, sharing_procedure.Kind()))
-SETTINGS = ((NAME, Resolved), (sharing_procedure.NAME, sharing_procedure.Resolved))
+KINDS = ((NAME, _Kind()), (sharing.NAME, sharing.Kind()))
+SETTINGS = ((NAME, Resolved), (sharing.NAME, sharing.Resolved))
 
 
 def _text(settings: Resolved) -> str:

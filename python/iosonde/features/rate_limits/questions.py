@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from iosonde.features.rate_limits import credit_duration, known_limits
-from iosonde.features.rate_limits.procedures import LimitsConclusion
-from iosonde.features.rate_limits.rules import (
+from iosonde.features.rate_limits.known_limits import (
     Change,
     FirstTouch,
     Identification,
@@ -15,8 +14,8 @@ from iosonde.features.rate_limits.rules import (
     Rule,
     TouchedRegion,
 )
-from iosonde.features.rate_limits.sharing import Sharing
-from iosonde.features.rate_limits.sharing_procedure import SharingConclusion
+from iosonde.features.rate_limits.procedures import LimitsConclusion
+from iosonde.features.rate_limits.sharing import Sharing, SharingConclusion
 from iosonde.features.rate_limits.walk import load_text
 from iosonde.findings.finding import FIRST, Finding, Strength
 from iosonde.metrics import wording

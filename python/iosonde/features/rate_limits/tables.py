@@ -6,10 +6,10 @@ import itertools
 from collections.abc import Iterator
 
 from iosonde.features.rate_limits import known_limits, questions
+from iosonde.features.rate_limits.known_limits import Identification, Parameter, Rule
 from iosonde.features.rate_limits.procedures import LimitsConclusion
 from iosonde.features.rate_limits.questions import amount_text, counted_text, rate_text, seconds_text
-from iosonde.features.rate_limits.rules import Identification, Parameter, Rule
-from iosonde.features.rate_limits.sharing_procedure import SharingConclusion
+from iosonde.features.rate_limits.sharing import SharingConclusion
 from iosonde.procedure.observations import Conclusion
 from iosonde.report.material import Material, Source
 from iosonde.report.table import Cell, Table

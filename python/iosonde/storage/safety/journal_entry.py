@@ -78,7 +78,7 @@ class JournalKind:
 def kinds() -> Mapping[str, JournalKind]:
     """Return the kinds of storage, servers and features, by `what`."""
     of_core: tuple[JournalKind, ...] = provided("undo").KINDS
-    return {kind.what: kind for kind in (*of_core, *contributed("undo", "KINDS", JournalKind))}
+    return {kind.what: kind for kind in (*of_core, *contributed("storage", "UNDO", JournalKind))}
 
 
 class EntryError(ValueError):

@@ -65,7 +65,7 @@ class TargetKind:
 
 def target_kinds() -> Mapping[str, TargetKind]:
     """Return those of all features by their prefix."""
-    return {each.prefix: each for each in contributed("targets", "KINDS", TargetKind)}
+    return {each.prefix: each for each in contributed("storage", "TARGETS", TargetKind)}
 
 
 def kind_of(target: str) -> TargetKind | None:

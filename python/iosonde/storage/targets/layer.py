@@ -46,7 +46,7 @@ class LayerKind:
 
 def kinds() -> tuple[LayerKind, ...]:
     """Return the layers of all features."""
-    return contributed("layers", "LAYERS", LayerKind)
+    return contributed("storage", "LAYERS", LayerKind)
 
 
 def kind_of(part: SetupPart) -> LayerKind:

@@ -1,0 +1,248 @@
+"""Around a run on a store: databases and servers of it, and a warning of replays that read keys which the database does
+not have, although the trace has not deleted them.
+"""
+
+from __future__ import annotations
+
+import copy
+import ctypes.util
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from iosonde.core.check import Check
+from iosonde.execution.context import RunContext, RunningServer
+from iosonde.execution.engine import EngineRun
+from iosonde.execution.instruments.instrument import Instrument, Reading
+from iosonde.execution.servers import (
+    ServerStarter,
+    create_database,
+    load_template,
+    removed_on_failure,
+    restored,
+    started,
+)
+from iosonde.features.key_value_stores import shim, trace
+from iosonde.features.key_value_stores.cassandra import settings as of_cassandra
+from iosonde.features.key_value_stores.cassandra.server import HEAP, PORT, Cassandra, loopback_of
+from iosonde.features.key_value_stores.database_state import Databases
+from iosonde.features.key_value_stores.memcached import settings as of_memcached
+from iosonde.features.key_value_stores.memcached.server import Memcached
+from iosonde.features.key_value_stores.memcached.settings import CACHES
+from iosonde.plan import JsonObject
+from iosonde.results.schema import RecordWarning
+from iosonde.servers.directories import Directories
+from iosonde.servers.instance import DATABASE, Instance
+from iosonde.tools import find
+
+
+@contextmanager
+def with_shim(context: RunContext) -> Iterator[RunContext]:
+    """The shim that an engine with such a store loads, compiled if necessary; none where it cannot be compiled.
+
+    Without it the engine reads RocksDB through the C interface, which the record names
+    (`result.store.build.interface`), and refuses a read cache; it refuses WiredTiger.
+    """
+    store = context.workload.get("store")
+    described = shim.SHIMS.get(store["kind"]) if store and context.workload["kind"] == "kv" else None
+    with ExitStack() as closing:
+        if store and described:
+            with suppress(shim.UnavailableError):
+                opened = closing.enter_context(shim.opened(described, store.get("library")))
+                context = replace(context, shims={described.store: opened})
+        yield context
+
+
+ENCLOSURES = (with_shim,)
+STATES = (Databases,)
+
+
+LOAD_SETTINGS = {"commitlog_sync": "periodic"}
+"""Of Cassandra while the template is loaded; its data files do not depend on it."""
+
+
+def _start_memcached(context: RunContext) -> RunningServer:
+    """The server of a run on `memcached`, ready for its load; `ServerError` if that fails."""
+    server, parameters, target = Memcached(), context.case.parameters, context.workload["target"]
+    directory = Path(target["path"]).parent.parent
+    instance = Instance.locate(
+        server,
+        Directories(own=directory.parent, name=directory.name),
+        of_memcached.server_settings(parameters),
+        parameters.get("memory_limit"),
+        swap_bytes=context.swap_bytes,
+        check=context.session.stop.check,
+    )
+    with removed_on_failure(instance):
+        instance.provision()
+        facts = started(instance)
+        server.allocate(instance.place, instance.settings)
+    # The path of the socket differs where that in the target is too long.
+    path = str(server.socket_path(instance.directories.socket))
+    return RunningServer(
+        spec={**context.run.spec, "workload": {**context.workload, "target": {**target, "path": path}}},
+        server=server,
+        facts=facts,
+        connect=instance.connect,
+        instance=instance,
+    )
+
+
+def _start_cassandra(context: RunContext) -> RunningServer:
+    """The node of a run, with the records that the run begins with; `ServerError` if that fails."""
+    is_loaded = context.workload["database"]["kind"] == "loaded"
+    instance = _node(context)
+    facts: dict[str, Any] = {}
+    with removed_on_failure(instance):
+        if is_loaded:
+            instance.create_directories()
+            facts = restored(instance, lambda: _load(context))
+        else:
+            instance.provision()
+        _own_log(instance)
+        facts |= started(instance)
+        if not is_loaded:
+            create_database(instance)
+    return RunningServer(
+        spec=_with_address(context.run.spec, instance, is_loaded=is_loaded),
+        server=instance.server,
+        facts=facts,
+        connect=instance.connect,
+        instance=instance,
+        environment=instance.environment,
+    )
+
+
+STARTERS = (ServerStarter("memcached", _start_memcached), ServerStarter("cassandra", _start_cassandra))
+
+
+def _load(context: RunContext) -> None:
+    """Load the template, with a commit log next to the data."""
+    instance = _node(context, loading=True)
+    context.session.note(f"loading the records of `{context.run.case_id}` into Cassandra, once for this study")
+    spec = _with_address(load_spec(context.run.spec), instance, is_loaded=False)
+    load_template(instance, spec, context.session.stop, what="records were loaded")
+
+
+def load_spec(spec: JsonObject) -> JsonObject:
+    """A spec that loads the records, and then reads one."""
+    made = copy.deepcopy(spec)
+    workload = made["workload"]
+    stream = workload["streams"][0] | {
+        "name": "load",
+        "jobs": 1,
+        "operations": [{"operation": "read", "weight": 1.0}],
+        "choice": {"kind": "sequential"},
+        "batch": 1,
+        "sync": False,
+        "arrival": {"kind": "closed"},
+        "rate_limit": None,
+        "background": False,
+        "limit_bytes": None,
+        "limit_operations": 1,
+        "cpus": [],
+    }
+    workload |= {"streams": [stream], "ramp": {"duration_ns": 0, "bytes": None}, "duration_ns": None}
+    workload |= {"settle_at_end": False}
+    return made
+
+
+def _node(context: RunContext, *, loading: bool = False) -> Instance:
+    named, parameters = context.workload["target"], context.case.parameters
+    directory = Path(named["path"])
+    settings = of_cassandra.server_settings(parameters)
+    if loading:
+        settings = {HEAP: settings[HEAP], **LOAD_SETTINGS}
+    return Instance.locate(
+        Cassandra(),
+        Directories(
+            own=directory.parent,
+            name=directory.name,
+            template_name=f"template-{directory.name[-8:]}",
+            log_own=Path(named["log_path"]).parent if named["log_path"] and not loading else None,
+        ),
+        settings,
+        None if loading else parameters.get("memory_limit"),
+        swap_bytes=0 if loading else context.swap_bytes,
+        check=context.session.stop.check,
+    )
+
+
+def _own_log(instance: Instance) -> None:
+    """The directory of a commit log on another target, where the template has not brought one."""
+    log = instance.place.log
+    if log and not log.exists():
+        log.mkdir(mode=0o700)
+        instance.account.own(log)
+
+
+def _with_address(spec: JsonObject, instance: Instance, *, is_loaded: bool) -> JsonObject:
+    """The spec with the node's address instead of its directory."""
+    host = loopback_of(instance.place.data)
+    server = {"kind": "server", "host": host, "port": PORT, "database": DATABASE, "user": Cassandra.user}
+    if is_loaded:
+        server["is_loaded"] = True
+    return {**spec, "workload": {**spec["workload"], "target": server}}
+
+
+def _rocksdb() -> Check:
+    """The library that the engine loads by default."""
+    library = ctypes.util.find_library("rocksdb")
+    if library is None:
+        return Check(
+            name="RocksDB",
+            state="note",
+            found="librocksdb.so not found; needed for the store `rocksdb`",
+            advice="install Debian's `librocksdb7.8`, or set `library` in the study",
+        )
+    return Check(name="RocksDB", state="ok", found=f"{library}")
+
+
+def _wiredtiger() -> Check:
+    """The library that the engine loads by default, and what its shim is compiled with."""
+    library, missing = find("wiredtiger"), {"wiredtiger-header": "libwiredtiger-dev", "cc": "gcc"}
+    packages = [package for name, package in missing.items() if not find(name)]
+    if library is None or packages:
+        return Check(
+            name="WiredTiger",
+            state="note",
+            found=f"{library or 'libwiredtiger.so not found'}; `wiredtiger` needs library, header and compiler",
+            advice=f"install Debian's {' and '.join(f'`{each}`' for each in packages or ['libwiredtiger-dev'])}",
+        )
+    return Check(name="WiredTiger", state="ok", found=library)
+
+
+CHECKS = (lambda: [_rocksdb(), _wiredtiger()],)
+
+
+EXPLAINED = 0.02
+"""Share of the gets that may miss without a warning."""
+
+
+class TraceMisses(Instrument):
+    """Compares the misses of a replay with those that its trace explains. A cache misses by design."""
+
+    def stop(self, done: EngineRun) -> Reading:
+        """Return a warning where misses of keys that were never there make the rate that of an empty database."""
+        parameters = self.context.parameters
+        if not parameters.get("trace") or parameters["store"] in CACHES or not done.result:
+            return Reading()
+        checks = (done.result.get("store") or {}).get("checks") or []
+        missing = sum(check["missing"] for check in checks)
+        gets = missing + sum(check["values"] for check in checks)
+        # At most: the run may have ended before the trace.
+        unexplained = missing - trace.converted(parameters["trace"]).deleted_gets
+        return Reading(warnings=[_warning(unexplained, gets)] if unexplained > EXPLAINED * gets else [])
+
+
+def _warning(unexplained: int, gets: int) -> RecordWarning:
+    return RecordWarning(
+        code="unexplained_misses",
+        message=f"{unexplained:,} of {gets:,} gets found no record, although the trace has not deleted it",
+        hint="give each `get` a `value_size`: its records are loaded before the replay",
+    )
+
+
+INSTRUMENTS = (TraceMisses,)

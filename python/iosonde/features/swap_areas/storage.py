@@ -1,0 +1,29 @@
+"""The journal entries of swap areas and of changed settings."""
+
+from __future__ import annotations
+
+from iosonde.features.swap_areas import area, settings
+from iosonde.storage.safety.journal_entry import MOUNTS, OWN_DIRECTORY, JournalKind
+
+_OWN = OWN_DIRECTORY.pattern
+
+UNDO = (
+    JournalKind(
+        what=area.JOURNALED,
+        path=rf"{MOUNTS}/{_OWN}/swap-area",
+        facts={
+            "kind": r"file|device|zram",
+            "area": rf"/.+/{_OWN}-setup/swap|/dev/.+",
+            "identity": r"[0-9]+:[0-9]+(:[0-9]+)?",
+            "own": _OWN,
+        },
+        undo=area.undo,
+    ),
+    JournalKind(
+        what=settings.JOURNALED,
+        path=r"/proc/sys/vm/page-cluster|/sys/module/zswap/parameters/enabled",
+        facts={"value": r"[0-9]{1,3}|Y|N", "own": rf"({_OWN})?"},
+        ends_with_boot=True,
+        undo=settings.undo,
+    ),
+)
