@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import subprocess
 import tomllib
@@ -18,7 +17,6 @@ from iosonde.errors import StudyError
 from iosonde.interop.fio import Imported, import_job_file, options
 from iosonde.planning import expand, parse
 from iosonde.storage import open_target
-from iosonde.workload.block import BlockParameters
 
 JOBS = Path(__file__).with_name("jobs")
 ENVIRONMENT = {"MIX_SIZE": "64m"}
@@ -420,19 +418,27 @@ def test_a_file_without_jobs_is_refused(tmp_path: Path) -> None:
         imported(tmp_path, "[global]\nbs=4k\n")
 
 
-def test_every_option_of_fio_is_classified_once() -> None:
+def test_every_option_of_fio_is_known() -> None:
     """`fio_options.txt` lists every name and alias in the source of fio 3.42."""
-    names = [name for option in options.OPTIONS for name in (option.name, *option.aliases)]
-    assert len(names) == len(set(names))
     of_fio = (Path(__file__).parent / "fio_options.txt").read_text().split()
     assert len(of_fio) > 370
-    assert [name for name in of_fio if options.find(name) is None] == []
-    for option in options.OPTIONS:
-        assert option.becomes if option.fate is options.Fate.CARRIED else option.why, option.name
-        assert bool(option.instead) == (option.fate is options.Fate.DROPPED), option.name
-    named = {name for option in options.OPTIONS for name in re.findall(r"`([a-z_]+)(?: =[^`]*)?`", option.becomes)}
-    values = {"strided", "split", "constant", "poisson", "i"} | {option.name for option in options.OPTIONS}
-    assert named - values <= set(BlockParameters.model_fields)
+    assert [name for name in of_fio if name not in options.NAMES] == []
+
+
+NOT_CARRIED = " ".join([*options.NOTED, options.RARE, options.OF_ENGINES])
+
+
+def test_every_option_that_is_not_carried_over_is_named(tmp_path: Path) -> None:
+    names = [name.partition("/")[0] for name in NOT_CARRIED.split() if name not in ("read_iolog", "name")]
+    result = imported(tmp_path, "[a]\nsize=1m\n" + "".join(f"{name}=7\n" for name in names))
+    assert [note.option for note in result.notes] == [f"{name}=7" for name in names]
+
+
+def test_a_value_without_effect_is_not_noted(tmp_path: Path) -> None:
+    lines = "thinktime=0\nzonemode=none\niodepth_batch=1\nrw_sequencer=sequential\nfallocate=native\n"
+    assert notes(imported(tmp_path, f"[a]\nsize=1m\n{lines}percentage_random=100\n")) == []
+    in_effect = imported(tmp_path, "[a]\nsize=1m\npercentage_random=0\nnuma_cpu_nodes=0\nbuffer_pattern=0\nthinktime\n")
+    assert len(in_effect.notes) == 4
 
 
 def test_the_command_writes_a_new_file_and_lists_what_is_missing(iosonde: Iosonde, tmp_path: Path) -> None:

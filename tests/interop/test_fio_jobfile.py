@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from iosonde.errors import StudyError
-from iosonde.interop.fio import command_line, jobfile, units
+from iosonde.interop.fio import command_line, given, jobfile
 
 
 def sections(directory: Path, text: str, **environment: str) -> list[jobfile.Section]:
@@ -103,14 +103,14 @@ def test_a_missing_or_binary_file_is_an_error_and_a_byte_order_mark_is_not(tmp_p
     ],
 )
 def test_only_prefixes_of_three_letters_mean_the_opposite_of_kb_base(text: str, kb_1024: int, kb_1000: int) -> None:
-    assert units.size(text, kb_base=1024) == kb_1024
-    assert units.size(text, kb_base=1000) == kb_1000
+    assert given.size(text, kb_base=1024) == kb_1024
+    assert given.size(text, kb_base=1000) == kb_1000
 
 
 @pytest.mark.parametrize("text", ["", "1.5m", "4x", "k", "-4k", "1 g"])
 def test_what_fio_would_cut_off_in_silence_is_no_size(text: str) -> None:
     with pytest.raises(ValueError, match="is not a whole number"):
-        units.size(text, kb_base=1024)
+        given.size(text, kb_base=1024)
 
 
 def test_times_are_in_seconds_unless_they_or_their_option_have_another_unit() -> None:
@@ -125,22 +125,30 @@ def test_times_are_in_seconds_unless_they_or_their_option_have_another_unit() ->
         "6msec": 0.006,
         "7usec": 7e-6,
     }
-    assert {text: units.time_ns(text, unit="s") / 10**9 for text in seconds} == seconds
-    assert units.time_ns("250", unit="ms") == 250 * 10**6
+    assert {text: given.time_ns(text) / 10**9 for text in seconds} == seconds
+    assert given.time_ns("250", "ms") == 250 * 10**6
     with pytest.raises(ValueError, match="longer than three centuries"):
-        units.time_ns("9" * 5000, unit="s")
+        given.time_ns("9" * 5000)
     with pytest.raises(ValueError, match="is not a whole number with a unit of time"):
-        units.time_ns("0.5s", unit="s")
+        given.time_ns("0.5s")
 
 
-def test_lists_of_values() -> None:
-    assert units.triple("4k") == ("4k", "4k", "4k"), "for reads, writes and trims"
-    assert units.triple("4k,8k") == ("4k", "8k", "8k")
-    assert units.triple(",8k") == ("", "8k", "8k")
-    assert units.triple("4k,") == ("4k", "", "")
-    assert units.shares([60.0, None, None]) == [60.0, 20.0, 20.0]
-    assert units.cpu_list("0-2,8") == [0, 1, 2, 8]
-    assert units.cpus_of_mask(0b1011) == [0, 1, 3]
+@pytest.mark.parametrize(
+    ("line", "value"),
+    [
+        # For reads, writes and trims.
+        ("rate_iops=4k", [4096, 4096, 4096]),
+        ("rate_iops=4k,8k", [4096, 8192, 8192]),
+        ("rate_iops=,8k", [None, 8192, 8192]),
+        ("rate_iops=4k,", [4096, None, None]),
+        ("bssplit=4k/60:8k/:16k/", [[(4096, 60.0), (8192, 20.0), (16384, 20.0)]] * 3),
+        ("cpus_allowed=0-2,8", [0, 1, 2, 8]),
+        ("cpumask=0xb", [0, 1, 3]),
+    ],
+)
+def test_lists_of_values(tmp_path: Path, line: str, value: object) -> None:
+    (section,) = sections(tmp_path, f"[a]\n{line}\n")
+    assert given.Given(section, {}).get(line.partition("=")[0]) == value
 
 
 @pytest.mark.parametrize(

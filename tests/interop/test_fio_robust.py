@@ -11,14 +11,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from iosonde.errors import IosondeError, StudyError
-from iosonde.interop.fio import Imported, import_command_line, import_job_file
-from iosonde.interop.fio.options import OPTIONS
+from iosonde.interop.fio import Imported, import_command_line, import_job_file, options
 from iosonde.planning import expand, parse
 from iosonde.storage import open_target
 from iosonde.tools import find
 
-NAMES = [option.name for option in OPTIONS]
-CARRIED = [option.name for option in OPTIONS if option.becomes]
+NAMES = list(dict.fromkeys(options.NAMES.values()))
+CARRIED = [name.partition("/")[0] for name in options.CARRIED.split()]
 CORNERS = """
     0 1 2 4k 1m 64k 1g 10s 500ms -1 50% 120% 0% 4k,8k ,4k 4k, 1k-16k 0-4k 1-9g 4k/50:8k/ 4k/0 / : , - = $ncpus
     $pagesize*2 ${X} rand read write rw randrw randtrimwrite read:4k read:-4k trim:0 libaio sync null net io_uring

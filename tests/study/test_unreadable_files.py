@@ -13,7 +13,7 @@ from iosonde import text_files
 from iosonde.cli.messages import messages
 from iosonde.errors import IosondeError, StudyError
 from iosonde.features.key_value_stores import store_options
-from iosonde.interop.fio.load import import_job_file
+from iosonde.interop.fio import import_job_file
 from iosonde.storage import open_target
 from iosonde.study.load import read, read_text
 from iosonde.workload.reading import parse_cpus

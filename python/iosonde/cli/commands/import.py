@@ -60,7 +60,7 @@ def _write_new(path: Path, text: str) -> None:
 
 def _report(imported: Imported, origin: str, output: Path | None) -> None:
     """Report what was converted; a message, because the study may be on standard output."""
-    from iosonde.interop.fio.notes import wrapped
+    from iosonde.interop.fio.study import wrapped
 
     lines = [f"converted {origin} to the study `{imported.name}`" + (f" in `{output}`" if output else "")]
     if imported.notes:

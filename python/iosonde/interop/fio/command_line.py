@@ -132,22 +132,21 @@ def read(command: Command, *, environment: Mapping[str, str]) -> list[jobfile.Se
     files: list[str] = []
     selected: list[str] = []
     for number, option, value in _options(command.arguments):
-        line = jobfile.Line(text=f"{option}={value}", file=FILE, number=number)
         if not option:
             files.append(value or "")
         elif option == "section":
             selected.append(value or "")
         elif option == "name":
-            reader.start_section(value or "", line)
+            reader.start_section(value or "", FILE, number)
             is_named = True
         else:
             if not is_named:
-                reader.start_section("global", line)
+                reader.start_section("global", FILE, number)
                 is_named = True
-            reader.add(option, value, line)
+            reader.add(option, value, FILE, number)
     for number, file in enumerate(files):
         reader.read_file(Path(file), waits=number > 0)
-    return _selected(reader.sections(), selected)
+    return _selected(reader.sections, selected)
 
 
 def _selected(sections: list[jobfile.Section], names: Sequence[str]) -> list[jobfile.Section]:
@@ -188,7 +187,7 @@ def _options(arguments: Sequence[str]) -> Iterator[tuple[int, str, str | None]]:
 
 def _whole_name(written: str, number: int) -> str:
     """The option whose name begins so; unknown names as they are."""
-    if written in _OF_FIO or options.find(written):
+    if written in _OF_FIO or written in options.NAMES:
         return written
     found = [*options.starting_with(written), *(name for name in _OF_FIO if name.startswith(written))]
     if len(found) > 1:

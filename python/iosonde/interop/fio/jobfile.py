@@ -53,7 +53,7 @@ class Section:
     name: str
     file: str
     line: int
-    settings: tuple[Setting, ...]
+    settings: list[Setting]
 
 
 _NOT_JOB_FILES = (
@@ -70,20 +70,13 @@ def read(path: Path, *, environment: Mapping[str, str]) -> list[Section]:
     """Return the sections of a job file, without `[global]`."""
     reader = Reader(environment)
     reader.read_file(path)
-    return reader.sections()
+    return reader.sections
 
 
-@dataclass(frozen=True, kw_only=True)
-class Line:
-    """One line with content."""
-
-    text: str
-    file: str
-    number: int
-
-
-def _lines(path: Path, *, depth: int, within: Path | None, included_at: str = "") -> Iterator[Line]:
-    """Every line with content, those of included files in their place."""
+def _lines(
+    path: Path, *, depth: int = 0, within: Path | None = None, included_at: str = ""
+) -> Iterator[tuple[str, str, int]]:
+    """Every line with content, its file and its number; those of included files in their place."""
     for number, raw in enumerate(_text(path, within, included_at).splitlines(), start=1):
         text = re.split("[;#]", raw, maxsplit=1)[0].strip()
         included = re.fullmatch(r"include\s+(.+)", text)
@@ -98,7 +91,7 @@ def _lines(path: Path, *, depth: int, within: Path | None, included_at: str = ""
             file = path.parent / included[1].strip()
             yield from _lines(file, depth=depth + 1, within=within or path.parent, included_at=at)
         elif text:
-            yield Line(text=text, file=path.name, number=number)
+            yield text, path.name, number
 
 
 def _text(path: Path, within: Path | None, included_at: str) -> str:
@@ -120,7 +113,7 @@ class Reader:
         self._globals: list[Setting] = []
         self._own: list[Setting] | None = None
         self._section = ""
-        self._done: list[tuple[str, Line, list[Setting]]] = []
+        self.sections: list[Section] = []
 
     def read_file(self, path: Path, *, waits: bool = False) -> None:
         """Add the sections of a job file; one that `waits` for others has no global options of theirs."""
@@ -130,61 +123,47 @@ class Reader:
                 f"`{path}` is {kind}, not a job file",
                 hint='import the job file that fio ran, or its command line: `iosonde import fio "fio --name=..."`',
             )
-        before = len(self._done)
+        before = len(self.sections)
         self._own = None
         if waits:
             self._globals = []
-        for line in _lines(path, depth=0, within=None):
-            self.take(line)
-        if waits and self._done[before:]:
-            name, line, own = self._done[before]
-            own.append(Setting(option="stonewall", value=None, section=name, file=line.file, line=line.number))
+        for text, file, line in _lines(path):
+            header = re.fullmatch(r"\[(.*)\]", text)
+            if header:
+                self.start_section(header[1].strip(), file, line)
+            else:
+                option, equals, value = (part.strip() for part in text.partition("="))
+                self.add(option, value if equals else None, file, line)
+        for first in self.sections[before : before + waits]:
+            first.settings.append(
+                Setting(option="stonewall", value=None, section=first.name, file=first.file, line=first.line)
+            )
 
-    def take(self, line: Line) -> None:
-        header = re.fullmatch(r"\[(.*)\]", line.text)
-        if header:
-            self.start_section(header[1].strip(), line)
-        else:
-            option, equals, value = (part.strip() for part in line.text.partition("="))
-            self.add(option, value if equals else None, line)
-
-    def sections(self) -> list[Section]:
-        return [
-            Section(name=name, file=line.file, line=line.number, settings=tuple(own)) for name, line, own in self._done
-        ]
-
-    def start_section(self, name: str, line: Line) -> None:
+    def start_section(self, name: str, file: str, line: int) -> None:
         """Begin a job, or `global`."""
         if not name:
-            raise StudyError("a section has no name", where=f"line {line.number} of `{line.file}`")
+            raise StudyError("a section has no name", where=f"line {line} of `{file}`")
         self._section = name
         # fio compares only these letters.
         if name.startswith("global"):
             self._own = self._globals
         else:
             self._own = list(self._globals)
-            self._done.append((name, line, self._own))
+            self.sections.append(Section(name=name, file=file, line=line, settings=self._own))
 
-    def add(self, option: str, value: str | None, line: Line) -> None:
-        """Add an option to the section."""
+    def add(self, option: str, value: str | None, file: str, line: int) -> None:
+        """Add an option to the section, with the values of variables."""
         if self._own is None:
             raise StudyError(
                 f"the option `{option}` is outside of any section",
-                where=f"line {line.number} of `{line.file}`",
+                where=f"line {line} of `{file}`",
                 hint="put `[global]` or the name of a job, such as `[reader]`, above it",
             )
-        setting = Setting(option=option, value=value, section=self._section, file=line.file, line=line.number)
-        self._own.append(self._expanded(setting))
-
-    def _expanded(self, setting: Setting) -> Setting:
-        if setting.value is None:
-            return setting
-        value = _VARIABLE.sub(lambda found: self._environment.get(found[1], found[0]), setting.value)
-        if _OF_MACHINE.search(value):
-            value = _calculated(_OF_MACHINE.sub(lambda found: str(_machine(found[1])), value))
-        return Setting(
-            option=setting.option, value=value, section=setting.section, file=setting.file, line=setting.line
-        )
+        if value is not None:
+            value = _VARIABLE.sub(lambda found: self._environment.get(found[1], found[0]), value)
+            if _OF_MACHINE.search(value):
+                value = _calculated(_OF_MACHINE.sub(lambda found: str(_MACHINE[found[1]]()), value))
+        self._own.append(Setting(option=option, value=value, section=self._section, file=file, line=line))
 
 
 def unset_variables(setting: Setting) -> list[str]:
@@ -192,16 +171,11 @@ def unset_variables(setting: Setting) -> list[str]:
     return _VARIABLE.findall(setting.value or "")
 
 
-def _machine(keyword: str) -> int:
-    match keyword:
-        case "pagesize":
-            return os.sysconf("SC_PAGE_SIZE")
-        case "mb_memory":
-            return memory.total_bytes() >> 20
-        case _:
-            return os.cpu_count() or 1
-
-
+_MACHINE = {
+    "pagesize": lambda: os.sysconf("SC_PAGE_SIZE"),
+    "mb_memory": lambda: memory.total_bytes() >> 20,
+    "ncpus": lambda: os.cpu_count() or 1,
+}
 _OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.floordiv}
 
 
