@@ -21,10 +21,9 @@ from hypothesis import strategies as st
 from plans import a_failure, a_record, hand_plan, tables
 from recordings import recorded
 
-from iosonde.interop.fio import bins
-from iosonde.interop.fio.job_options import job_options
-from iosonde.interop.hdr.encoding import HIGHEST_NS, encode
-from iosonde.interop.hdr.log import values
+from iosonde.interop.fio import json_plus
+from iosonde.interop.fio.json_plus import job_options
+from iosonde.interop.hdr import HIGHEST_NS, encode, values
 from iosonde.metrics.metrics import run_metrics
 from iosonde.results import ResultSet
 from iosonde.results.column import lower_ns, midpoint_ns, width_ns
@@ -96,7 +95,9 @@ def check_latency(fio: dict[str, Any], of: tuple[str, str, str], name: str, metr
     mean = sum(int(midpoint) * count for midpoint, count in fio["bins"].items()) / fio["N"]
     squares = sum(count * (int(midpoint) - mean) ** 2 for midpoint, count in fio["bins"].items())
     assert fio["stddev"] == pytest.approx((squares / (fio["N"] - 1)) ** 0.5, rel=0.01)
-    assert {int(midpoint) for midpoint in fio["bins"]} <= {bins.midpoint_ns(number) for number in range(bins.COUNT)}
+    assert {int(midpoint) for midpoint in fio["bins"]} <= {
+        json_plus.bin_midpoint_ns(number) for number in range(json_plus.BIN_COUNT)
+    }
     for ours, theirs in PERCENTILES.items():
         value = metrics[*of, f"{name}_latency_ns_{ours}"]
         assert fio["percentile"][f"{theirs:.6f}"] == value
@@ -305,31 +306,34 @@ def defined(value: int) -> int:
 
 @given(st.integers(0, (1 << 64) - 1))
 def test_every_latency_is_in_the_bin_that_fio_has_for_it(value: int) -> None:
-    assert int(bins.bin_of([value])[0]) == defined(value)
+    assert int(json_plus.bin_of([value])[0]) == defined(value)
 
 
 @given(st.integers(0, LAST_NS - 1))
 def test_the_midpoint_is_within_one_part_in_128(value: int) -> None:
-    midpoint = bins.midpoint_ns(defined(value))
+    midpoint = json_plus.bin_midpoint_ns(defined(value))
     assert abs(midpoint - value) * 128 <= value and defined(midpoint) == defined(value)
 
 
 def test_known_values() -> None:
-    assert [bins.midpoint_ns(number) for number in (0, 127, 128, 1855)] == [0, 127, 129, 17_112_760_320]
-    assert bins.bin_of([127, 128, 129, 130, LAST_NS, 1 << 62]).tolist() == [127, 128, 128, 129, 1855, 1855]
+    assert [json_plus.bin_midpoint_ns(number) for number in (0, 127, 128, 1855)] == [0, 127, 129, 17_112_760_320]
+    assert json_plus.bin_of([127, 128, 129, 130, LAST_NS, 1 << 62]).tolist() == [127, 128, 128, 129, 1855, 1855]
 
 
 def test_no_bucket_of_iosonde_is_in_two_bins_of_fio() -> None:
     buckets = np.arange(int(bucket_of([LAST_NS])[0]), dtype=np.uint64)
     first = lower_ns(buckets)
     last = first + width_ns(buckets) - np.uint64(1)
-    assert (bins.bin_of(first) == bins.bin_of(last)).all()
+    assert (json_plus.bin_of(first) == json_plus.bin_of(last)).all()
 
 
 @given(st.lists(st.integers(0, LAST_NS), min_size=1, max_size=200))
 def test_counts_from_buckets_are_those_from_the_latencies_themselves(values: list[int]) -> None:
     buckets, counts = np.unique(bucket_of(values), return_counts=True)
-    assert bins.of_buckets(buckets, counts).tolist() == np.bincount(bins.bin_of(values), minlength=bins.COUNT).tolist()
+    assert (
+        json_plus.bins_of_buckets(buckets, counts).tolist()
+        == np.bincount(json_plus.bin_of(values), minlength=json_plus.BIN_COUNT).tolist()
+    )
 
 
 @pytest.mark.system
@@ -342,8 +346,8 @@ def test_bins_are_those_that_fio_writes(tmp_path: Path) -> None:
         cwd=tmp_path, check=True, capture_output=True, timeout=300,
     )  # fmt: skip
     latency = json.loads(output.read_text())["jobs"][0]["read"]["clat_ns"]
-    numbers = {bins.midpoint_ns(number): number for number in range(bins.COUNT)}
-    counts = np.zeros(bins.COUNT, dtype=np.int64)
+    numbers = {json_plus.bin_midpoint_ns(number): number for number in range(json_plus.BIN_COUNT)}
+    counts = np.zeros(json_plus.BIN_COUNT, dtype=np.int64)
     for midpoint, count in latency["bins"].items():
         counts[numbers[int(midpoint)]] = count
-    assert bins.occupied(counts) == latency["bins"]
+    assert json_plus.occupied_bins(counts) == latency["bins"]

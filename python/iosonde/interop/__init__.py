@@ -8,22 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from types import ModuleType
+from importlib import import_module
 from typing import Any
 
 from iosonde.core.features import contributed
 
-
-def _fio_json() -> ModuleType:
-    from iosonde.interop.fio import json_plus
-
-    return json_plus
-
-
-def _hdr() -> ModuleType:
-    from iosonde.interop.hdr import log
-
-    return log
+_MODULES = {"fio-json": "iosonde.interop.fio.json_plus", "hdr": "iosonde.interop.hdr"}
 
 
 def exports() -> Mapping[str, Callable[[], Any]]:
@@ -32,8 +22,7 @@ def exports() -> Mapping[str, Callable[[], Any]]:
     A format has one file a run, with this suffix; those of features may have other files, and no suffix.
     """
     of_features: tuple[Any, ...] = contributed("exports", "EXPORTS")
-    return {"fio-json": _fio_json, "hdr": _hdr} | {each.NAME: partial(_same, each) for each in of_features}
-
-
-def _same(export: Any) -> Any:
-    return export
+    return {
+        **{name: partial(import_module, module) for name, module in _MODULES.items()},
+        **{export.NAME: lambda export=export: export for export in of_features},
+    }

@@ -1,1 +1,0 @@
-"""HdrHistogram: interval logs that its libraries read. `encoding` is one histogram, `log` the lines around them."""
