@@ -85,7 +85,7 @@ def _tables(result_set: Source, format: str, directory: Path) -> tuple[list[Path
 
 
 def _runs(result_set: Source, format: str, directory: Path) -> tuple[list[Path], str]:
-    module = provided("interop").exports()[format]()
+    module = provided("interop").exports()[format]
     written = []
     for name, content in module.files(result_set):
         files.write_file(directory / name, content)
