@@ -1,8 +1,8 @@
 """Rules of the verdict: each warning with its condition, its sentence and its hint.
 
 A rule checks one condition of a run and returns the sentence of its warning with the numbers of the run; None where it
-does not hold. It is added here, or by a feature (`RULES` of its `verdict.py`); docs/warnings.md is compared with
-`rules`. Rules apply in the order of this file.
+does not hold. It is added here, or by a feature (`RULES` of its `verdict.py`); docs/warnings.md, which has the limits
+of every condition in words, is compared with `rules`. Rules apply in the order of this file.
 """
 
 from __future__ import annotations
@@ -54,8 +54,6 @@ class Rule:
 
     title: str
     """The condition, without the numbers of a run."""
-    when: str
-    """The condition with its limits, for docs/warnings.md."""
     hint: str
     points_to: PointsTo
     bias: Bias = "unknown"
@@ -80,7 +78,6 @@ def rules() -> Mapping[str, Rule]:
 
 @Rule(
     title="The null backend completes every I/O at once: no device is measured",
-    when="the backend is `null`",
     hint="name a directory as the target to measure a device",
     points_to="harness-limited",
     bias="faster",
@@ -95,21 +92,16 @@ def null_backend(run: Evidence) -> Result:
 
 @Rule(
     title="The target is in memory",
-    when="the file system is `tmpfs` or `ramfs`",
     hint="name a directory on a device",
     points_to="cache-served",
     bias="faster",
 )
 def memory_file_system(run: Evidence) -> Result:
-    if not run.is_in_memory:
-        return None
-    return f"the target is in memory (`{run.lowest_file_system['kind']}`)"
+    return f"the target is in memory (`{run.lowest_file_system['kind']}`)" if run.is_in_memory else None
 
 
 @Rule(
     title="Reads were not served by a device",
-    when="less than 90 % of the bytes that the load read were requested from a visible device, by the kernel's "
-    "account of the process, or of the device below a FUSE daemon; below half the run is cache-served",
     hint='use `io_mode = "direct"` and `payload = "random"` on ext4 or XFS, or make the `span` several times the '
     "size of memory",
     points_to="cache-served",
@@ -142,8 +134,6 @@ def reads_from_memory(run: Evidence) -> Result:
 
 @Rule(
     title="Writes had not reached the device when the measurement ended",
-    when="the device received less than 90 % of the bytes that the load wrote during the measurement: still in "
-    "memory, merged, compressed or deduplicated; below half the run is cache-served",
     hint='use `io_mode = "direct"` or `durability`, and `payload = "random"`, or run until write-back keeps up',
     points_to="cache-served",
     bias="faster",
@@ -153,14 +143,12 @@ def writes_to_memory(run: Evidence) -> Result:
     if run.is_in_memory or share is None or share < SOME:
         return None
     dirty, times = run.dirty_after_share or 0.0, run.overwrites or 0.0
-    compressing = _compression(run)
+    compressing, is_merged = _compression(run), times >= 1.05 and run.writes_to_page_cache
     shown = [
         f"{percent(dirty)} of the span was in the page cache and not yet written back" if dirty >= 0.01 else "",
         f"the file system compresses ({compressing})" if compressing else "",
         f"the payload is `{'`, `'.join(run.reducible_payloads)}`" if run.reducible_payloads else "",
-        f"each block was written {times:,.1f} times, which a cache merges"
-        if times >= 1.05 and run.writes_to_page_cache
-        else "",
+        f"each block was written {times:,.1f} times, which a cache merges" if is_merged else "",
         _daemon_cache(run),
     ]
     text = f"{percent(share)} of the bytes written did not reach the device during the measurement"
@@ -169,8 +157,6 @@ def writes_to_memory(run: Evidence) -> Result:
 
 @Rule(
     title="Direct I/O went through the page cache",
-    when="direct I/O was requested, and a direct write to a new file left its page in the page cache (btrfs with "
-    "checksums), or reads added 10 % or more of the span to the page cache (compressed files)",
     hint="on btrfs disable checksums and compression (mount option `nodatacow`, or `chattr +C` for the directory), "
     "or measure on ext4 or XFS",
     points_to="note",
@@ -192,8 +178,6 @@ def not_direct(run: Evidence) -> Result:
 
 @Rule(
     title="Reads of extents that were never written",
-    when="1 % or more of the bytes that reads address are in holes or unwritten extents (FIEMAP), before or "
-    "after the run; from half on the run is cache-served",
     hint='write them first with `layout = "missing"`; with trims in the mix, trim another span',
     points_to="cache-served",
     bias="faster",
@@ -208,9 +192,6 @@ def unwritten_extents(run: Evidence) -> Result:
 
 @Rule(
     title="I/O of a stacked device did not reach the devices below it",
-    when="less than 90 % of the bytes of a loop device, array, volume or block cache reached the devices below it, "
-    "all of them visible: served from the page cache or a stripe cache, in holes, or compressed; below half the "
-    "run is cache-served",
     hint="write the device once before reads of it; attach a loop device with `losetup --direct-io=on`; use a span "
     "larger than the stripe cache of an array",
     points_to="cache-served",
@@ -228,7 +209,6 @@ def cache_below(run: Evidence) -> Result:
 
 @Rule(
     title="Page cache under a loop device cannot be checked",
-    when="a loop device without direct I/O (`dio`) whose backing device is not visible",
     hint="attach it with `losetup --direct-io=on`",
     points_to="undetermined",
     bias="faster reads",
@@ -244,8 +224,6 @@ def cache_unknown(run: Evidence) -> Result:
 
 @Rule(
     title="A job used all CPU time of its core: CPU-limited",
-    when="a job's thread used 95 % of the time of a CPU or more, or the engine 95 % of all CPUs that its jobs may "
-    "use; in open loop only if it fell behind its schedule; never with polling, which is always busy",
     hint="use more `jobs`, larger blocks or a faster core; see `cpu_ns_per_operation`",
     points_to="harness-limited",
     bias="slower",
@@ -264,8 +242,6 @@ def core_saturated(run: Evidence) -> Result:
 
 @Rule(
     title="Queue slots stayed free between a completion and the next submission",
-    when="queue slots were free 10 % of the time or more between a completion and the next submission, "
-    "not counting time without a CPU; not with `engine_stalled`",
     hint='increase `queue_depth` or `jobs`; `payload = "zeros"` shows the cost of filling blocks',
     points_to="harness-limited",
     bias="slower",
@@ -287,7 +263,6 @@ def turnaround(run: Evidence) -> Result:
 
 @Rule(
     title="Harness overhead is a noticeable part of each I/O",
-    when="with one I/O in flight per job, the cost of an I/O on the null backend is 10 % of the job's time or more",
     hint="compare with the null backend: `iosonde io --target null:`",
     points_to="harness-limited",
     bias="slower",
@@ -303,7 +278,6 @@ def harness_cost(run: Evidence) -> Result:
 
 @Rule(
     title="Reading the clock takes a noticeable part of each I/O",
-    when="two readings for each I/O are 5 % of a job's time or more",
     hint="use the CPU's time-stamp counter (`clocksource=tsc`), if it is stable",
     points_to="harness-limited",
     bias="slower",
@@ -318,8 +292,6 @@ def slow_clock(run: Evidence) -> Result:
 
 @Rule(
     title="The engine did not run for part of the measurement",
-    when="its heartbeat was late for 5 % of the measurement or more, or once for 100 ms or more: stopped by a "
-    "signal, frozen, or without a CPU",
     hint="latencies of that time are not the device's; repeat the run without suspending it, on an idle machine",
     points_to="undetermined",
     bias="slower",
@@ -335,8 +307,6 @@ def engine_stalled(run: Evidence) -> Result:
 
 @Rule(
     title="The device stalled: closed-loop latencies hide the waiting of later requests",
-    when="closed loop; an I/O took 100 ms and 20 mean latencies or more, and half of those expected in that time "
-    "were missing",
     hint="measure with an open loop (`arrival`, `rate`) to include the waiting time",
     points_to="note",
     of=("own I/O",),
@@ -352,8 +322,6 @@ def device_stalled(run: Evidence) -> Result:
 
 @Rule(
     title="Job threads waited for CPU",
-    when="a job's thread was ready to run and had no CPU 10 % of the time or more; where the kernel does "
-    "not report it, it was preempted 1,000 times a second or more",
     hint="stop other work, or give the jobs CPUs of their own with `cpus`",
     points_to="undetermined",
     bias="slower",
@@ -373,7 +341,6 @@ def cpu_contention(run: Evidence) -> Result:
 
 @Rule(
     title="Kernel counters were read late: page-cache hits are unknown",
-    when="less than 90 % of the measurement lies between the two readings of the counters of process and devices",
     hint="leave a core to the supervising thread: fewer `jobs`, or `cpus` for them",
     points_to="undetermined",
 )
@@ -389,7 +356,6 @@ def late_counters(run: Evidence) -> Result:
 
 @Rule(
     title="Counters of the run contradict each other",
-    when="a share computed from counters is below -0.1 or above 1.1: it is unknown then",
     hint="read the counters in `record.json`; a counter that was reset, or a defect of kernel or iosonde",
     points_to="undetermined",
 )
@@ -403,8 +369,6 @@ def counters_disagree(run: Evidence) -> Result:
 
 @Rule(
     title="Other processes took CPU time that the server and its client could have used",
-    when="a run on a server that iosonde started; other processes used 20 % or more of all CPU time, and no more "
-    "than 10 % was idle",
     hint="stop other work, or give the server and its client CPUs of their own (`taskset`, `cpuset`)",
     points_to="undetermined",
     of=("shares",),
@@ -420,7 +384,6 @@ def cpus_shared(run: Evidence) -> Result:
 
 @Rule(
     title="CPU time stolen by the hypervisor",
-    when="2 % or more of the time of all CPUs was stolen, and at least 30 ms",
     hint="measure when the host is idle, or on one whose CPUs are not shared",
     points_to="undetermined",
     bias="slower",
@@ -435,16 +398,13 @@ def steal_time(run: Evidence) -> Result:
 
 @Rule(
     title="A pinned core served interrupts of other devices",
-    when="10,000 interrupts a second or more beyond three for each of its own I/Os",
     hint="pin the job elsewhere with `cpus`, or move the interrupts (`/proc/irq/*/smp_affinity`)",
     points_to="undetermined",
     bias="slower",
 )
 def foreign_interrupts(run: Evidence) -> Result:
     rate = run.interrupts_per_second or 0.0
-    if rate < 10_000:
-        return None
-    return f"a pinned core served {rate:,.0f} interrupts a second of other devices"
+    return f"a pinned core served {rate:,.0f} interrupts a second of other devices" if rate >= 10_000 else None
 
 
 # Device ---------------------------------------------------------------------------------------------------------------
@@ -452,10 +412,6 @@ def foreign_interrupts(run: Evidence) -> Result:
 
 @Rule(
     title="Concurrent I/O from other processes",
-    when="5 % or more of the bytes that the device read or wrote, and at least 1 MiB, were not from this run, "
-    "by the control group of the engine; what block I/O can have in flight counts as its own; writes that the "
-    "kernel does not attribute count as foreign up to the bytes written by other processes with files on the "
-    "device",
     hint="stop other users of the device; `iotop` and `fatrace` show them",
     points_to="undetermined",
     bias="slower",
@@ -470,7 +426,6 @@ def other_io(run: Evidence) -> Result:
 
 @Rule(
     title="A control group limits I/O on the device",
-    when="a limit of the process's control groups (`blkio.throttle.*`, `io.max`) names a device under the target",
     hint="lift the limit, or measure from another control group",
     points_to="undetermined",
     of=("own I/O", "stores", "shares"),
@@ -484,7 +439,6 @@ def throttled_device(run: Evidence) -> Result:
 
 @Rule(
     title="Device temperature may cause throttling",
-    when="before or after the run the device was at its critical temperature, or at 70 °C if it reports none",
     hint="cool the device, or let it rest between runs",
     points_to="undetermined",
     of=("own I/O", "stores", "shares"),
@@ -496,8 +450,6 @@ def hot_device(run: Evidence) -> Result:
 
 @Rule(
     title="Queue depth exceeds the device's queue in the kernel",
-    when="direct I/O with more in flight than `nr_requests` of the device times its hardware queues; of an open "
-    "loop the mean number counts",
     hint="raise `/sys/block/DEVICE/queue/nr_requests`, or use a smaller `queue_depth`",
     points_to="undetermined",
     bias="none",
@@ -513,7 +465,6 @@ def queue_too_short(run: Evidence) -> Result:
 
 @Rule(
     title="The span fits in the device's own cache",
-    when="direct I/O on no more than 64 MiB, covered twice or more",
     hint="use a `span` of several GiB, larger than any device cache",
     points_to="undetermined",
     bias="faster",
@@ -533,8 +484,6 @@ def span_fits_device_cache(run: Evidence) -> Result:
 
 @Rule(
     title="No block device visible under the target",
-    when="the target is a file on a FUSE, overlay or other local file system, and the directory or device in which "
-    "it keeps its files is not visible",
     hint="name a directory on a file system with a visible device, such as a volume of the container",
     points_to="undetermined",
     bias="faster reads",
@@ -551,7 +500,6 @@ def no_block_device(run: Evidence) -> Result:
 
 @Rule(
     title="The run is too short for its latency",
-    when="the measurement lasted less than 5 times the mean completion latency",
     hint="use a longer `duration`, or a larger `limit_bytes`",
     points_to="undetermined",
     bias="none",
@@ -559,15 +507,11 @@ def no_block_device(run: Evidence) -> Result:
 )
 def short_run(run: Evidence) -> Result:
     share = run.mean_latency_share or 0.0
-    if share * 5 <= 1:
-        return None
-    return f"the measurement lasted only {1 / share:.1f} mean latencies"
+    return f"the measurement lasted only {1 / share:.1f} mean latencies" if share * 5 > 1 else None
 
 
 @Rule(
     title="Unexplained queue underutilization",
-    when="queue slots were free for 10 % of the time and one mean latency or more, besides turnaround and the "
-    "start and end of the load",
     hint="look at the run over time",
     points_to="undetermined",
     of=("own I/O",),
@@ -580,8 +524,6 @@ def queue_underutilized(run: Evidence) -> Result:
 
 @Rule(
     title="The span fits in memory",
-    when="buffered I/O, other than flushed writes, on a span no larger than the machine's memory, or than its "
-    "control group's",
     hint="make the `span` several times the size of memory, or use direct I/O",
     points_to="note",
     of=("own I/O",),
@@ -597,7 +539,6 @@ def span_fits_memory(run: Evidence) -> Result:
 
 @Rule(
     title="All jobs share one hardware queue",
-    when="two or more jobs with 50,000 IOPS or more, on a non-rotating device with one hardware queue",
     hint="the driver or the virtual machine sets the number of queues",
     points_to="note",
     of=("own I/O",),
@@ -612,7 +553,6 @@ def one_hardware_queue(run: Evidence) -> Result:
 
 @Rule(
     title="A fast device has an I/O scheduler",
-    when="50,000 IOPS or more, on a non-rotating device with a scheduler other than `none`",
     hint='compare with `io_scheduler = "none"` (`--set io_scheduler=none`)',
     points_to="note",
     of=("own I/O",),
@@ -629,21 +569,16 @@ def io_scheduler(run: Evidence) -> Result:
 
 @Rule(
     title="CPU frequency varies with load",
-    when="the CPU frequency governor is not `performance`",
     hint="`cpupower frequency-set -g performance`",
     points_to="note",
 )
 def cpu_governor(run: Evidence) -> Result:
-    governor = (run.facts.environment.get("cpu") or {}).get("governor")
-    if not governor or governor == "performance":
-        return None
-    return f"the CPU frequency governor is `{governor}`"
+    governor = (run.facts.environment.get("cpu") or {}).get("governor") or "performance"
+    return f"the CPU frequency governor is `{governor}`" if governor != "performance" else None
 
 
 @Rule(
     title="The file system copies on write",
-    when="writes on btrfs (without `nodatacow`), ZFS, bcachefs or NILFS, or to a file of which 1 % or more is "
-    "shared with others (reflinks)",
     hint="for the device alone measure on ext4 or XFS; on btrfs with `nodatacow`",
     points_to="note",
     of=("own I/O",),
@@ -661,8 +596,6 @@ def copying_file_system(run: Evidence) -> Result:
 
 @Rule(
     title="The file system compresses data",
-    when="a mount option enables it (`compress`, `compress_algorithm`), or extents that reads address are "
-    "stored encoded",
     hint="mount it without compression; the default payload cannot be compressed",
     points_to="note",
     of=("own I/O",),
@@ -674,7 +607,6 @@ def compressing_file_system(run: Evidence) -> Result:
 
 @Rule(
     title="Written data can be compressed or deduplicated by the device",
-    when="the load writes zeros, compressible data or duplicates",
     hint='use `payload = "random"`',
     points_to="note",
     of=("own I/O",),
@@ -687,8 +619,6 @@ def compressible_data(run: Evidence) -> Result:
 
 @Rule(
     title="The measurement includes the warm-up of the page cache",
-    when="reads through the page cache, which was dropped before a measurement without a ramp; not with "
-    '`start = "cold"`',
     hint='use `ramp` with `ramp_until = "steady"`, or request the cold start: `start = "cold"`',
     points_to="note",
 )
@@ -705,7 +635,6 @@ def cold_start(run: Evidence) -> Result:
 
 @Rule(
     title="Too few I/Os for a percentile of the study",
-    when="fewer than ten I/Os lie beyond the highest percentile of the study's questions and views",
     hint="use a longer `duration`",
     points_to="note",
     of=("own I/O",),

@@ -190,9 +190,6 @@ class StoragePath:
 
 @Rule(
     title="The network took most of the time of an operation",
-    when="of NFS: the median round trip of probes of the network, with the time of the payload, was 50 % or more "
-    "of the mean latency without the client's queue. Of direct I/O over other TCP: the shortest round trip of the "
-    "connections, or the shortest echo, was. Of any: the interface carried 90 % of its speed",
     hint="compare the round trip of the network with that before the load: queues of a full link, or distance "
     "(docs/network.md)",
     points_to="network-limited",
@@ -216,8 +213,6 @@ def network_limited(run: Evidence) -> Result:
 
 @Rule(
     title="The TCP connections to the server were the limit",
-    when="the connections that moved the data had data to send, and a full receive window or send buffer, 50 % of "
-    "the time or more (`TCP_INFO`)",
     hint="compare with `nconnect`, or allow larger buffers (`net.ipv4.tcp_wmem` here, `tcp_rmem` on the server)",
     points_to="network-limited",
     bias="none",
@@ -237,10 +232,6 @@ def connection_limited(run: Evidence) -> Result:
 
 @Rule(
     title="The server took most of the time of an operation",
-    when="of NFS, calls of 32 KiB or less, no packets lost: mean round trip without the time on the network was "
-    "50 % or more of the mean latency without the client's queue. Of direct I/O on a block device, blocks of "
-    "32 KiB or less: mean time of its I/Os without an echo with their payload was. Of direct I/O on FUSE: the CPU "
-    "time of the daemon and its wait for a CPU were",
     hint="compare the round trips of empty calls and of the network: busy threads of the server, or its storage "
     "(docs/network.md)",
     points_to="server-limited",
@@ -262,9 +253,6 @@ def server_limited(run: Evidence) -> Result:
 
 @Rule(
     title="The client's kernel or CPU took most of the time of an operation",
-    when="of NFS: the mean latency without the client's queue was twice the mean round trip or more; of block "
-    "devices: the mean latency was twice the mean time of their I/Os or more; of all network "
-    "storage: the engine or a job had no CPU 50 % of the time or more",
     hint="look at the CPU time of the machine, at larger blocks, and at its load by other processes",
     points_to="harness-limited",
     bias="none",
@@ -282,8 +270,6 @@ def client_limited(run: Evidence) -> Result:
 
 @Rule(
     title="Packets to or from the server were lost",
-    when="of NFS and block devices: segments sent again or out of order, or lost probes, which can have taken 10 % "
-    "or more of the round trips at 200 ms each",
     hint="look at drops and errors of the interfaces and switches on the path (docs/network.md)",
     points_to="undetermined",
     bias="none",
@@ -298,7 +284,6 @@ def packets_lost(run: Evidence) -> Result:
 
 @Rule(
     title="Operations were divided into several calls",
-    when="of NFS: two calls or more for an operation of the load",
     hint="mount with an `rsize` and `wsize` of the block size or more",
     points_to="undetermined",
     bias="none",
@@ -315,8 +300,6 @@ def split_calls(run: Evidence) -> Result:
 
 @Rule(
     title="Network and server are not separable",
-    when="of direct I/O on a block device of a server: an echo with the payload of an I/O took 50 % or more of "
-    "the mean latency, and the shortest echo less",
     hint="measure smaller blocks at queue depth 1, whose payload takes less of the time",
     points_to="undetermined",
     bias="none",
@@ -335,7 +318,6 @@ def network_or_server(run: Evidence) -> Result:
 
 @Rule(
     title="The target is on a network file system",
-    when="the target is a file on a file system of a server, such as NFS, SMB, Ceph or SSHFS",
     hint="measure on the server to learn about its devices",
     points_to="undetermined",
     bias="faster reads",
