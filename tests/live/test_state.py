@@ -12,7 +12,7 @@ from plans import a_failure, a_record, hand_plan
 from iosonde.execution.run_loop import Observer
 from iosonde.live.page import Feed
 from iosonde.live.server import POINTS, State
-from iosonde.procedure.schedule import Remaining
+from iosonde.procedure import Remaining
 from iosonde.results.schema import UNSUPPORTED, Failure, RecordVerdict
 
 

@@ -9,7 +9,8 @@ from typing import Any
 from iosonde.metrics.statistics import UNKNOWN_NOISE, RepeatNoise
 from iosonde.plan import Case, Run
 from iosonde.planning import expand
-from iosonde.procedure import Conclusion, Observation, progress
+from iosonde.procedure import progress
+from iosonde.procedure.observations import Conclusion, Observation
 from iosonde.procedure.search import SearchConclusion
 from iosonde.storage import open_target
 from iosonde.study.model import Study

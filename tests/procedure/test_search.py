@@ -9,7 +9,7 @@ from made_up import MS, Made, MadeUp, carry_out, search_case, up_to
 
 from iosonde.errors import StudyError
 from iosonde.plan import Run
-from iosonde.procedure import next_run
+from iosonde.procedure import progress
 
 boundaries = st.floats(min_value=1, max_value=10**6)
 precisions = st.sampled_from([0.001, 0.01, 0.05, 0.3, 1.0])
@@ -58,7 +58,7 @@ def test_a_search_stopped_at_any_run_resumes_with_the_same_result(
     _, runs = carry_out(case, observe)
     stop = min(stop, len(runs) - 1)
     kept = MadeUp(observe, {run.run_id: observe(run) for run in runs[:stop]})
-    assert next_run(case, kept) == runs[stop]
+    assert progress(case, kept).next_run == runs[stop]
 
 
 @pytest.mark.parametrize("start", [1, 777, 10**6])

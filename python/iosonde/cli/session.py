@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from iosonde.execution import Observer
     from iosonde.live.page import LivePage
     from iosonde.plan import Plan
-    from iosonde.procedure.schedule import Remaining
+    from iosonde.procedure import Remaining
     from iosonde.results import ResultSet
 
 Report = Annotated[bool, typer.Option("--report/--no-report", help="Print the findings and write `report.html`.")]
@@ -180,7 +180,7 @@ def _counted(number: int, noun: str) -> str:
 
 def _total(result_set: ResultSet) -> str:
     """Total number of runs; a lower bound while procedures are unfinished, each of which adds at least one."""
-    from iosonde.procedure.schedule import open_runs
+    from iosonde.procedure import open_runs
 
     unfinished = len(open_runs(result_set))
     known = len(result_set.known_runs())

@@ -21,21 +21,7 @@ from typing import Any, Literal
 import numpy as np
 import polars as pl
 
-from iosonde.comparison.sessions import (
-    KEYS,
-    OF_PAIRS,
-    Ratio,
-    Sessions,
-    SessionVariance,
-    Spread,
-    log_ratio,
-    paired_spreads,
-    pooled_over_cells,
-    run_correlation,
-    session_effects,
-    sessions_by_cell,
-    spread,
-)
+from iosonde.comparison import sessions
 from iosonde.metrics import wording
 from iosonde.metrics.distributions import adjusted_for_discovery
 from iosonde.metrics.registry import COMPARED_OF_FEATURES, RATES, RATES_OF_FEATURES
@@ -93,16 +79,16 @@ class Cell:
     """One case and metric that both systems have."""
 
     keys: tuple[str, ...]
-    baseline: Sessions
-    contender: Sessions
-    spread: Spread
+    baseline: sessions.Sessions
+    contender: sessions.Sessions
+    spread: sessions.Spread
     reason: str
     """Reason for excluding the case from the comparison; empty if it counts."""
 
     @property
-    def ratio(self) -> Ratio:
+    def ratio(self) -> sessions.Ratio:
         """Contender over baseline."""
-        return self.spread.ratio(log_ratio(self.baseline, self.contender))
+        return self.spread.ratio(sessions.log_ratio(self.baseline, self.contender))
 
 
 def compare(
@@ -134,7 +120,7 @@ def compare(
 
 _SCHEMA = pl.Schema(
     {
-        **dict.fromkeys(KEYS, pl.String()),
+        **dict.fromkeys(sessions.KEYS, pl.String()),
         **dict.fromkeys(("baseline", "contender", "ratio", "low", "high", "p_value"), pl.Float64()),
         **dict.fromkeys(("repeats_baseline", "repeats_contender"), pl.Int64()),
         **dict.fromkeys(("verdict", "reason", "differs"), pl.String()),
@@ -152,7 +138,7 @@ def cells_of(
     """Return every case and metric that both systems have, control runs excluded."""
     if design.paired:
         baseline, contender = _complete_pairs(baseline, contender)
-    ours, theirs = (_without_service_time(sessions_by_cell(runs, metrics)) for runs in (baseline, contender))
+    ours, theirs = (_without_service_time(sessions.sessions_by_cell(runs, metrics)) for runs in (baseline, contender))
     unusable = {**_unusable(baseline, design, "baseline"), **_unusable(contender, design, "contender")}
     unusable |= design.incomparable
     shared = [keys for keys in ours if keys in theirs]
@@ -172,7 +158,7 @@ def cells_of(
 
 def _complete_pairs(baseline: pl.DataFrame, contender: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Keep the values of both arms that have a partner, in the order of repeats."""
-    keys = [*KEYS, "repeat"]
+    keys = [*sessions.KEYS, "repeat"]
     positive = pl.col("value") > 0
     ours, theirs = baseline.filter(positive), contender.filter(positive)
     return (
@@ -183,30 +169,32 @@ def _complete_pairs(baseline: pl.DataFrame, contender: pl.DataFrame) -> tuple[pl
 
 def _spreads(
     cells: Sequence[tuple[str, ...]],
-    baseline: Mapping[tuple[str, ...], Sessions],
-    contender: Mapping[tuple[str, ...], Sessions],
+    baseline: Mapping[tuple[str, ...], sessions.Sessions],
+    contender: Mapping[tuple[str, ...], sessions.Sessions],
     design: Design,
     drift: float,
     correlation: float,
-) -> list[Spread]:
+) -> list[sessions.Spread]:
     """Return the variance of the ratio of each cell of one metric."""
     if design.paired:
         differences = [contender[keys][0] - baseline[keys][0] for keys in cells]
-        return paired_spreads(differences, correlation=correlation)
-    effects: Sequence[SessionVariance | None] = [None] * len(cells)
+        return sessions.paired_spreads(differences, correlation=correlation)
+    effects: Sequence[sessions.SessionVariance | None] = [None] * len(cells)
     if not design.deterministic:
-        effects = session_effects([[baseline[keys], contender[keys]] for keys in cells], correlation=correlation)
+        effects = sessions.session_effects(
+            [[baseline[keys], contender[keys]] for keys in cells], correlation=correlation
+        )
     pairs = zip(cells, effects, strict=True)
     return [
-        spread([baseline[keys], contender[keys]], effect, drift=drift, correlation=correlation)
+        sessions.spread([baseline[keys], contender[keys]], effect, drift=drift, correlation=correlation)
         for keys, effect in pairs
     ]
 
 
 def _correlation(
     cells: Sequence[tuple[str, ...]],
-    baseline: Mapping[tuple[str, ...], Sessions],
-    contender: Mapping[tuple[str, ...], Sessions],
+    baseline: Mapping[tuple[str, ...], sessions.Sessions],
+    contender: Mapping[tuple[str, ...], sessions.Sessions],
     design: Design,
 ) -> float:
     """Return the correlation of consecutive repeats of both systems; of pairs, that of consecutive differences."""
@@ -214,17 +202,19 @@ def _correlation(
         return 0.0
     if design.paired:
         differences = ((keys, [contender[keys][0] - baseline[keys][0]]) for keys in cells)
-        return run_correlation(differences, doubt=OF_PAIRS)
-    return run_correlation((keys, [*baseline[keys], *contender[keys]]) for keys in cells)
+        return sessions.run_correlation(differences, doubt=sessions.OF_PAIRS)
+    return sessions.run_correlation((keys, [*baseline[keys], *contender[keys]]) for keys in cells)
 
 
 def _drift_variance(runs: pl.DataFrame, design: Design) -> float:
     """Return the variance of a system's level that comes from drift: uniform over each session's change."""
-    sessions = runs["result_set"].unique().to_list()
-    return sum(design.drift_of(session) ** 2 / 12 for session in sessions) / max(1, len(sessions)) ** 2
+    names = runs["result_set"].unique().to_list()
+    return sum(design.drift_of(name) ** 2 / 12 for name in names) / max(1, len(names)) ** 2
 
 
-def judge(ratio: Ratio, p_value: float, *, better: Literal["higher", "lower"], margin: float = MARGIN) -> Verdict:
+def judge(
+    ratio: sessions.Ratio, p_value: float, *, better: Literal["higher", "lower"], margin: float = MARGIN
+) -> Verdict:
     """Judge a ratio of contender to baseline.
 
     `same` when the whole interval is within the margin, even if it excludes 1: a real difference too small to
@@ -246,7 +236,7 @@ def _row(cell: Cell, p_value: float | None, differences: Mapping[str, str], marg
     assert better != "neither", f"`{metric}` has no better and worse"
     low, high = cell.ratio.interval
     return {
-        **dict(zip(KEYS, cell.keys, strict=True)),
+        **dict(zip(sessions.KEYS, cell.keys, strict=True)),
         "baseline": _median(cell.baseline),
         "contender": _median(cell.contender),
         "ratio": cell.ratio.value,
@@ -261,11 +251,13 @@ def _row(cell: Cell, p_value: float | None, differences: Mapping[str, str], marg
     }
 
 
-def _median(sessions: Sessions) -> float:
-    return float(np.exp(np.median(np.concatenate(list(sessions)))))
+def _median(logarithms: sessions.Sessions) -> float:
+    return float(np.exp(np.median(np.concatenate(list(logarithms)))))
 
 
-def _without_service_time(cells: Mapping[tuple[str, ...], Sessions]) -> dict[tuple[str, ...], Sessions]:
+def _without_service_time(
+    cells: Mapping[tuple[str, ...], sessions.Sessions],
+) -> dict[tuple[str, ...], sessions.Sessions]:
     """Drop completion latencies of cases in open loop: their users wait for the response latency."""
     open_loop = {keys[:-1] for keys in cells if keys[-1].startswith("response_latency")}
     return {
@@ -324,10 +316,10 @@ class Recommendation:
     against: bool
     """True if rate and tail favour different systems."""
     metric: str
-    rate: Ratio
+    rate: sessions.Ratio
     rates: Sequence[float]
     """Ratio of each case, the smallest first."""
-    tail: Ratio | None
+    tail: sessions.Ratio | None
     tails: Sequence[float]
     tail_metric: str
     cases: int
@@ -366,8 +358,8 @@ class _Estimates:
 
     workload: str
     metric: str
-    rate: Ratio | None
-    tail: Ratio | None
+    rate: sessions.Ratio | None
+    tail: sessions.Ratio | None
     tail_metric: str
     used: Sequence[Cell]
     used_tails: Sequence[Cell]
@@ -400,11 +392,11 @@ def _first(cells: Sequence[Cell], metrics: Sequence[str]) -> tuple[str, list[Cel
     return "", []
 
 
-def _pooled(cells: Sequence[Cell]) -> Ratio | None:
+def _pooled(cells: Sequence[Cell]) -> sessions.Ratio | None:
     if not cells:
         return None
-    return pooled_over_cells(
-        [cell.spread for cell in cells], [log_ratio(cell.baseline, cell.contender) for cell in cells]
+    return sessions.pooled_over_cells(
+        [cell.spread for cell in cells], [sessions.log_ratio(cell.baseline, cell.contender) for cell in cells]
     )
 
 
@@ -418,7 +410,7 @@ def _judged(each: _Estimates, adjusted: Iterator[float]) -> Recommendation:
         by=by,
         against={by_rate, by_tail} == {"better", "worse"},
         metric=each.metric,
-        rate=each.rate or Ratio(log=math.nan, error=None),
+        rate=each.rate or sessions.Ratio(log=math.nan, error=None),
         rates=_of_cells(each.used),
         tail=each.tail,
         tails=_of_cells(each.used_tails),
@@ -430,7 +422,7 @@ def _judged(each: _Estimates, adjusted: Iterator[float]) -> Recommendation:
 
 
 def _of_cells(cells: Sequence[Cell]) -> list[float]:
-    return sorted(math.exp(log_ratio(cell.baseline, cell.contender)) for cell in cells)
+    return sorted(math.exp(sessions.log_ratio(cell.baseline, cell.contender)) for cell in cells)
 
 
 def _choice(by_rate: Verdict, by_tail: Verdict) -> tuple[Choice, By]:
@@ -491,7 +483,7 @@ ALIKE = 1.25
 """Ratios of cases that differ by less are not listed."""
 
 
-def _ratio(ratio: Ratio, cells: Sequence[float]) -> str:
+def _ratio(ratio: sessions.Ratio, cells: Sequence[float]) -> str:
     """Write a mean over cases with its interval, and the cases that it would hide."""
     low, high = ratio.interval
     if low is None or high is None:

@@ -27,7 +27,7 @@ from iosonde.workload.workload import Workload
 
 if TYPE_CHECKING:
     from iosonde.plan import Case, Run
-    from iosonde.procedure.schedule import Remaining
+    from iosonde.procedure import Remaining
     from iosonde.protocol import Event
     from iosonde.results.schema import Record
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from iosonde.execution.attempt import Attempt
     from iosonde.execution.stop import Stop
     from iosonde.plan import Case, Run
-    from iosonde.procedure.schedule import Schedule
+    from iosonde.procedure import Schedule
     from iosonde.protocol import Event
     from iosonde.results.result_set import ResultSet
     from iosonde.results.schema import Record

@@ -34,7 +34,7 @@ from iosonde.execution.run_loop import CarryOut, Observer, RunLoop
 from iosonde.execution.stop import Start, Stop, after, stop_on_signals
 from iosonde.plan import Case, Plan, Run
 from iosonde.planning import expand, load
-from iosonde.procedure.schedule import Schedule
+from iosonde.procedure import Schedule
 from iosonde.protocol import Event
 from iosonde.results.result_set import ResultSet
 from iosonde.results.shapes import interpreting
@@ -322,7 +322,7 @@ def _observed(plan: Plan, observer: Observer | None, *, progress: bool) -> Itera
     from rich.console import Console
 
     from iosonde.execution.progress import watch
-    from iosonde.procedure.schedule import Remaining
+    from iosonde.procedure import Remaining
 
     console = Console(stderr=True, highlight=False)
     if observer or not progress or not (console.is_terminal or console.is_jupyter):

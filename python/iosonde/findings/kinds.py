@@ -17,17 +17,7 @@ from iosonde.findings.cells import along, groups
 from iosonde.findings.finding import Fact, Finding, Strength
 from iosonde.findings.question import Question
 from iosonde.findings.support import Support
-from iosonde.metrics import wording
-from iosonde.metrics.statistics import (
-    MARGIN,
-    Estimate,
-    Floats,
-    maximum_interval,
-    pooled_ratio,
-    ratio,
-    repeats_interval,
-    verdict,
-)
+from iosonde.metrics import statistics, wording
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,10 +45,10 @@ def opposed(words: Sequence[str], pairs: Sequence[tuple[ArrayLike, ArrayLike]]) 
     `words` name each cell, and `pairs` are the repeats of both of its sides. A cell whose interval contains 1 does not
     count.
     """
-    estimates = [(name, ratio(top, bottom)) for name, (top, bottom) in zip(words, pairs, strict=True)]
+    estimates = [(name, statistics.ratio(top, bottom)) for name, (top, bottom) in zip(words, pairs, strict=True)]
     clear = sorted(((name, each.value) for name, each in estimates if not each.is_noise), key=lambda cell: cell[1])
-    above = [cell for cell in clear if cell[1] > 1 + MARGIN]
-    below = [cell for cell in clear if cell[1] < 1 / (1 + MARGIN)]
+    above = [cell for cell in clear if cell[1] > 1 + statistics.MARGIN]
+    below = [cell for cell in clear if cell[1] < 1 / (1 + statistics.MARGIN)]
     if not above or not below:
         return None
     return Opposed(smallest=below[0], largest=above[-1], above=len(above), below=len(below), cells=len(estimates))
@@ -77,7 +67,7 @@ class Ratio(Finding):
     """Words for the levels: the ratio is that of the first over the second."""
     about: str = ""
     """The load that both share, with a separator before it."""
-    ratio: Estimate
+    ratio: statistics.Estimate
     """Geometric mean over the cells."""
     decision: Decision
     cells: tuple[tuple[str, float], ...]
@@ -187,7 +177,7 @@ def pooled(metric: str, rows: Rows, words: Sequence[str], support: Support) -> d
     """Return the fields of a `Ratio` that follow from its cells, which `words` name."""
     pairs = [row["pair"] for row in rows]
     case_ids = tuple(dict.fromkeys(case for row in rows for case in row["cases"]))
-    found = pooled_ratio(pairs)
+    found = statistics.pooled_ratio(pairs)
     ratios = [float(np.median(top) / np.median(bottom)) for top, bottom in pairs]
     return {
         "metric": metric,
@@ -201,9 +191,9 @@ def pooled(metric: str, rows: Rows, words: Sequence[str], support: Support) -> d
     }
 
 
-def decided(ratio: Estimate) -> Decision:
+def decided(ratio: statistics.Estimate) -> Decision:
     """Return the direction that the interval of a ratio shows; `same` if all of it is within the margin."""
-    return _DECISIONS[verdict(ratio, better="higher")]
+    return _DECISIONS[statistics.verdict(ratio, better="higher")]
 
 
 def in_parentheses(key: Mapping[str, Any], *, without: Sequence[str] = ()) -> str:
@@ -222,7 +212,7 @@ def asymmetry(cells: pl.DataFrame, *, over: str, by: Sequence[str] = ()) -> pl.D
     for key, group in groups(cells, by):
         levels, values = along(group, over)
         for a, b in combinations(range(len(levels)), 2):
-            found = ratio(values[a], values[b])
+            found = statistics.ratio(values[a], values[b])
             rows.append(
                 {
                     **key,
@@ -242,11 +232,11 @@ class Curve:
     key: Mapping[str, Any]
     """Levels of the other factors."""
     levels: Sequence[Any]
-    values: Sequence[Floats]
+    values: Sequence[statistics.Floats]
     case_ids: Sequence[str]
 
     @cached_property
-    def medians(self) -> Floats:
+    def medians(self) -> statistics.Floats:
         """One for each level."""
         return np.array([np.median(repeats) for repeats in self.values])
 
@@ -325,7 +315,7 @@ class Range(OverFactor):
     first: float
     last_level: Any
     last: float
-    ratio: Estimate
+    ratio: statistics.Estimate
     """Last over first."""
     where: str
     """The cell, where there are several."""
@@ -341,12 +331,13 @@ Ends = Callable[[Curve], tuple[int, int]]
 """Positions of the two levels of a curve that are compared."""
 
 
-def ranges(question: Question, ends: Ends) -> Iterator[tuple[list[Estimate], dict[str, Any]]]:
+def ranges(question: Question, ends: Ends) -> Iterator[tuple[list[statistics.Estimate], dict[str, Any]]]:
     """Yield the ratios of all cells that differ only in numbers, and the fields of a `Range` for the largest."""
     for key, group in over_numbers(question):
         places = [ends(curve) for curve in group]
         ratios = [
-            ratio(curve.values[last], curve.values[first]) for curve, (first, last) in zip(group, places, strict=True)
+            statistics.ratio(curve.values[last], curve.values[first])
+            for curve, (first, last) in zip(group, places, strict=True)
         ]
         widest = max(range(len(group)), key=lambda place: ratios[place].value)
         curve, (first, last) = group[widest], places[widest]
@@ -369,7 +360,7 @@ def of_load(
     question: Question,
     key: Mapping[str, Any],
     case_ids: Sequence[str],
-    *estimates: Estimate | None,
+    *estimates: statistics.Estimate | None,
     at_most: Strength = "strong",
 ) -> dict[str, Any]:
     """Return the fields of every finding over a factor, except `repeats`."""
@@ -386,7 +377,7 @@ class Value(Finding):
 
     load: str
     metric: str
-    value: Estimate
+    value: statistics.Estimate
     setting: str
     """The levels that have this value, with a preposition; empty without any."""
     repeats: int
@@ -407,7 +398,7 @@ class Highest(Value):
     """The highest value of several cases, and the limits of what it shows."""
 
     states_verdicts = True
-    maximum: Estimate
+    maximum: statistics.Estimate
     """The same with an interval that accounts for the selection of the case among all candidates."""
     candidates: int
     lower_bound: bool
@@ -447,7 +438,10 @@ def highest(
     best: Mapping[str, Any], candidates: pl.DataFrame, support: Support, *, case_ids: Sequence[str] = ()
 ) -> dict[str, Any]:
     """Return the fields of a `Highest` that follow from the best cell and all `candidates`."""
-    value, maximum = repeats_interval(best["values"]), maximum_interval(candidates["values"].to_list())
+    value, maximum = (
+        statistics.repeats_interval(best["values"]),
+        statistics.maximum_interval(candidates["values"].to_list()),
+    )
     case_ids = tuple(dict.fromkeys([best["case_id"], *case_ids]))
     return {
         "value": value,
@@ -469,10 +463,10 @@ def best_of(cells: pl.DataFrame, *, lowest: bool = False) -> dict[str, Any]:
     return cells.row(int((medians.arg_min() if lowest else medians.arg_max()) or 0), named=True)
 
 
-def selected(best: Mapping[str, Any], candidates: pl.DataFrame) -> Estimate:
+def selected(best: Mapping[str, Any], candidates: pl.DataFrame) -> statistics.Estimate:
     """Return the value of the best cell, with an interval that accounts for its selection, if there are others."""
     values = candidates["values"].to_list()
-    return maximum_interval(values) if len(values) > 1 else repeats_interval(best["values"])
+    return statistics.maximum_interval(values) if len(values) > 1 else statistics.repeats_interval(best["values"])
 
 
 SHARE_OF_PEAK = 0.95
@@ -487,5 +481,5 @@ def still_rises(best: Mapping[str, Any], lower: pl.DataFrame) -> bool:
     if lower.is_empty():
         return False
     second = lower.sort("median", maintain_order=True).row(-1, named=True)
-    rise = ratio(best["values"], second["values"])
+    rise = statistics.ratio(best["values"], second["values"])
     return bool(second["median"] < SHARE_OF_PEAK * best["median"]) and rise.above(1)

@@ -24,7 +24,7 @@ from iosonde.metrics.limit_test import CLEAR, Blocks, Floats, joined
 from iosonde.metrics.statistics import MINIMUM_REPEATS, repeats_interval
 from iosonde.metrics.wording import counted, value_text
 from iosonde.plan import Case, Scalar
-from iosonde.procedure.condition import Condition, Limit, Measured, MetricBound, SlowShare, limit_of, parse
+from iosonde.procedure.condition import UPPER, Condition, Limit, Measured, MetricBound, limit_of, parse
 from iosonde.procedure.observations import RecordedObservations
 from iosonde.results import ResultSet, accounting
 from iosonde.results.schema import Record
@@ -469,16 +469,13 @@ class _Judge:
 
     def _judged(self, ends: Sequence[float | None], *, holds: bool | None, reason: str) -> Result:
         value, low, high = ends
-        condition = self.condition
-        limit = _limit_value(condition)
-        compare = condition.compare if isinstance(condition, MetricBound) else "<"
-        is_upper = compare in ("<", "<=")
-        margin = None if value is None or not limit else (limit - value if is_upper else value - limit) / limit
+        limit, compare = self.condition.bound, self.condition.compare
+        margin = None if value is None or not limit else (limit - value if compare in UPPER else value - limit) / limit
         return Result(
             requirement=self.requirement,
             case_id=self.case.case_id,
             outcome=_OUTCOMES[holds],
-            metric=condition.metric if isinstance(condition, MetricBound) else "",
+            metric=self.condition.metric,
             limit=limit,
             comparison={"<=": "≤", ">=": "≥"}.get(compare, compare),
             value=value,
@@ -545,7 +542,3 @@ def _quantile(latencies: Floats, counts: Floats, share: float) -> float | None:
         return None
     rank = math.ceil(round((1 - min(share, 1.0)) * float(counts.sum()), 6))
     return float(latencies[min(int(np.searchsorted(np.cumsum(counts), max(rank, 1))), len(latencies) - 1)])
-
-
-def _limit_value(condition: Condition) -> float:
-    return condition.share if isinstance(condition, SlowShare) else getattr(condition, "bound", 0.0)

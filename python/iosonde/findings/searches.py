@@ -176,7 +176,7 @@ def _boundary(case: Case, found: SearchConclusion, hosts: int) -> Boundary:
     by_value = {probe.value: probe for probe in found.probes}
     met, failed = by_value[found.value], by_value[found.fails_at]
     return Boundary(
-        over=found.over,
+        over=found.settings.over,
         conditions=_conditions(found),
         spelled_out=_spelled_out(found),
         value=found.value,
@@ -195,7 +195,7 @@ def _boundary(case: Case, found: SearchConclusion, hosts: int) -> Boundary:
 
 def _no_boundary(case: Case, found: SearchConclusion) -> NoBoundary:
     last = found.probes[-1]
-    at = f"at {wording.factor_words(found.over)} {_number(last.value)}: {_measured(last)}"
+    at = f"at {wording.factor_words(found.settings.over)} {_number(last.value)}: {_measured(last)}"
     return NoBoundary(
         subject=_conditions(found),
         reason=found.reason,
@@ -218,8 +218,8 @@ def _also_met(case: Case, found: SearchConclusion, hosts: int) -> Iterator[Findi
     ]
     highest = max(passed, key=lambda probe: probe.value, default=None)
     yield AlsoMet(
-        over=found.over,
-        conditions=found.also_check_rule or _quoted(found.also_check),
+        over=found.settings.over,
+        conditions=found.settings.also_check_rule or _quoted(found.also_check),
         highest=highest.value if highest else None,
         levels=case.levels,
         hosts=hosts,
@@ -245,11 +245,11 @@ def _unfinished(part: str, reason: str, case_ids: Sequence[str], *, is_finished:
 
 
 def _conditions(found: SearchConclusion) -> str:
-    return found.rule or _quoted(found.conditions)
+    return found.settings.rule or _quoted(found.conditions)
 
 
 def _spelled_out(found: SearchConclusion) -> str:
-    return f"{_quoted(found.conditions)}; " if found.rule else ""
+    return f"{_quoted(found.conditions)}; " if found.settings.rule else ""
 
 
 def _quoted(conditions: Sequence[str]) -> str:

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from iosonde.errors import ResultsError
 from iosonde.plan import Plan
-from iosonde.procedure.schedule import Schedule
+from iosonde.procedure import Schedule
 from iosonde.results import ResultSet
 from iosonde.results.files import Directory, new_directory
 from iosonde.results.shapes import interpreting

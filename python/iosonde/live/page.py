@@ -30,7 +30,7 @@ from iosonde.workload import described
 
 if TYPE_CHECKING:
     from iosonde.plan import Case, Plan, Run
-    from iosonde.procedure.schedule import Remaining
+    from iosonde.procedure import Remaining
     from iosonde.protocol import Event
     from iosonde.results.schema import Record
 

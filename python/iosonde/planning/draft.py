@@ -24,7 +24,7 @@ from iosonde.units import compact_duration, compact_size, format_duration
 from iosonde.workload.workload import Room, Workload
 
 if TYPE_CHECKING:
-    from iosonde.procedure import Forecast
+    from iosonde.procedure.observations import Forecast
 
 
 @dataclass(frozen=True, kw_only=True)

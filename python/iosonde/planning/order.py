@@ -16,7 +16,7 @@ def run_order(study: Study, drafts: Sequence[Draft]) -> list[Draft]:
     """The runs in their order, the control among them at even distances.
 
     Runs on the same setup follow each other, for it is dear to make; the setups come in a random order too. Cases with
-    a procedure are not among them: theirs is decided when it comes to it (`procedure/schedule.py`).
+    a procedure are not among them: theirs is decided when it comes to it (`procedure/__init__.py`).
     """
     measured = [draft for draft in drafts if not draft.case.control and draft.is_planned]
     groups: dict[tuple[str, ...], list[Draft]] = {}

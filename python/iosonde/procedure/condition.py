@@ -15,20 +15,10 @@ import operator
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from iosonde.errors import StudyError
-from iosonde.metrics.limit_test import (
-    CLEAR,
-    SHORTEST_NS,
-    USUAL_NS,
-    Blocks,
-    Comparison,
-    Floats,
-    blocks_of,
-    compare,
-    decide,
-)
+from iosonde.metrics import limit_test
 from iosonde.metrics.scopes import MILLION, MIXED, PERCENTILES
 from iosonde.procedure.observations import Observation
 from iosonde.units import format_duration, format_latency, parse_duration, parse_rate, parse_size
@@ -51,6 +41,8 @@ _COMPARE: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,
     ">": operator.gt,
 }
+UPPER = ("<", "<=")
+"""Comparisons with a bound below which values are good."""
 _SHARE = re.compile(
     r"(?P<name>\S+)\s+over\s+(?P<threshold>\S+)\s*<\s*(?P<percent>[0-9.]+)\s*%(\s+in\s+every\s+(?P<slice>\S+))?"
 )
@@ -70,26 +62,25 @@ class Judgement:
     """Measured value, as text."""
 
 
-class Condition(Protocol):
-    """Something that holds in a run or does not, with its text."""
-
-    def judge(self, observation: Observation) -> Judgement:
-        """Return whether the condition holds in a run."""
-
-
 @dataclass(frozen=True, kw_only=True)
-class MetricBound:
-    """A metric on one side of a bound."""
+class _Scoped:
+    """A condition as a study writes it, and the part of the load that it is about; empty for the whole."""
 
     text: str
     stream: str
     operation: str
-    metric: str
-    compare: str
-    bound: float
 
     def __str__(self) -> str:
         return self.text
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricBound(_Scoped):
+    """A metric on one side of a bound."""
+
+    metric: str
+    compare: str
+    bound: float
 
     def judge(self, observation: Observation) -> Judgement:
         value = observation.value(self.metric, stream=self.stream, operation=self.operation)
@@ -103,19 +94,16 @@ class MetricBound:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SlowShare:
+class SlowShare(_Scoped):
     """Less than a share of I/Os take longer than a threshold, in every slice of the measurement."""
 
-    text: str
-    stream: str
-    operation: str
+    metric: ClassVar[str] = ""
+    compare: ClassVar[str] = "<"
     latency: str
     threshold_ns: int
-    share: float
+    bound: float
+    """A share of the I/Os."""
     slice_ns: int | None
-
-    def __str__(self) -> str:
-        return self.text
 
     def judge(self, observation: Observation) -> Judgement:
         """By the worst slice; a slice with too few I/Os shows nothing unless it fails."""
@@ -125,42 +113,39 @@ class SlowShare:
         if not slices:
             return Judgement(holds=None, text="-")
         worst = max(slow / total if total else 1.0 for slow, total in slices)
-        shown = all(total * self.share >= SAMPLES_BEYOND for _, total in slices)
+        shown = all(total * self.bound >= SAMPLES_BEYOND for _, total in slices)
         text = f"{100 * worst:.3g} % over {format_latency(self.threshold_ns)}"
-        if worst >= self.share:
+        if worst >= self.bound:
             return Judgement(holds=False, text=text)
         return Judgement(holds=True if shown else None, text=text)
 
 
+Condition = MetricBound | SlowShare
+"""Something that holds in a run or does not."""
+
+
 def parse(text: str, *, streams: Sequence[str]) -> Condition:
     """A condition as a study writes it; `streams` are the names of the streams, empty for a single one."""
-    if matched := _SHARE.fullmatch(text.strip()):
-        stream, operation, latency = _scope(matched["name"], text, streams)
-        if latency not in LATENCIES:
-            raise _wrong(text, f"`{latency}` is not a latency; it is one of {_listed(LATENCIES)}")
-        percent = float(matched["percent"])
-        if not 0 < percent <= 100:
-            raise _wrong(text, f"{percent:g} % is not a share; it lies above 0 % and up to 100 %")
-        return SlowShare(
-            text=_canonical(text),
-            stream=stream,
-            operation=operation,
-            latency=latency,
-            threshold_ns=_read(parse_duration, matched["threshold"], text),
-            share=percent / 100,
-            slice_ns=_read(parse_duration, matched["slice"], text) if matched["slice"] else None,
-        )
-    if matched := _BOUND.fullmatch(text.strip()):
-        stream, operation, metric = _scope(matched["name"], text, streams)
-        return MetricBound(
-            text=_canonical(text),
-            stream=stream,
-            operation=operation,
-            metric=metric,
-            compare=matched["compare"],
-            bound=_bound(metric, matched["bound"], text),
-        )
-    raise _wrong(text, f"write it like {_EXAMPLE}")
+    matched = _SHARE.fullmatch(text.strip()) or _BOUND.fullmatch(text.strip())
+    if not matched:
+        raise _wrong(text, f"write it like {_EXAMPLE}")
+    stream, operation, metric = _scope(matched["name"], text, streams)
+    scope = {"text": " ".join(text.split()), "stream": stream, "operation": operation}
+    if matched.re is _BOUND:
+        bound = _bound(metric, matched["bound"], text)
+        return MetricBound(**scope, metric=metric, compare=matched["compare"], bound=bound)
+    if metric not in LATENCIES:
+        raise _wrong(text, f"`{metric}` is not a latency; it is one of {_listed(LATENCIES)}")
+    percent = float(matched["percent"])
+    if not 0 < percent <= 100:
+        raise _wrong(text, f"{percent:g} % is not a share; it lies above 0 % and up to 100 %")
+    return SlowShare(
+        **scope,
+        latency=metric,
+        threshold_ns=_read(parse_duration, matched["threshold"], text),
+        bound=percent / 100,
+        slice_ns=_read(parse_duration, matched["slice"], text) if matched["slice"] else None,
+    )
 
 
 def _scope(name: str, text: str, streams: Sequence[str]) -> tuple[str, str, str]:
@@ -208,10 +193,6 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
-def _canonical(text: str) -> str:
-    return " ".join(text.split())
-
-
 def _value_text(metric: str, value: float) -> str:
     from iosonde.metrics.wording import value_text
 
@@ -227,7 +208,7 @@ class Decision:
     """Decision on a limit."""
 
     holds: bool | None
-    comparison: Comparison
+    comparison: limit_test.Comparison
     length_ns: int
     """Length of the measurement, in whole blocks."""
     is_clear: bool
@@ -236,11 +217,12 @@ class Decision:
     @property
     def reason(self) -> str:
         """Reason for an undecided outcome."""
-        length, shortest, usual = map(format_duration, (self.length_ns, SHORTEST_NS, USUAL_NS))
-        if self.length_ns < SHORTEST_NS:
+        length, shortest, usual = map(format_duration, (self.length_ns, limit_test.SHORTEST_NS, limit_test.USUAL_NS))
+        if self.length_ns < limit_test.SHORTEST_NS:
             return f"measured for {length}; at least {shortest} required"
         if self.comparison.side != "undecided":
-            return f"measured for {length}; before {usual} only values {100 * (1 - CLEAR):.0f} % from the limit pass"
+            clear = f"{100 * (1 - limit_test.CLEAR):.0f} % from the limit"
+            return f"measured for {length}; before {usual} only values {clear} pass"
         return "the interval contains the limit"
 
 
@@ -266,24 +248,24 @@ class Limit:
     def clear(self) -> Limit:
         """The limit that only values clear of this one meet."""
         if self.kind == "share":
-            return replace(self, threshold_ns=CLEAR * self.threshold_ns)
-        return replace(self, limit=self.limit * CLEAR if self.is_upper else self.limit / CLEAR)
+            return replace(self, threshold_ns=limit_test.CLEAR * self.threshold_ns)
+        return replace(self, limit=self.limit * limit_test.CLEAR if self.is_upper else self.limit / limit_test.CLEAR)
 
-    def decide(self, blocks_of: Callable[[Limit], Blocks]) -> Decision | None:
+    def decide(self, blocks_of: Callable[[Limit], limit_test.Blocks]) -> Decision | None:
         """Judge the blocks that a limit has; None without operations."""
         blocks = blocks_of(self)
         is_share = self.kind == "share"
-        at_limit = compare(blocks, self.limit, is_share=is_share)
-        clear = compare(blocks_of(self.clear), self.clear.limit, is_share=is_share)
+        at_limit = limit_test.compare(blocks, self.limit, is_share=is_share)
+        clear = limit_test.compare(blocks_of(self.clear), self.clear.limit, is_share=is_share)
         if at_limit is None or clear is None:
             return None
         good: Literal["below", "above"] = "below" if self.is_upper else "above"
-        holds = decide(at_limit, clear, blocks, good=good)
+        holds = limit_test.decide(at_limit, clear, blocks, good=good)
         return Decision(
             holds=holds, comparison=at_limit, length_ns=blocks.length_ns, is_clear=bool(holds) and clear.side == good
         )
 
-    def fails_without(self, share: float, blocks: Blocks) -> bool:
+    def fails_without(self, share: float, blocks: limit_test.Blocks) -> bool:
         """Return True if the limit is certainly not met even if this share of operations, or of the time, is excused.
 
         Excused operations of a percentile count as fast, and excused time lengthens each latency and stops each rate.
@@ -295,51 +277,31 @@ class Limit:
             limit = math.inf if share >= 1 else limit / (1 - share) if self.kind == "mean" else limit
         else:
             limit *= 1 - share
-        found = compare(blocks, limit, is_share=self.kind == "share")
+        found = limit_test.compare(blocks, limit, is_share=self.kind == "share")
         return found is not None and found.side == ("above" if self.is_upper else "below")
 
 
 def limit_of(condition: Condition) -> Limit | None:
     """Return the limit that a condition is; None where intervals do not add up to its metric."""
-    if isinstance(condition, SlowShare) and condition.slice_ns is None:
-        return Limit(
-            kind="share",
-            limit=condition.share,
-            is_upper=True,
-            stream=condition.stream,
-            operation=condition.operation,
-            latency=condition.latency,
-            threshold_ns=condition.threshold_ns,
-        )
-    return _of_metric(condition) if isinstance(condition, MetricBound) else None
+    scope: dict[str, Any] = {"stream": condition.stream, "operation": condition.operation}
+    is_upper = condition.compare in UPPER
+    if isinstance(condition, SlowShare):
+        whole = condition.slice_ns is None
+        return _of_share(condition.bound, condition.latency, condition.threshold_ns, scope) if whole else None
+    if column := RATES.get(condition.metric):
+        return Limit(kind="rate", limit=condition.bound, is_upper=is_upper, column=column, **scope)
+    latency, _, statistic = condition.metric.partition("_ns_")
+    if not is_upper or latency not in LATENCIES:
+        return None
+    if statistic == "mean":
+        return Limit(kind="mean", limit=condition.bound, is_upper=True, latency=latency, **scope)
+    if statistic not in PERCENTILES:
+        return None
+    return _of_share(1 - PERCENTILES[statistic] / MILLION, latency, condition.bound, scope)
 
 
-def _of_metric(bound: MetricBound) -> Limit | None:
-    is_upper = bound.compare in ("<", "<=")
-    if bound.metric in RATES:
-        return Limit(
-            kind="rate",
-            limit=bound.bound,
-            is_upper=is_upper,
-            stream=bound.stream,
-            operation=bound.operation,
-            column=RATES[bound.metric],
-        )
-    latency, separator, statistic = bound.metric.partition("_ns_")
-    if not separator or not is_upper or latency not in ("completion_latency", "response_latency"):
-        return None
-    is_percentile = statistic in PERCENTILES
-    if not is_percentile and statistic != "mean":
-        return None
-    return Limit(
-        kind="share" if is_percentile else "mean",
-        limit=1 - PERCENTILES[statistic] / MILLION if is_percentile else bound.bound,
-        is_upper=True,
-        stream=bound.stream,
-        operation=bound.operation,
-        latency=latency,
-        threshold_ns=bound.bound if is_percentile else 0.0,
-    )
+def _of_share(share: float, latency: str, threshold_ns: float, scope: Mapping[str, Any]) -> Limit:
+    return Limit(kind="share", limit=share, is_upper=True, latency=latency, threshold_ns=threshold_ns, **scope)
 
 
 @dataclass(frozen=True)
@@ -348,7 +310,7 @@ class Measured:
 
     intervals: pl.DataFrame
     histograms: pl.DataFrame
-    _blocks: dict[Limit, dict[str, Blocks]] = field(default_factory=dict, init=False, repr=False)
+    _blocks: dict[Limit, dict[str, limit_test.Blocks]] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
     def of(cls, results: ResultSet) -> Measured:
@@ -368,7 +330,7 @@ class Measured:
                 found[run_id]._blocks[limit] = {run_id: blocks}
         return found
 
-    def blocks(self, limit: Limit) -> Mapping[str, Blocks]:
+    def blocks(self, limit: Limit) -> Mapping[str, limit_test.Blocks]:
         """Return the blocks of each run, by its id."""
         import polars as pl
 
@@ -379,12 +341,12 @@ class Measured:
             weight = seconds if limit.kind == "rate" else pl.col("weight")
             rows = rows.with_columns(pl.col("amount").cast(pl.Float64), weight=weight.cast(pl.Float64))
             self._blocks[limit] = {
-                str(key[0]): blocks_of(*(run[name].to_list() for name in ("begin_ns", "amount", "weight")))
+                str(key[0]): limit_test.blocks_of(*(run[name].to_list() for name in ("begin_ns", "amount", "weight")))
                 for key, run in rows.sort("run_id", "interval").partition_by("run_id", as_dict=True).items()
             }
         return self._blocks[limit]
 
-    def distribution(self, limit: Limit) -> tuple[Floats, Floats]:
+    def distribution(self, limit: Limit) -> tuple[limit_test.Floats, limit_test.Floats]:
         """Return the latencies of a limited share in ascending order, and how many operations of all runs took each."""
         import polars as pl
 

@@ -291,10 +291,10 @@ class RecordedObservations:
         return best
 
     def conclusion(self, part: str, levels: Mapping[str, Any]) -> Conclusion | None:
-        from iosonde.procedure import conclusion
+        from iosonde.procedure import progress
 
         cases = [case for case in self._results.plan.adaptive if case.part == part and _agree(case.levels, levels)]
-        return conclusion(cases[0], self) if cases else None
+        return progress(cases[0], self).conclusion if cases else None
 
 
 def _key(record: Record) -> tuple[str, int]:
@@ -320,10 +320,10 @@ def _noise(frames: Sequence[pl.DataFrame]) -> RepeatNoise:
 
 def conclusions(results: ResultSet) -> Sequence[tuple[Case, Conclusion | None]]:
     """Every case with a procedure in a result set, with its conclusion, or that of its runs so far."""
-    from iosonde.procedure import conclusion
+    from iosonde.procedure import progress
 
     observations = RecordedObservations(results)
-    return [(case, conclusion(case, observations, so_far=True)) for case in results.plan.adaptive]
+    return [(case, progress(case, observations, so_far=True).conclusion) for case in results.plan.adaptive]
 
 
 def _best_median(results: ResultSet, metric: str) -> float | None:

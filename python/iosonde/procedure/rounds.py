@@ -422,6 +422,10 @@ def _reason(settings: Settings, passes: Sequence[Pass]) -> str:
     return f"it did not become steady in {settings.max_rounds} rounds{of}"
 
 
+_AS_WRITTEN = {"metric", "max_rounds", "window", "range", "slope", "until_steady", "hold", "min_written"}
+"""Settings that are those of a study."""
+
+
 def _settings(part: Part, study: Study) -> Settings:
     rounds = part.rounds
     assert rounds, "a part with rounds"
@@ -458,16 +462,9 @@ def _settings(part: Part, study: Study) -> Settings:
                 f"the tracked load must be a load of the rounds; got {listed}", hint="see `rounds.factors`"
             )
     return Settings(
+        **rounds.model_dump(include=_AS_WRITTEN),
         loads=loads,
-        metric=rounds.metric,
-        max_rounds=rounds.max_rounds,
-        window=rounds.window,
-        range=rounds.range,
-        slope=rounds.slope,
         repeats=study.repeats,
-        until_steady=rounds.until_steady,
-        hold=rounds.hold,
-        min_written=rounds.min_written,
         stages=[{"levels": {STAGE: each.label}, "parameters": _parameters({STAGE: each})} for each in rounds.stages],
     )
 

@@ -70,16 +70,11 @@ class Probe:
 class SearchConclusion(Conclusion):
     """Conclusion of a search. `value` is the highest that held, if any did."""
 
-    over: str
+    settings: Settings
     conditions: Sequence[str]
-    rule: str
-    """Name of all conditions together; empty if they have none."""
     also_check: Sequence[str]
-    also_check_rule: str
     fails_at: float | None
     """The lowest value that was seen not to hold, if any was."""
-    lowest: float
-    highest: float
     probes: Sequence[Probe]
 
 
@@ -90,6 +85,7 @@ class Settings:
     over: str
     holds: Sequence[str]
     rule: str
+    """Name of all conditions together; empty if they have none."""
     also_check: Sequence[str]
     also_check_rule: str
     lowest: float
@@ -230,14 +226,10 @@ def _conclusion(case: Case, settings: Settings, probes: Sequence[Probe], bracket
         reached=probes[-1].verdict != "broken" and bracket.holds is not None and bracket.fails is not None,
         reason=_reason(settings, probes[-1], bracket),
         value=bracket.holds,
-        over=settings.over,
+        settings=settings,
         conditions=[str(condition) for condition in settings.conditions()],
-        rule=settings.rule,
         also_check=[str(condition) for condition in settings.also_checks()],
-        also_check_rule=settings.also_check_rule,
         fails_at=bracket.fails,
-        lowest=settings.lowest,
-        highest=settings.highest,
         probes=probes,
     )
 
@@ -271,18 +263,13 @@ def _settings(part: Part, study: Study) -> Settings:
     if not lowest <= start <= highest:
         raise StudyError(f"`start` must be within `between`; got {level_text(start)}")
     settings = Settings(
-        over=search.over,
+        **search.model_dump(include={"over", "rule", "also_check", "also_check_rule", "precision", "agree"}),
         holds=[search.holds] if isinstance(search.holds, str) else list(search.holds),
-        rule=search.rule,
-        also_check=list(search.also_check),
-        also_check_rule=search.also_check_rule,
         lowest=lowest,
         highest=highest,
         start=start,
-        precision=search.precision,
         whole=parameter in WHOLE_NUMBERS,
         repeats=study.repeats,
-        agree=search.agree,
         streams=[stream.name for stream in part.streams],
     )
     if not settings.holds:

@@ -29,17 +29,7 @@ from typing import Literal
 
 import numpy as np
 
-from iosonde.comparison.sessions import (
-    PRIOR_STANDARD_DEVIATION,
-    Floats,
-    SessionVariance,
-    prior_degrees,
-    quantile,
-    run_moments,
-    satterthwaite,
-    session_variances,
-    with_prior,
-)
+from iosonde.comparison import sessions
 from iosonde.errors import ResultsError
 from iosonde.metrics.distributions import adjusted_for_discovery, chi2_quantile, t_tail
 from iosonde.metrics.wording import counted
@@ -171,13 +161,14 @@ def loss_of(cell: Cell) -> float:
 
 
 def _notes(baselines: int) -> list[str]:
-    degrees = prior_degrees(baselines)
+    degrees = sessions.prior_degrees(baselines)
     if not degrees:
         return []
     known = "is unknown with one baseline" if baselines == 1 else f"is poorly known with {baselines} baselines"
+    assumed = f"{100 * sessions.PRIOR_STANDARD_DEVIATION:g} %"
     return [
-        f"the variance between sessions {known}: a standard deviation of {100 * PRIOR_STANDARD_DEVIATION:g} % is "
-        f"assumed ({counted(round(degrees), 'degree')} of freedom); five or more baselines measure it"
+        f"the variance between sessions {known}: a standard deviation of {assumed} is assumed "
+        f"({counted(round(degrees), 'degree')} of freedom); five or more baselines measure it"
     ]
 
 
@@ -249,12 +240,12 @@ class _Loss:
 
     def exceeds(self, allowed: float) -> bool:
         """Return True if the one-sided 95 % bound exceeds the allowance."""
-        return self.loss - self.error * quantile(CONFIDENCE, self.degrees) > allowed
+        return self.loss - self.error * sessions.quantile(CONFIDENCE, self.degrees) > allowed
 
     @property
     def upper(self) -> float:
         """The one-sided 95 % upper bound."""
-        return self.loss + self.error * quantile(CONFIDENCE, self.degrees)
+        return self.loss + self.error * sessions.quantile(CONFIDENCE, self.degrees)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -300,7 +291,7 @@ def _differences(keys: list[CellKey], baselines: Sequence[Session], candidates: 
     losses = sign * (after.mean(axis=1) - before.mean(axis=1))
     shifts = _common_shifts(before)
     common = _common_loss(shifts, float(np.median(losses)), len(candidates)) if shifts.any() else None
-    variances = session_variances(before - shifts)
+    variances = sessions.session_variances(before - shifts)
     return [
         _Difference(
             key=key,
@@ -315,27 +306,27 @@ def _differences(keys: list[CellKey], baselines: Sequence[Session], candidates: 
     ]
 
 
-def _common_shifts(before: Floats) -> Floats:
+def _common_shifts(before: sessions.Floats) -> sessions.Floats:
     """Return the shift of each baseline session that all its cells share; zeros where the baselines show none.
 
     The median over independent cells varies too, with pi / 2 times the variance of their mean. Shifts are separated
     only where they vary significantly more than that.
     """
-    cells, sessions = before.shape
-    nothing: Floats = np.zeros(sessions)
-    if sessions < SEPARABLE_SESSIONS or cells < SEPARABLE_CELLS:
+    cells, count = before.shape
+    nothing: sessions.Floats = np.zeros(count)
+    if count < SEPARABLE_SESSIONS or cells < SEPARABLE_CELLS:
         return nothing
     centered = before - before.mean(axis=1, keepdims=True)
-    shifts: Floats = np.median(centered, axis=0)
+    shifts: sessions.Floats = np.median(centered, axis=0)
     by_chance = math.pi / 2 * float((centered - shifts).var(axis=1, ddof=1).mean()) / cells
-    most = by_chance * chi2_quantile(CONFIDENCE, sessions - 1) / (sessions - 1)
+    most = by_chance * chi2_quantile(CONFIDENCE, count - 1) / (count - 1)
     return shifts if float(shifts.var(ddof=1)) > most else nothing
 
 
-def _common_loss(shifts: Floats, loss: float, candidates: int) -> _Loss:
+def _common_loss(shifts: sessions.Floats, loss: float, candidates: int) -> _Loss:
     """Return the loss that all cells share; `shifts` are those of the baseline sessions."""
     count = len(shifts)
-    found = with_prior(float(shifts.var(ddof=1)), degrees=count - 1, sessions=count)
+    found = sessions.with_prior(float(shifts.var(ddof=1)), degrees=count - 1, sessions=count)
     error = math.sqrt(found.variance * (1 / count + 1 / candidates))
     return _Loss(loss=loss, error=error, degrees=found.degrees)
 
@@ -343,7 +334,7 @@ def _common_loss(shifts: Floats, loss: float, candidates: int) -> _Loss:
 def _own_loss(
     key: CellKey,
     loss: float,
-    variance: SessionVariance,
+    variance: sessions.SessionVariance,
     common: _Loss | None,
     baselines: Sequence[Session],
     candidates: Sequence[Session],
@@ -357,18 +348,20 @@ def _own_loss(
 def _run_noise(session: Session, key: CellKey) -> float:
     """Return the variance that its runs give to a session mean: consecutive runs may be correlated."""
     value = session.values[key]
-    return value.run_variance * run_moments(value.runs, session.correlation)[0]
+    return value.run_variance * sessions.run_moments(value.runs, session.correlation)[0]
 
 
 def _whole(loss: float, own: _Loss, common: _Loss | None) -> _Loss:
     """Return the whole loss: the variances of both parts add up (Satterthwaite 1946)."""
     if common is None:
         return own
-    degrees = satterthwaite(*((part.error**2, part.degrees) for part in (own, common)))
+    degrees = sessions.satterthwaite(*((part.error**2, part.degrees) for part in (own, common)))
     return _Loss(loss=loss, error=math.sqrt(own.error**2 + common.error**2), degrees=degrees)
 
 
-def _standard_error(variance: SessionVariance, of_runs: Sequence[float], *, baselines: int, candidates: int) -> float:
+def _standard_error(
+    variance: sessions.SessionVariance, of_runs: Sequence[float], *, baselines: int, candidates: int
+) -> float:
     """Return the standard error of the difference of two means of session means.
 
     The variance of a session mean holds for as many runs as the baselines have; runs that the candidate has fewer, or
@@ -404,7 +397,7 @@ def _cell(each: _Difference, p_own: float, p_common: float, settings: Settings, 
     reason = "" if regressed else _undecided(each.key[1], excluded, settings)
     outcome: Outcome = "regression" if regressed else "undecided" if reason else "pass"
     sign = -1 if better(each.key[1]) == "higher" else 1
-    margin = each.whole.error * quantile(CONFIDENCE, each.whole.degrees)
+    margin = each.whole.error * sessions.quantile(CONFIDENCE, each.whole.degrees)
     ends = sorted((math.expm1(sign * (each.whole.loss - margin)), math.expm1(sign * (each.whole.loss + margin))))
     return Cell(
         case_id=each.key[0],

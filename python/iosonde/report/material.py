@@ -275,7 +275,7 @@ def gather(result_sets: Sequence[ResultSet], *, mix_simulated: bool = False) -> 
 
     Raises `ResultsError` where some are simulated and others measured, unless that is requested.
     """
-    from iosonde.procedure.schedule import open_runs
+    from iosonde.procedure import open_runs
     from iosonde.results.frames import labels
 
     if not mix_simulated:

@@ -87,9 +87,9 @@ def _search_table(source: Source, found: SearchConclusion, *, named: bool) -> Ta
     also = [f"also: {condition}" for condition in found.also_check]
     label = f"{source.label}: " if named else ""
     return Table(
-        title=f"{label}Search of the highest {factor_title(found.over).lower()}: {found.case_id}",
+        title=f"{label}Search of the highest {factor_title(found.settings.over).lower()}: {found.case_id}",
         caption="Every value that was tried, and each of its runs. ✓ holds, ✗ fails, ? too few samples.",
-        heads=[factor_title(found.over), "Verdict", *found.conditions, *also],
+        heads=[factor_title(found.settings.over), "Verdict", *found.conditions, *also],
         labels=1,
         rows=rows,
         keys=keys,

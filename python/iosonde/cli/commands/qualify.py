@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from iosonde.execution import Observer
     from iosonde.live.page import LivePage
     from iosonde.plan import Plan
-    from iosonde.procedure.schedule import Remaining
+    from iosonde.procedure import Remaining
     from iosonde.qualify import Qualification
     from iosonde.results import ResultSet
     from iosonde.storage import Target
@@ -213,7 +213,7 @@ class _Loads:
         """Run the load of an application, with a progress display."""
         from iosonde.cli.commands.plan import summary
         from iosonde.execution import default_directory, execute
-        from iosonde.procedure.schedule import Remaining
+        from iosonde.procedure import Remaining
         from iosonde.qualify import load_application
         from iosonde.storage import open_target
 

@@ -13,7 +13,7 @@ from iosonde.cli.messages import errors_exit, messages
 from iosonde.cli.tables import AsJson
 
 if TYPE_CHECKING:
-    from iosonde.procedure.schedule import Remaining
+    from iosonde.procedure import Remaining
     from iosonde.results import ResultSet
 
 
@@ -45,7 +45,7 @@ def command(
     from iosonde.cli.commands import fleet, qualify, suite
     from iosonde.execution import resume
     from iosonde.library.directory import kind_of
-    from iosonde.procedure.schedule import Schedule
+    from iosonde.procedure import Schedule
     from iosonde.results import ResultSet
     from iosonde.results.shapes import interpreting
     from iosonde.suite.directory import open_directory

@@ -41,7 +41,7 @@ def command(
     from iosonde.cli.machine_checks import other_load
     from iosonde.execution import default_directory, execute
     from iosonde.execution.session import planned
-    from iosonde.procedure.schedule import Remaining
+    from iosonde.procedure import Remaining
 
     time_limit_s = options.read_time_limit(time_limit)
     plan = options.make_plan(

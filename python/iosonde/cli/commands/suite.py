@@ -100,7 +100,7 @@ def command(
 
 def plan_lines(suite: Suite, planned: Sequence[Planned], shared: str = "") -> list[str]:
     """The plan of a suite, a line for each study, and what both targets share."""
-    from iosonde.procedure.schedule import Remaining
+    from iosonde.procedure import Remaining
     from iosonde.suite.planning import total_seconds, written_bytes
     from iosonde.units import format_bytes, format_duration
 
@@ -187,7 +187,7 @@ def _mostly_failed(path: Path, *, consent: Consent, retry_failed: bool, time_lim
     """Run what remains of one study, and return whether most of its runs failed."""
     from iosonde.execution import resume
     from iosonde.execution.progress import watch
-    from iosonde.procedure.schedule import Schedule
+    from iosonde.procedure import Schedule
     from iosonde.results import ResultSet
     from iosonde.results.shapes import interpreting
 

@@ -29,7 +29,7 @@ from iosonde.features.many_hosts import host_plan, merge, progress, same_device,
 from iosonde.features.many_hosts.hosts import Carrier, Host, HostLostError, Message, connected, gather
 from iosonde.features.many_hosts.server_hosts import Servers
 from iosonde.plan import Case, Plan, Run
-from iosonde.procedure.schedule import Schedule
+from iosonde.procedure import Schedule
 from iosonde.protocol import Event
 from iosonde.results.reading import manifest
 from iosonde.results.result_set import ResultSet

@@ -16,38 +16,15 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from iosonde.findings import kinds
 from iosonde.findings.cells import groups
 from iosonde.findings.finding import Fact, Finding, Strength
-from iosonde.findings.kinds import (
-    SHARE_OF_PEAK,
-    Curve,
-    Highest,
-    OverFactor,
-    Value,
-    along_axis,
-    best_of,
-    curves,
-    highest,
-    of_load,
-    selected,
-    still_rises,
-)
 from iosonde.findings.question import Question, QuestionKind
-from iosonde.metrics import wording
+from iosonde.metrics import statistics, wording
 from iosonde.metrics.registry import metric as metric_of
-from iosonde.metrics.statistics import (
-    MINIMUM_REPEATS,
-    SEED,
-    SIMULATED,
-    Estimate,
-    Floats,
-    plausible_medians,
-    ratio,
-    repeats_interval,
-)
 
 
-class OneLevel(Value, kind="one level", topic="performance", place=5):
+class OneLevel(kinds.Value, kind="one level", topic="performance", place=5):
     """The value of a load at the only level of a factor, the best one if there are several."""
 
     factor: str
@@ -79,8 +56,8 @@ def value_of_one_level(question: Question) -> Iterator[Finding]:
         return
     axis, downwards = question.axis, metric_of(metric).better == "lower"
     for key, group in groups(cells, question.apart):
-        row = best_of(group, lowest=downwards)
-        value = repeats_interval(row["values"]) if downwards else selected(row, group)
+        row = kinds.best_of(group, lowest=downwards)
+        value = statistics.repeats_interval(row["values"]) if downwards else kinds.selected(row, group)
         level = wording.level_words(over, row[over])
         is_number = cells.schema[over].is_numeric()
         numbers = [*([level] if is_number else []), *([wording.level_words(axis, row[axis])] if axis else [])]
@@ -99,7 +76,7 @@ def value_of_one_level(question: Question) -> Iterator[Finding]:
         )
 
 
-class Peak(Highest, kind="peak", topic="performance", place=3):
+class Peak(kinds.Highest, kind="peak", topic="performance", place=3):
     """The highest value along a factor with numeric levels, over all other factors."""
 
     reached: str
@@ -129,9 +106,9 @@ class Fastest(Finding, kind="fastest", topic="comparison"):
 
     load: str
     metric: str
-    levels: tuple[tuple[str, Estimate], ...]
+    levels: tuple[tuple[str, statistics.Estimate], ...]
     """Words for every level (and for the other factors that it is best with) and its value, the largest first."""
-    lead: Estimate | None
+    lead: statistics.Estimate | None
     """Ratio of the largest to the second; None with a single level."""
     tied: int
     """Number of levels that do not differ measurably from the largest, itself included."""
@@ -185,9 +162,9 @@ def _peak(question: Question, key: Mapping[str, Any], group: pl.DataFrame) -> Fi
     highest_first = group.sort(pl.col("median").round_sig_figs(3), descending=True, maintain_order=True)
     best = highest_first.row(0, named=True)  # Levels are in their order: of equal values the one with the least effort.
     # Levels are in the order of the factor, so the first that is near the peak is where it is reached.
-    reached = group.filter(pl.col("median") >= SHARE_OF_PEAK * best["median"]).row(0, named=True)
+    reached = group.filter(pl.col("median") >= kinds.SHARE_OF_PEAK * best["median"]).row(0, named=True)
     return Peak(
-        **highest(best, group, question.support, case_ids=[reached["case_id"]]),
+        **kinds.highest(best, group, question.support, case_ids=[reached["case_id"]]),
         load=question.load(key, best["case_id"], without=[over, *rest]),
         metric=question.analysis.metric,
         setting=_setting(over, rest, best),
@@ -204,7 +181,7 @@ def _is_unsaturated(over: str, rest: Sequence[str], best: Mapping[str, Any], gro
     alike = {row[over] for row in group.iter_rows(named=True) if all(row[name] == best[name] for name in rest)}
     if over.endswith("_fraction") or best[over] < group[over].max() or len(alike) < 2:
         return False
-    return still_rises(best, group.filter(pl.col(over) < best[over]))
+    return kinds.still_rises(best, group.filter(pl.col(over) < best[over]))
 
 
 def _fastest(question: Question, key: Mapping[str, Any], group: pl.DataFrame) -> Finding:
@@ -216,13 +193,13 @@ def _fastest(question: Question, key: Mapping[str, Any], group: pl.DataFrame) ->
         for row in ordered.unique(over, keep="first", maintain_order=True).to_dicts()
     ]
     best = rows[0]
-    leads = [ratio(best["values"], row["values"]) for row in rows[1:]]
+    leads = [statistics.ratio(best["values"], row["values"]) for row in rows[1:]]
     tied = 1 + sum(lead.certain and not lead.above(1) for lead in leads)
     uncertain = [lead for lead in leads if not lead.certain]
     return Fastest(
         load=question.load(key, best["case_id"], without=rest),
         metric=question.analysis.metric,
-        levels=tuple((row["setting"], repeats_interval(row["values"])) for row in _tied_first(rows, leads)),
+        levels=tuple((row["setting"], statistics.repeats_interval(row["values"])) for row in _tied_first(rows, leads)),
         lead=leads[0] if leads else None,
         tied=tied,
         repeats=min(len(row["values"]) for row in rows),
@@ -231,7 +208,7 @@ def _fastest(question: Question, key: Mapping[str, Any], group: pl.DataFrame) ->
     )
 
 
-def _tied_first(rows: Sequence[dict[str, Any]], leads: Sequence[Estimate]) -> list[dict[str, Any]]:
+def _tied_first(rows: Sequence[dict[str, Any]], leads: Sequence[statistics.Estimate]) -> list[dict[str, Any]]:
     """Put the levels that do not differ measurably from the largest right after it."""
     others = list(zip(rows[1:], leads, strict=True))
     tied = [row for row, lead in others if lead.certain and not lead.above(1)]
@@ -286,7 +263,7 @@ class Point:
         return self.is_last and self.low is not None and not self.is_uncertain
 
 
-class Saturation(OverFactor, kind="saturation", topic="scaling"):
+class Saturation(kinds.OverFactor, kind="saturation", topic="scaling"):
     """Saturation of a load along a factor: one point, or one for each level of an axis."""
 
     axis: str | None
@@ -325,7 +302,7 @@ class Saturation(OverFactor, kind="saturation", topic="scaling"):
         if point.low is None:
             return f"{text}; {self._runs}, too few for a confidence interval"
         interval = wording.range_text(self._level_value(point.low), self._level_value(point.high))
-        return f"{text}; 95 % CI of the {factor} {interval} ({SIMULATED}); {self._runs}"
+        return f"{text}; 95 % CI of the {factor} {interval} ({statistics.SIMULATED}); {self._runs}"
 
     def _single(self, point: Point) -> str:
         if point.is_uncertain:
@@ -393,13 +370,13 @@ def saturations(question: Question) -> Iterator[Finding]:
     if not question.seeks_maximum:
         return
     axis = question.axis
-    for key, group in along_axis(question):
+    for key, group in kinds.along_axis(question):
         points = tuple(saturation(curve, axis_level=curve.key[axis] if axis else None) for curve in group)
         if all(point.is_unknown for point in points):
             continue
         case_ids = [case for point in points for case in point.case_ids]
         yield Saturation(
-            **of_load(question, key, case_ids, at_most=_strength(points)),
+            **kinds.of_load(question, key, case_ids, at_most=_strength(points)),
             axis=axis,
             points=points,
             last_level=group[0].levels[-1],
@@ -408,7 +385,7 @@ def saturations(question: Question) -> Iterator[Finding]:
         )
 
 
-def _p99_beyond(question: Question, curve: Curve, point: Point) -> tuple[float, float] | None:
+def _p99_beyond(question: Question, curve: kinds.Curve, point: Point) -> tuple[float, float] | None:
     """Return p99 at the saturation point and at the last level, unless another question of the study covers it."""
     over = question.analysis.over
     asked = any(
@@ -417,7 +394,7 @@ def _p99_beyond(question: Question, curve: Curve, point: Point) -> tuple[float, 
     )
     if asked or point.is_last:
         return None
-    for tail in curves(question.cells(P99), over=over, by=question.by):
+    for tail in kinds.curves(question.cells(P99), over=over, by=question.by):
         if tail.key == curve.key and {point.level, curve.levels[-1]} <= set(tail.levels):
             at, last = (float(tail.medians[tail.levels.index(each)]) for each in (point.level, curve.levels[-1]))
             return (at, last) if last >= 1.2 * at else None
@@ -432,11 +409,11 @@ def _strength(points: Sequence[Point]) -> Strength:
     return "strong" if worst >= 0.9 else "moderate" if worst >= 0.5 else "weak"
 
 
-def saturation(curve: Curve, *, axis_level: Any = None) -> Point:
+def saturation(curve: kinds.Curve, *, axis_level: Any = None) -> Point:
     """Return the saturation point of a curve; the interval of the level is None with too few repeats."""
     at, peak = int(_first_saturated(curve.medians[np.newaxis, :])[0]), int(curve.medians.argmax())
     low, high, agreement = None, None, None
-    if curve.repeats >= MINIMUM_REPEATS:
+    if curve.repeats >= statistics.MINIMUM_REPEATS:
         first, last, agreement = _uncertainty(curve.values, at)
         low, high = curve.levels[first], curve.levels[last]
     return Point(
@@ -454,15 +431,17 @@ def saturation(curve: Curve, *, axis_level: Any = None) -> Point:
     )
 
 
-def _first_saturated(medians: Floats) -> NDArray[np.intp]:
+def _first_saturated(medians: statistics.Floats) -> NDArray[np.intp]:
     """Return the position of the first level that reaches the share of the peak, for each row."""
-    reached = medians >= SHARE_OF_PEAK * medians.max(axis=1, keepdims=True)
+    reached = medians >= kinds.SHARE_OF_PEAK * medians.max(axis=1, keepdims=True)
     first: NDArray[np.intp] = np.argmax(reached, axis=1)
     return first
 
 
-def _uncertainty(values: Sequence[Floats], at: int) -> tuple[int, int, float]:
-    drawn = np.stack([plausible_medians(each, seed=SEED + i) for i, each in enumerate(values)], axis=1)
+def _uncertainty(values: Sequence[statistics.Floats], at: int) -> tuple[int, int, float]:
+    drawn = np.stack(
+        [statistics.plausible_medians(each, seed=statistics.SEED + i) for i, each in enumerate(values)], axis=1
+    )
     positions = np.sort(_first_saturated(drawn))
     low, high = (int(positions[int(q * (len(positions) - 1))]) for q in (0.025, 0.975))
     return low, high, float((positions == at).mean())
