@@ -286,10 +286,7 @@ _BATCH = 20
 def results_of(results: ResultSet) -> list[Result]:
     """Return the result of each requirement in each case that it applies to, the worst first."""
     key = ("requirements", *((each.run_id, each.attempt) for each in results.records()))
-    if key not in results.memo:
-        results.memo[key] = sorted(_found(results), key=badness)
-    found: list[Result] = results.memo[key]
-    return found
+    return results.derived(key, lambda: sorted(_found(results), key=badness))
 
 
 def _found(results: ResultSet) -> Iterator[Result]:

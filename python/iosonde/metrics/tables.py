@@ -68,10 +68,7 @@ def names(result_set: ResultSet) -> list[str]:
 def table(name: str, result_set: ResultSet) -> pl.DataFrame:
     """Return one of `TABLES` for a result set."""
     key = (name, *((record.run_id, record.attempt) for record in result_set.records()))
-    if key not in result_set.memo:
-        result_set.memo[key] = _metrics(result_set) if name == "metrics" else _case_metrics(result_set)
-    found: pl.DataFrame = result_set.memo[key]
-    return found
+    return result_set.derived(key, lambda: _metrics(result_set) if name == "metrics" else _case_metrics(result_set))
 
 
 def whole_load(table_name: str, metric: str, result_set: ResultSet) -> pl.DataFrame:

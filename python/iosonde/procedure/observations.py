@@ -245,60 +245,47 @@ class RecordedObservations:
         return self._observation(record)
 
     def _observation(self, record: Record) -> RecordObservation:
-        key = ("observation", record.run_id, record.attempt)
-        if key not in self._results.memo:
-            own = self._results.only([record.run_id])
-            self._results.memo[key] = RecordObservation(record, own, self._metrics)
-        observation: RecordObservation = self._results.memo[key]
-        return observation
+        return self._results.derived(
+            ("observation", record.run_id, record.attempt),
+            lambda: RecordObservation(record, self._results.only([record.run_id]), self._metrics),
+        )
 
     def _metrics(self, record: Record) -> pl.DataFrame:
         """Metrics of a run, computed together with those of all others that are not known yet: a reader needs most."""
-        known = self._results.memo.setdefault("run_metrics", {})
-        if _key(record) not in known:
-            lacking = {each.run_id: each.attempt for each in self._results.records() if _key(each) not in known}
+        known: dict[tuple[str, int], pl.DataFrame] = self._results.derived("run_metrics", dict)
+        if (record.run_id, record.attempt) not in known:
+            attempts = [(each.run_id, each.attempt) for each in self._results.records()]
+            lacking = dict(attempt for attempt in attempts if attempt not in known)
             known |= _metrics_by_run(self._results.only(lacking), lacking)
-        metrics: pl.DataFrame = known[_key(record)]
-        return metrics
+        return known[record.run_id, record.attempt]
 
     def elapsed_s(self) -> float:
-        key = ("elapsed_s", self._results.attempts)
-        if key not in self._results.memo:
-            spans = [
-                datetime.fromisoformat(record.ended_at) - datetime.fromisoformat(record.started_at)
-                for record in self._results.records()
-            ]
-            self._results.memo[key] = sum(span.total_seconds() for span in spans)
-        elapsed_s: float = self._results.memo[key]
-        return elapsed_s
+        def computed() -> float:
+            times = [(record.started_at, record.ended_at) for record in self._results.records()]
+            spans = (datetime.fromisoformat(end) - datetime.fromisoformat(start) for start, end in times)
+            return sum(span.total_seconds() for span in spans)
+
+        return self._results.derived(("elapsed_s", self._results.attempts), computed)
 
     def noise(self) -> RepeatNoise:
-        key = ("noise", self._results.attempts)
-        if key not in self._results.memo:
+        def computed() -> RepeatNoise:
             records = [each for each in self._results.records() if each.outcome == "complete" and not each.control]
-            frames = [found.metrics for record in records if (found := self._observation(record))]
-            self._results.memo[key] = _noise(frames)
-        noise: RepeatNoise = self._results.memo[key]
-        return noise
+            return _noise([self._observation(record).metrics for record in records])
+
+        return self._results.derived(("noise", self._results.attempts), computed)
 
     def best(self, part: str, metric: str, levels: Mapping[str, Any]) -> float | None:
         """By the medians that reports show."""
         records = [record for record in self._results.records() if _is_of(record, part, levels)]
         key = ("best", metric, *((record.run_id, record.attempt) for record in records))
-        if key not in self._results.memo:
-            self._results.memo[key] = _best_median(self._results.only([each.run_id for each in records]), metric)
-        best: float | None = self._results.memo[key]
-        return best
+        ids = [each.run_id for each in records]
+        return self._results.derived(key, lambda: _best_median(self._results.only(ids), metric))
 
     def conclusion(self, part: str, levels: Mapping[str, Any]) -> Conclusion | None:
         from iosonde.procedure import progress
 
         cases = [case for case in self._results.plan.adaptive if case.part == part and _agree(case.levels, levels)]
         return progress(cases[0], self).conclusion if cases else None
-
-
-def _key(record: Record) -> tuple[str, int]:
-    return record.run_id, record.attempt
 
 
 def _metrics_by_run(results: ResultSet, attempts: Mapping[str, int]) -> dict[tuple[str, int], pl.DataFrame]:

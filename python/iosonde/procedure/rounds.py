@@ -241,25 +241,24 @@ def _pass(case: Case, settings: Settings, observations: Observations, repeat: in
         "moved_bytes": lambda index: sum(map(_moved_bytes, measured[index])),
         "range_bytes": active_range_bytes(case.parameters),
     }
-    failure = yield from state.prepare()
-    while not failure and number < settings.max_rounds and not held_window(values, **enough):
-        number += 1
-        measured.append([])
-        for place, load in enumerate(settings.loads, start=1):
-            observation = yield from state.measure(number, place, load)
-            failure = failure or observation.failure
-            if failure:
-                break
-            if settings.until_steady and observation.value("seconds_to_steady_state") is None:
-                unsteady += 1
-            measured[-1].append(observation)
-            if load["tracked"]:
-                values[tracked.index(load)].append(_tracked_value(observation, settings.metric))
-    stages = 0
-    while not failure and stages < len(settings.stages):
-        observation = yield from state.measure_stage(stages + 1, settings.stages[stages])
-        failure = observation.failure
-        stages += not failure
+    failure, stages = "", 0
+    try:
+        yield from state.prepare()
+        while number < settings.max_rounds and not held_window(values, **enough):
+            number += 1
+            measured.append([])
+            for place, load in enumerate(settings.loads, start=1):
+                observation = yield from state.measure(number, place, load)
+                if settings.until_steady and observation.value("seconds_to_steady_state") is None:
+                    unsteady += 1
+                measured[-1].append(observation)
+                if load["tracked"]:
+                    values[tracked.index(load)].append(_tracked_value(observation, settings.metric))
+        for load in settings.stages:
+            yield from state.measure_stage(stages + 1, load)
+            stages += 1
+    except _FailedError as error:
+        failure = str(error)
     return Pass(
         decision=decided([(load["levels"], each) for load, each in zip(tracked, values, strict=True)], **enough),
         restarts=tuple(state.restarts),
@@ -296,9 +295,8 @@ class _State:
     done: list[tuple[str, JsonObject]] = field(default_factory=list)
     """Name and load of everything that was measured since the target was prepared, in this order."""
 
-    def prepare(self, again: Sequence[tuple[str, JsonObject]] = ()) -> Generator[Run, Observation, str]:
-        """Every step, then what is to be done `again`; from the first when a pause came between. Why it failed, if it
-        did."""
+    def prepare(self, again: Sequence[tuple[str, JsonObject]] = ()) -> Generator[Run, Observation, None]:
+        """Every step, then what is to be done `again`; from the first when a pause came between."""
         self.session = ""
         steps: list[str | tuple[str, JsonObject]] = [*preparation.steps(self.case.parameters), *again]
         done = 0
@@ -309,9 +307,8 @@ class _State:
                 continue
             observation = yield run
             if observation.failure:
-                return f"preparation by `{run.levels[preparation.STEP]}` failed: {observation.failure}"
+                raise _FailedError(f"preparation by `{run.levels[preparation.STEP]}` failed: {observation.failure}")
             self.session, done = observation.session, done + 1
-        return ""
 
     def measure(self, number: int, place: int, load: JsonObject) -> Walk:
         """One load of a round, on the state that it needs."""
@@ -350,10 +347,10 @@ class _State:
             self.restart += 1
             if before:
                 self.restarts.append(before)
-            failure = yield from self.prepare(again)
-            if failure:
-                return _Failed(failure)
+            yield from self.prepare(again)
         observation = yield run.model_copy(update={"until": until})
+        if observation.failure:
+            raise _FailedError(observation.failure)
         self.session = observation.session
         self.done.append((name, load))
         return observation
@@ -379,7 +376,9 @@ class _State:
     def _is_lost(self, run: Run) -> bool:
         """Return True if the state that a run requires is gone, or was when it was to be prepared."""
         names = preparation.steps(self.case.parameters)
-        if not names or not self.session or self._survives():
+        # On simulated storage no time passes between sessions.
+        survives = target_of(procedure_of(self.case).spec["workload"])["kind"] == "virtual"
+        if not names or not self.session or survives:
             return False
         observation = self.observations.observation(run)
         if observation is not None and not observation.failure:
@@ -388,25 +387,9 @@ class _State:
             return True
         return observation is None and self.observations.session not in ("", self.session)
 
-    def _survives(self) -> bool:
-        """On simulated storage no time passes between sessions."""
-        return bool(target_of(procedure_of(self.case).spec["workload"])["kind"] == "virtual")
 
-
-@dataclass(frozen=True)
-class _Failed:
-    """Marks a run that did not take place."""
-
-    failure: str
-    session: str = ""
-
-    def value(self, metric: str, *, stream: str = "", operation: str = "") -> float | None:
-        return None
-
-    def slow_shares(
-        self, latency: str, threshold_ns: int, *, slice_ns: int | None, stream: str = "", operation: str = ""
-    ) -> list[tuple[int, int]]:
-        return []
+class _FailedError(Exception):
+    """A run has no result, which ends its pass."""
 
 
 def _reason(settings: Settings, passes: Sequence[Pass]) -> str:

@@ -11,12 +11,12 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import polars as pl
 from pydantic import ValidationError
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from iosonde.study.model import Study
 
+T = TypeVar("T")
 _SUBDIRECTORIES = ("records", "environments")
 
 
@@ -63,8 +64,14 @@ class ResultSet:
         self._writable: _Writable | None = None
         self._tables = True
         self._fixed_runs: tuple[tuple[tuple[str, int], ...], pl.DataFrame] | None = None
-        self.memo: dict[Hashable, Any] = {}
-        """Values that others derived from records, which never change; each chooses its own keys."""
+        self._derived: dict[Hashable, Any] = {}
+
+    def derived(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """Return what others derive from records, which never change; computed once for each key that they choose."""
+        if key not in self._derived:
+            self._derived[key] = compute()
+        found: T = self._derived[key]
+        return found
 
     @classmethod
     def create(cls, directory: Path | str, plan: Plan) -> ResultSet:

@@ -132,9 +132,8 @@ def _request_bytes(observation: RecordObservation) -> int:
 
 def _bins(observation: RecordObservation, stream: str = "") -> pl.DataFrame:
     """One row for each interval of the measurement, with completed reads and writes."""
-    memo = observation.results.memo
-    key = f"rate_limit_bins {stream}"
-    if key not in memo:
+
+    def computed() -> pl.DataFrame:
         measured = observation.results.intervals.filter(pl.col("phase") == "measure")
         is_of_stream = pl.col("stream").is_in([stream]) | pl.lit(not stream)
         latency = pl.col("completion_latency_ns_sum").filter(is_of_stream).sum().alias("latency_ns")
@@ -142,9 +141,9 @@ def _bins(observation: RecordObservation, stream: str = "") -> pl.DataFrame:
             pl.col("count").filter((pl.col("operation") == name) & is_of_stream).sum().alias(name)
             for name in ("read", "write")
         ]
-        memo[key] = measured.group_by("begin_ns", "end_ns").agg(*counts, latency).sort("begin_ns")
-    bins: pl.DataFrame = memo[key]
-    return bins
+        return measured.group_by("begin_ns", "end_ns").agg(*counts, latency).sort("begin_ns")
+
+    return observation.results.derived(f"rate_limit_bins {stream}", computed)
 
 
 def _distribution(observation: RecordObservation) -> Distribution:
