@@ -12,10 +12,10 @@ another comes out even. A choice needs a decided difference; cases that were exc
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -141,18 +141,18 @@ def cells_of(
     ours, theirs = (_without_service_time(sessions.sessions_by_cell(runs, metrics)) for runs in (baseline, contender))
     unusable = {**_unusable(baseline, design, "baseline"), **_unusable(contender, design, "contender")}
     unusable |= design.incomparable
-    shared = [keys for keys in ours if keys in theirs]
+    shared = {keys: (ours[keys], theirs[keys]) for keys in ours if keys in theirs}
     if design.paired:
-        shared = [keys for keys in shared if len(ours[keys][0]) == len(theirs[keys][0])]
+        shared = {keys: both for keys, both in shared.items() if len(both[0][0]) == len(both[1][0])}
     drift = _drift_variance(baseline, design) + _drift_variance(contender, design)
-    correlation = _correlation(shared, ours, theirs, design)
+    correlation = _correlation(shared, design)
     found = []
     for metric in dict.fromkeys(keys[-1] for keys in shared):
-        of_metric = [keys for keys in shared if keys[-1] == metric]
-        spreads = _spreads(of_metric, ours, theirs, design, drift, correlation)
-        for keys, each in zip(of_metric, spreads, strict=True):
+        of_metric = {keys: both for keys, both in shared.items() if keys[-1] == metric}
+        spreads = _spreads(list(of_metric.values()), design, drift, correlation)
+        for (keys, both), each in zip(of_metric.items(), spreads, strict=True):
             reason = unusable.get(keys[0], "")
-            found.append(Cell(keys=keys, baseline=ours[keys], contender=theirs[keys], spread=each, reason=reason))
+            found.append(Cell(keys=keys, baseline=both[0], contender=both[1], spread=each, reason=reason))
     return found
 
 
@@ -167,43 +167,32 @@ def _complete_pairs(baseline: pl.DataFrame, contender: pl.DataFrame) -> tuple[pl
     )
 
 
-def _spreads(
-    cells: Sequence[tuple[str, ...]],
-    baseline: Mapping[tuple[str, ...], sessions.Sessions],
-    contender: Mapping[tuple[str, ...], sessions.Sessions],
-    design: Design,
-    drift: float,
-    correlation: float,
-) -> list[sessions.Spread]:
+Both = tuple[sessions.Sessions, sessions.Sessions]
+"""A cell's sessions of baseline and contender."""
+
+
+def _spreads(cells: Sequence[Both], design: Design, drift: float, correlation: float) -> list[sessions.Spread]:
     """Return the variance of the ratio of each cell of one metric."""
     if design.paired:
-        differences = [contender[keys][0] - baseline[keys][0] for keys in cells]
+        differences = [contender[0] - baseline[0] for baseline, contender in cells]
         return sessions.paired_spreads(differences, correlation=correlation)
     effects: Sequence[sessions.SessionVariance | None] = [None] * len(cells)
     if not design.deterministic:
-        effects = sessions.session_effects(
-            [[baseline[keys], contender[keys]] for keys in cells], correlation=correlation
-        )
-    pairs = zip(cells, effects, strict=True)
+        effects = sessions.session_effects(cells, correlation=correlation)
     return [
-        sessions.spread([baseline[keys], contender[keys]], effect, drift=drift, correlation=correlation)
-        for keys, effect in pairs
+        sessions.spread(both, effect, drift=drift, correlation=correlation)
+        for both, effect in zip(cells, effects, strict=True)
     ]
 
 
-def _correlation(
-    cells: Sequence[tuple[str, ...]],
-    baseline: Mapping[tuple[str, ...], sessions.Sessions],
-    contender: Mapping[tuple[str, ...], sessions.Sessions],
-    design: Design,
-) -> float:
+def _correlation(cells: Mapping[tuple[str, ...], Both], design: Design) -> float:
     """Return the correlation of consecutive repeats of both systems; of pairs, that of consecutive differences."""
     if design.deterministic:
         return 0.0
     if design.paired:
-        differences = ((keys, [contender[keys][0] - baseline[keys][0]]) for keys in cells)
+        differences = ((keys, [contender[0] - baseline[0]]) for keys, (baseline, contender) in cells.items())
         return sessions.run_correlation(differences, doubt=sessions.OF_PAIRS)
-    return sessions.run_correlation((keys, [*baseline[keys], *contender[keys]]) for keys in cells)
+    return sessions.run_correlation((keys, [*baseline, *contender]) for keys, (baseline, contender) in cells.items())
 
 
 def _drift_variance(runs: pl.DataFrame, design: Design) -> float:
@@ -306,8 +295,36 @@ By = Literal["rate", "tail", "both", "nothing"]
 
 
 @dataclass(frozen=True, kw_only=True)
+class Pooled:
+    """A workload's cells of one metric that count, and their mean; ratios are contender / baseline."""
+
+    metric: str = ""
+    cells: Sequence[Cell] = ()
+    excluded: Sequence[str] = ()
+    """Reasons for excluding cases of the workload, without duplicates."""
+
+    @classmethod
+    def of_first(cls, cells: Sequence[Cell], metrics: Sequence[str]) -> Pooled:
+        """Take the first metric that any of these cells has."""
+        metric = next((each for each in metrics if any(cell.keys[-1] == each for cell in cells)), "")
+        found = [cell for cell in cells if cell.keys[-1] == metric]
+        reasons = dict.fromkeys(cell.reason for cell in found if cell.reason)
+        return cls(metric=metric, cells=[cell for cell in found if not cell.reason], excluded=list(reasons))
+
+    @cached_property
+    def ratio(self) -> sessions.Ratio | None:
+        logs = [sessions.log_ratio(cell.baseline, cell.contender) for cell in self.cells]
+        return sessions.pooled_over_cells([cell.spread for cell in self.cells], logs) if logs else None
+
+    @property
+    def ratios(self) -> list[float]:
+        """Ratio of each case, the smallest first."""
+        return sorted(cell.ratio.value for cell in self.cells)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Recommendation:
-    """The choice for one workload and its evidence; ratios are contender / baseline."""
+    """The choice for one workload and its evidence."""
 
     workload: str
     choice: Choice
@@ -315,18 +332,14 @@ class Recommendation:
     """Deciding ratio: rate, tail, or both."""
     against: bool
     """True if rate and tail favour different systems."""
-    metric: str
-    rate: sessions.Ratio
-    rates: Sequence[float]
-    """Ratio of each case, the smallest first."""
-    tail: sessions.Ratio | None
-    tails: Sequence[float]
-    tail_metric: str
-    cases: int
-    repeats: int
-    """Fewest of any case."""
-    excluded: Sequence[str] = ()
-    """Reasons for excluding cases of the workload, without duplicates."""
+    rate: Pooled
+    tail: Pooled
+
+    @property
+    def repeats(self) -> int:
+        """Fewest of any case."""
+        sides = (side for cell in self.rate.cells for side in (cell.baseline, cell.contender))
+        return min((sum(map(len, side)) for side in sides), default=0)
 
 
 def recommend(
@@ -342,87 +355,23 @@ def recommend(
     tails of all workloads share one false discovery rate.
     """
     cells = cells_of(baseline, contender, design=design, metrics=(*DECIDING_RATES, *TAILS))
-    estimates = [
-        _Estimates.from_cells(workload, [cell for cell in cells if workloads.get(cell.keys[0]) == workload])
-        for workload in dict.fromkeys(workloads.values())
-    ]
-    known = [each for each in estimates if each]
-    ratios = [ratio for each in known for ratio in (each.rate, each.tail) if ratio]
+    known = []
+    for workload in dict.fromkeys(workloads.values()):
+        own = [cell for cell in cells if workloads.get(cell.keys[0]) == workload]
+        rate, tail = (Pooled.of_first(own, metrics) for metrics in (DECIDING_RATES, TAILS))
+        if rate.metric:
+            known.append((workload, rate, tail))
+    ratios = [each.ratio for _, *both in known for each in both if each.ratio]
     adjusted = iter(adjusted_for_discovery([ratio.p_value for ratio in ratios]))
-    return [_judged(each, adjusted) for each in known]
+    return [_judged(workload, rate, tail, adjusted) for workload, rate, tail in known]
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Estimates:
-    """A workload's ratios, before they are judged."""
-
-    workload: str
-    metric: str
-    rate: sessions.Ratio | None
-    tail: sessions.Ratio | None
-    tail_metric: str
-    used: Sequence[Cell]
-    used_tails: Sequence[Cell]
-    excluded: Sequence[str]
-
-    @classmethod
-    def from_cells(cls, workload: str, cells: Sequence[Cell]) -> _Estimates | None:
-        """None where the systems share no rate."""
-        metric, rates = _first(cells, DECIDING_RATES)
-        if not rates:
-            return None
-        tail_metric, tails = _first(cells, TAILS)
-        used, used_tails = ([cell for cell in each if not cell.reason] for each in (rates, tails))
-        return cls(
-            workload=workload,
-            metric=metric,
-            rate=_pooled(used),
-            tail=_pooled(used_tails),
-            tail_metric=tail_metric,
-            used=used,
-            used_tails=used_tails,
-            excluded=list(dict.fromkeys(cell.reason for cell in rates if cell.reason)),
-        )
-
-
-def _first(cells: Sequence[Cell], metrics: Sequence[str]) -> tuple[str, list[Cell]]:
-    for metric in metrics:
-        if found := [cell for cell in cells if cell.keys[-1] == metric]:
-            return metric, found
-    return "", []
-
-
-def _pooled(cells: Sequence[Cell]) -> sessions.Ratio | None:
-    if not cells:
-        return None
-    return sessions.pooled_over_cells(
-        [cell.spread for cell in cells], [sessions.log_ratio(cell.baseline, cell.contender) for cell in cells]
-    )
-
-
-def _judged(each: _Estimates, adjusted: Iterator[float]) -> Recommendation:
-    by_rate: Verdict = judge(each.rate, next(adjusted), better="higher") if each.rate else "unclear"
-    by_tail: Verdict = judge(each.tail, next(adjusted), better="lower") if each.tail else "unclear"
+def _judged(workload: str, rate: Pooled, tail: Pooled, adjusted: Iterator[float]) -> Recommendation:
+    by_rate: Verdict = judge(rate.ratio, next(adjusted), better="higher") if rate.ratio else "unclear"
+    by_tail: Verdict = judge(tail.ratio, next(adjusted), better="lower") if tail.ratio else "unclear"
     choice, by = _choice(by_rate, by_tail)
-    return Recommendation(
-        workload=each.workload,
-        choice=choice,
-        by=by,
-        against={by_rate, by_tail} == {"better", "worse"},
-        metric=each.metric,
-        rate=each.rate or sessions.Ratio(log=math.nan, error=None),
-        rates=_of_cells(each.used),
-        tail=each.tail,
-        tails=_of_cells(each.used_tails),
-        tail_metric=each.tail_metric,
-        cases=len(each.used),
-        repeats=min((sum(map(len, side)) for cell in each.used for side in (cell.baseline, cell.contender)), default=0),
-        excluded=each.excluded,
-    )
-
-
-def _of_cells(cells: Sequence[Cell]) -> list[float]:
-    return sorted(math.exp(sessions.log_ratio(cell.baseline, cell.contender)) for cell in cells)
+    against = {by_rate, by_tail} == {"better", "worse"}
+    return Recommendation(workload=workload, choice=choice, by=by, against=against, rate=rate, tail=tail)
 
 
 def _choice(by_rate: Verdict, by_tail: Verdict) -> tuple[Choice, By]:
@@ -451,17 +400,14 @@ def _summary(recommendations: Sequence[Recommendation], names: Mapping[str, str]
 
 
 def _sentence(each: Recommendation, names: Mapping[str, str]) -> str:
-    workload = wording.sentence(each.workload)
-    if not each.cases:
-        return f"{workload}: undecided, no usable case ({'; '.join(each.excluded)})"
-    tail = "too few samples for p99"
-    if each.tail:
-        tail = f"{wording.metric_words(each.tail_metric)} {_ratio(each.tail, each.tails)}"
-    rate = f"{wording.metric_words(each.metric)} {_ratio(each.rate, each.rates)}"
-    without = f"; excluded: {'; '.join(each.excluded)}" if each.excluded else ""
+    workload, excluded = wording.sentence(each.workload), "; ".join(each.rate.excluded)
+    if not each.rate.cells:
+        return f"{workload}: undecided, no usable case ({excluded})"
+    rate, tail = _ratio(each.rate), _ratio(each.tail) if each.tail.ratio else "too few samples for p99"
+    without = f"; excluded: {excluded}" if excluded else ""
     evidence = (
         f"{names['contender']} over {names['baseline']}: {rate}; {tail}; "
-        f"{wording.counted(each.cases, 'case')}, {wording.counted(each.repeats, 'run')} each{without}"
+        f"{wording.counted(len(each.rate.cells), 'case')}, {wording.counted(each.repeats, 'run')} each{without}"
     )
     return f"{workload}: {_advice(each, names)} ({evidence})"
 
@@ -483,14 +429,15 @@ ALIKE = 1.25
 """Ratios of cases that differ by less are not listed."""
 
 
-def _ratio(ratio: sessions.Ratio, cells: Sequence[float]) -> str:
+def _ratio(pooled: Pooled) -> str:
     """Write a mean over cases with its interval, and the cases that it would hide."""
-    low, high = ratio.interval
-    if low is None or high is None:
-        text = f"{wording.times_text(ratio.value)}, no interval"
-    else:
+    assert pooled.ratio, "cases that count"
+    (low, high), cells = pooled.ratio.interval, pooled.ratios
+    text = f"{wording.metric_words(pooled.metric)} {wording.times_text(pooled.ratio.value)}, no interval"
+    if low is not None and high is not None:
         interval = wording.range_text(wording.ratio_text(low), wording.ratio_text(high))
-        text = f"{wording.ratio_text(ratio.value)} times, 95 % CI {interval}"
+        value = wording.ratio_text(pooled.ratio.value)
+        text = f"{wording.metric_words(pooled.metric)} {value} times, 95 % CI {interval}"
     if len(cells) < 2 or cells[-1] <= ALIKE * cells[0]:
         return text
     return f"{text}, {wording.range_text(wording.ratio_text(cells[0]), wording.ratio_text(cells[-1]))} in single cases"
