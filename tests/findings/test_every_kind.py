@@ -35,10 +35,9 @@ from iosonde.features.rate_limits.known_limits import (
 )
 from iosonde.features.rate_limits.procedures import LimitsConclusion
 from iosonde.features.sustained_load import idle_recovery
-from iosonde.findings.finding import Finding
+from iosonde.findings.finding import Finding, Support
 from iosonde.findings.findings import _answer, findings
 from iosonde.findings.question import Question
-from iosonde.findings.support import Support
 from iosonde.plan import Case, Cost
 from iosonde.planning import load
 

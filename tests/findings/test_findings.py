@@ -11,7 +11,7 @@ import pytest
 from hand_made import controls, results, study
 
 from iosonde.findings.answer import Answer
-from iosonde.findings.finding import Finding
+from iosonde.findings.finding import Finding, Support
 from iosonde.findings.findings import answer, findings
 from iosonde.findings.quality import (
     BusyCore,
@@ -27,7 +27,6 @@ from iosonde.findings.quality import (
 from iosonde.findings.questions.comparison import Comparison
 from iosonde.findings.questions.peak import Peak, Saturation
 from iosonde.findings.questions.scaling import Dependence, Scaling, TailGrowth
-from iosonde.findings.support import Support
 from iosonde.findings.throughput import OfferedRates, Throughput, UnloadedLatency
 
 LOAD = {"access": "random", "io_mode": "direct", "read_fraction": 1.0, "trim_fraction": 0.0, "jobs": 1}

@@ -9,7 +9,7 @@ import pytest
 from hand_made import results, study
 from plans import a_record, hand_plan
 
-from iosonde.findings.support import Support
+from iosonde.findings.finding import Support
 from iosonde.findings.values import NAME, MediaAmplification, NoAmplification, UnknownMedia, write_amplification
 from iosonde.metrics import derivation
 from iosonde.results.run_facts import RUNS, values

@@ -12,13 +12,13 @@ from hand_made import cells, controls, results, study
 from iosonde.features.key_value_stores.questions import MemoryExtension, ReadCacheGain, memory_extension
 from iosonde.findings.cells import case_words
 from iosonde.findings.cells import cells as take_cells
+from iosonde.findings.finding import Support, drift
 from iosonde.findings.kinds import asymmetry, between, curves, decided, of_question, over_numbers
 from iosonde.findings.quality import littles_law
 from iosonde.findings.question import Question
 from iosonde.findings.questions.comparison import MemoryShare, memory_shares
 from iosonde.findings.questions.peak import saturation
 from iosonde.findings.questions.scaling import steps_of
-from iosonde.findings.support import Support, drift
 from iosonde.metrics.statistics import Estimate
 from iosonde.planning import load
 from iosonde.qualify import load_application

@@ -8,10 +8,10 @@ from hand_made import controls
 from inline_snapshot import snapshot
 
 from iosonde.findings.answer import Trust
+from iosonde.findings.finding import drift
 from iosonde.findings.quality import Verdicts
 from iosonde.findings.questions.scaling import TailGrowth
 from iosonde.findings.questions.steady import SteadyRun
-from iosonde.findings.support import drift
 from iosonde.findings.throughput import Throughput
 from iosonde.metrics import wording
 from iosonde.metrics.statistics import Estimate

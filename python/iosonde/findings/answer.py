@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from iosonde.findings.finding import TOPICS, Finding
-from iosonde.findings.support import OF_THE_SYSTEM, Drift, load_drift, verdicts_text
+from iosonde.findings.finding import OF_THE_SYSTEM, TOPICS, Drift, Finding, load_drift, verdicts_text
 from iosonde.metrics import wording
 from iosonde.metrics.statistics import MINIMUM_REPEATS
 from iosonde.results.schema import UNSUPPORTED

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -14,12 +13,11 @@ from iosonde.findings import device_state, published, quality, questions, search
 from iosonde.findings.answer import Answer, answered, trust_of
 from iosonde.findings.cells import under_own_names
 from iosonde.findings.device_state import DeviceStates
-from iosonde.findings.finding import FIRST, LOSSES, STRENGTHS, Fact, Finding, Topic
+from iosonde.findings.finding import FIRST, LOSSES, MOST_SPECIFIC, STRENGTHS, Fact, Finding, Topic, support_of
 from iosonde.findings.interference import Interference
 from iosonde.findings.question import Observation, Question
 from iosonde.findings.questions import peak, steady
 from iosonde.findings.searches import Ended
-from iosonde.findings.support import Support, support_of
 from iosonde.metrics import wording
 from iosonde.metrics.metrics import repeat_noise
 from iosonde.metrics.registry import metric as metric_of
@@ -28,8 +26,6 @@ from iosonde.metrics.sustained import LongRun
 from iosonde.plan import PREPARATION
 from iosonde.study.model import Study
 from iosonde.workload import named
-
-__all__ = ["Answer", "Finding", "answer", "findings"]
 
 
 _QUESTIONS = questions.kinds()
@@ -43,20 +39,8 @@ _COMPARING: tuple[str, ...] = ("asymmetry", "peak", "flatness")
 """Questions that decide whether named levels differ: only one of them is answered per factor and metric."""
 
 _ORDER: tuple[Topic, ...] = (
-    "integrity",
-    "path",
-    "limits",
-    "state",
-    "arrays",
-    "caches",
-    "stores",
-    "transactions",
-    "interference",
-    "performance",
-    "scaling",
-    "comparison",
-    "reference",
-    "quality",
+    *("integrity", "path", "limits", "state", "arrays", "caches", "stores", "transactions", "interference"),
+    *("performance", "scaling", "comparison", "reference", "quality"),
 )
 """Topics by how directly they answer a study's question; a study without the first ones is about performance."""
 
@@ -139,12 +123,11 @@ def findings(
         *quality.find(metrics, outcomes=runs, warnings=warnings, probes=probes, simulated=simulated),
     ]
     order = _order(study, disturbed=bool(disturbed))
-    stated = [_with_limits(each, support) for each in _each_once(found)]
+    stated = [
+        each if each.topic == "quality" else replace(each, limited=support.limited(each.case_ids))
+        for each in _each_once(found)
+    ]
     return sorted(stated, key=lambda each: _rank(each, order))
-
-
-def _with_limits(finding: Finding, support: Support) -> Finding:
-    return finding if finding.topic == "quality" else replace(finding, limited=support.limited(finding.case_ids))
 
 
 def _order(study: Study, *, disturbed: bool) -> Sequence[Topic]:
@@ -178,8 +161,8 @@ def _each_once(found: Sequence[Finding]) -> list[Finding]:
     """Leave out repeated findings, and those about a fact that a more specific finding states."""
     stated: set[Fact] = set()
     kept: set[int] = set()
-    for _, alike in itertools.groupby(sorted(found, key=_specificity, reverse=True), key=_specificity):
-        chosen = [each for each in alike if stated.isdisjoint(each.superseded_by)]
+    for rank in range(MOST_SPECIFIC, -1, -1):
+        chosen = [each for each in found if each.specificity == rank and stated.isdisjoint(each.superseded_by)]
         kept |= {id(each) for each in chosen}
         stated |= {fact for each in chosen for fact in each.facts}
     once: dict[tuple[str, str, str], Finding] = {}
@@ -187,10 +170,6 @@ def _each_once(found: Sequence[Finding]) -> list[Finding]:
         if id(each) in kept:
             once.setdefault((each.kind, each.sentence, each.part), each)
     return list(once.values())
-
-
-def _specificity(finding: Finding) -> int:
-    return finding.specificity
 
 
 def _is_decided_elsewhere(question: Question) -> bool:

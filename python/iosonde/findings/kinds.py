@@ -14,9 +14,8 @@ import polars as pl
 from numpy.typing import ArrayLike
 
 from iosonde.findings.cells import along, groups
-from iosonde.findings.finding import Fact, Finding, Strength
+from iosonde.findings.finding import Fact, Finding, Strength, Support
 from iosonde.findings.question import Question
-from iosonde.findings.support import Support
 from iosonde.metrics import statistics, wording
 
 

@@ -11,8 +11,7 @@ import polars as pl
 
 from iosonde.data import reference_file
 from iosonde.findings.cells import case_words, in_scope, separated_by_results, under_own_names
-from iosonde.findings.finding import Finding, cases_of, weakest
-from iosonde.findings.support import Support
+from iosonde.findings.finding import Finding, Support, cases_of, weakest
 from iosonde.metrics import wording
 from iosonde.metrics.metrics import case_metrics
 from iosonde.metrics.statistics import MARGIN

@@ -8,8 +8,7 @@ from typing import Literal
 
 import polars as pl
 
-from iosonde.findings.finding import Count, Finding, Loss, cases_of, some
-from iosonde.findings.support import Drift, load_drift, verdicts_text
+from iosonde.findings.finding import Count, Drift, Finding, Loss, cases_of, load_drift, some, verdicts_text
 from iosonde.metrics import wording
 from iosonde.metrics.scopes import overall
 from iosonde.metrics.statistics import MINIMUM_REPEATS

@@ -11,8 +11,7 @@ import polars as pl
 
 from iosonde.findings.cells import OF_RESULTS, cells, groups, separated_by_results, under_own_names
 from iosonde.findings.device_state import DeviceStates, window_cells
-from iosonde.findings.finding import Finding, Strength, weakest
-from iosonde.findings.support import Support
+from iosonde.findings.finding import Finding, Strength, Support, weakest
 from iosonde.metrics import wording
 from iosonde.metrics.facts import Facts
 from iosonde.metrics.registry import metric as metric_of

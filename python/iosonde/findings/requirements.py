@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from iosonde.findings.support import OF_THE_SYSTEM
+from iosonde.findings.finding import OF_THE_SYSTEM
 from iosonde.metrics.limit_test import CLEAR, Blocks, Floats, joined
 from iosonde.metrics.statistics import MINIMUM_REPEATS, repeats_interval
 from iosonde.metrics.wording import counted, value_text

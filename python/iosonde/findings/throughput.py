@@ -11,9 +11,8 @@ import polars as pl
 from polars.dataframe.group_by import GroupBy
 
 from iosonde.findings.cells import under_own_names, unstated_levels
-from iosonde.findings.finding import Fact, Finding, cases_of
+from iosonde.findings.finding import Fact, Finding, Support, cases_of
 from iosonde.findings.kinds import Highest, highest, still_rises
-from iosonde.findings.support import Support
 from iosonde.metrics import wording
 from iosonde.metrics.scopes import ALL, overall
 from iosonde.metrics.statistics import Estimate, repeats_interval

@@ -9,9 +9,8 @@ from typing import Any
 import polars as pl
 
 from iosonde.findings.cells import case_words, cells, groups
-from iosonde.findings.finding import Finding
+from iosonde.findings.finding import Finding, Support
 from iosonde.findings.kinds import Ratio, best_of, pooled
-from iosonde.findings.support import Support
 from iosonde.metrics import derivation, wording
 from iosonde.metrics.registry import least_value, named_among
 from iosonde.metrics.registry import metric as metric_of

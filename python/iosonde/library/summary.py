@@ -13,7 +13,7 @@ import polars as pl
 from pydantic import BaseModel, ConfigDict
 
 from iosonde.findings.answer import trust_from
-from iosonde.findings.support import Drift, drift
+from iosonde.findings.finding import Drift, drift
 from iosonde.metrics import wording
 from iosonde.metrics.metrics import BULK_METRICS
 from iosonde.metrics.registry import METRICS as REGISTRY

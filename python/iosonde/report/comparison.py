@@ -171,7 +171,7 @@ def _is_one_target(material: Material) -> bool:
 
 def _drift(material: Material, source: Source) -> float:
     """Return the change of the control case through a session, as a share; 0 where it is not significant."""
-    from iosonde.findings.support import load_drift
+    from iosonde.findings.finding import load_drift
 
     runs = material.run_metrics.filter(pl.col("result_set") == source.label)
     found = load_drift(runs, rates=("iops", "ops_per_sec"))

@@ -22,8 +22,8 @@ from iosonde.features.database_transactions.questions import (
     think_time,
 )
 from iosonde.features.database_transactions.workload import load_spec
+from iosonde.findings.finding import Support
 from iosonde.findings.question import Question
-from iosonde.findings.support import Support
 from iosonde.planning import load
 from iosonde.results.schema import SHARED_LOG_DEVICE
 from iosonde.storage import open_target

@@ -18,8 +18,8 @@ from iosonde.execution.record import judged
 from iosonde.features.graph.questions import DeviceShare, find
 from iosonde.features.graph.verdict import judge
 from iosonde.features.graph.workload import graph_name, size_of
+from iosonde.findings.finding import Support
 from iosonde.findings.question import Question
-from iosonde.findings.support import Support
 from iosonde.planning import expand, load
 from iosonde.protocol.validation import mismatch_of_spec
 from iosonde.results.schema import INTERVALS

@@ -19,11 +19,11 @@ from iosonde.features.key_value_stores.questions import (
     observed,
 )
 from iosonde.features.key_value_stores.questions import cache_tiers as find_tiers
+from iosonde.findings.finding import support_of
 from iosonde.findings.findings import findings
 from iosonde.findings.published import PublishedComparison, published
 from iosonde.findings.question import Question
 from iosonde.findings.questions.peak import Fastest
-from iosonde.findings.support import support_of
 from iosonde.metrics import wording
 from iosonde.planning import load
 

@@ -17,9 +17,8 @@ from iosonde.features.nvme_driver.questions import (
     UnknownSoftwareShare,
     find,
 )
-from iosonde.findings.finding import Finding
+from iosonde.findings.finding import Finding, Support
 from iosonde.findings.question import Question
-from iosonde.findings.support import Support
 from iosonde.planning import load
 
 pytestmark = pytest.mark.unit

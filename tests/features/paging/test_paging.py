@@ -17,9 +17,8 @@ from iosonde.errors import StudyError, TargetError
 from iosonde.features.paging.questions import FaultOverhead, MappedReads, fault_overheads, mapped_reads
 from iosonde.features.paging.verdict import judge
 from iosonde.features.swap_areas import area, settings
-from iosonde.findings.finding import Finding
+from iosonde.findings.finding import Finding, Support
 from iosonde.findings.question import Question
-from iosonde.findings.support import Support
 from iosonde.metrics.statistics import difference
 from iosonde.planning import expand, load, parse
 from iosonde.storage import open_target

@@ -10,10 +10,9 @@ from typing import Any
 import polars as pl
 
 from iosonde.findings.cells import groups
-from iosonde.findings.finding import Count, Finding, cases_of, some
+from iosonde.findings.finding import Count, Finding, Support, cases_of, some
 from iosonde.findings.kinds import BOTTOM, TOP, Opposed, Ratio, asymmetry, compared, opposed
 from iosonde.findings.question import Question, QuestionKind
-from iosonde.findings.support import Support
 from iosonde.metrics import wording
 from iosonde.metrics.scopes import overall
 from iosonde.metrics.statistics import Estimate, pooled_ratio, repeats_interval
