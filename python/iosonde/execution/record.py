@@ -101,9 +101,8 @@ def judged(
         return record  # Nothing but the model can limit it.
     facts = _facts(record, intervals, environment=environment, study=study)
     verdict = with_disturbances(decided, facts) if decided else judge(facts)
-    added = [RecordWarning(code=each.code, message=each.message, hint=each.hint) for each in verdict.warnings]
     kept = RecordVerdict(kind=verdict.kind, because=list(verdict.because), evidence=verdict.evidence)
-    return record.model_copy(update={"verdict": kept, "warnings": [*record.warnings, *added]})
+    return record.model_copy(update={"verdict": kept, "warnings": [*record.warnings, *verdict.warnings]})
 
 
 def _facts(

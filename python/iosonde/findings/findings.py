@@ -27,7 +27,6 @@ from iosonde.plan import PREPARATION
 from iosonde.study.model import Study
 from iosonde.workload import named
 
-
 _QUESTIONS = questions.kinds()
 
 _OBSERVATIONS: tuple[Observation, ...] = contributed("questions", "OBSERVATIONS")

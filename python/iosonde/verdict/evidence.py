@@ -365,33 +365,27 @@ class Evidence:
     @share
     def encoded_share(self) -> float | None:
         """Share of the bytes under reads that the file system stores compressed or encrypted."""
-        look = self.observed.get("extents_before")
-        return _ratio(look["encoded_bytes"], look["addressed_bytes"]) if look else None
+        return self._share_addressed("extents_before", "encoded_bytes")
 
     @share
     def shared_share(self) -> float | None:
         """Share of the bytes under reads in extents that other files share: a write there is copied."""
-        look = self.observed.get("extents_before")
-        return _ratio(look["shared_bytes"], look["addressed_bytes"]) if look else None
+        return self._share_addressed("extents_before", "shared_bytes")
 
     @share
     def cached_before_share(self) -> float | None:
         """Share of the bytes addressed in the page cache before the first I/O."""
-        pages = self.observed.get("page_cache")
-        return _ratio(pages["before_bytes"], pages["addressed_bytes"]) if pages else None
+        return self._share_addressed("page_cache", "before_bytes")
 
     @share
     def cached_after_share(self) -> float | None:
         """Share of them after the last I/O."""
-        pages = self.observed.get("page_cache")
-        return _ratio(pages["after_bytes"], pages["addressed_bytes"]) if pages else None
+        return self._share_addressed("page_cache", "after_bytes")
 
     @share
     def dirty_after_share(self) -> float | None:
         """Share of them that was not yet written back."""
-        pages = self.observed.get("page_cache") or {}
-        dirty = pages.get("dirty_after_bytes")
-        return None if dirty is None else _ratio(dirty, pages["addressed_bytes"])
+        return self._share_addressed("page_cache", "dirty_after_bytes")
 
     @cached_property
     def passes(self) -> float | None:
@@ -409,10 +403,6 @@ class Evidence:
     # Inputs of the numbers, and of rules
 
     @property
-    def _stall_candidate(self) -> Interval | None:
-        return max(self.facts.intervals, key=lambda each: each.completion_latency_ns_max, default=None)
-
-    @property
     def device_stall(self) -> DeviceStall | None:
         """The longest stall of the device in a closed loop; None if there was none.
 
@@ -420,7 +410,8 @@ class Evidence:
         must be missing. During a stall of length L an open loop at rate r queues r L requests, which wait for L to 0:
         of all requests the share L / measurement, spread evenly. p99 of the open loop follows from that share.
         """
-        longest, latency = self._stall_candidate, self.mean_latency_share
+        longest = max(self.facts.intervals, key=lambda each: each.completion_latency_ns_max, default=None)
+        latency = self.mean_latency_share
         if longest is None or latency is None or not self.wall_ns:
             return None
         length = float(longest.completion_latency_ns_max)
@@ -587,6 +578,11 @@ class Evidence:
             for device in devices
             if "temperature_celsius" in device
         ]
+
+    def _share_addressed(self, look: str, part: str) -> float | None:
+        """Share of the bytes addressed that the engine found in one of its looks at them."""
+        found = self.observed.get(look) or {}
+        return _ratio(found[part], found["addressed_bytes"]) if found.get(part) is not None else None
 
     @property
     def _foreign(self) -> accounting.Foreign | None:

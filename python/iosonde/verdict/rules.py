@@ -55,7 +55,7 @@ class Rule:
     title: str
     """The condition, without the numbers of a run."""
     hint: str
-    points_to: PointsTo
+    points_to: PointsTo = "undetermined"
     bias: Bias = "unknown"
     of: tuple[Judged, ...] = ("own I/O", "stores")
     is_about_path: bool = False
@@ -210,7 +210,6 @@ def cache_below(run: Evidence) -> Result:
 @Rule(
     title="Page cache under a loop device cannot be checked",
     hint="attach it with `losetup --direct-io=on`",
-    points_to="undetermined",
     bias="faster reads",
 )
 def cache_unknown(run: Evidence) -> Result:
@@ -293,7 +292,6 @@ def slow_clock(run: Evidence) -> Result:
 @Rule(
     title="The engine did not run for part of the measurement",
     hint="latencies of that time are not the device's; repeat the run without suspending it, on an idle machine",
-    points_to="undetermined",
     bias="slower",
     of=("own I/O", "stores", "shares"),
     is_outweighed=True,
@@ -323,7 +321,6 @@ def device_stalled(run: Evidence) -> Result:
 @Rule(
     title="Job threads waited for CPU",
     hint="stop other work, or give the jobs CPUs of their own with `cpus`",
-    points_to="undetermined",
     bias="slower",
     is_outweighed=True,
 )
@@ -342,7 +339,6 @@ def cpu_contention(run: Evidence) -> Result:
 @Rule(
     title="Kernel counters were read late: page-cache hits are unknown",
     hint="leave a core to the supervising thread: fewer `jobs`, or `cpus` for them",
-    points_to="undetermined",
 )
 def late_counters(run: Evidence) -> Result:
     share = run.counted_share
@@ -357,7 +353,6 @@ def late_counters(run: Evidence) -> Result:
 @Rule(
     title="Counters of the run contradict each other",
     hint="read the counters in `record.json`; a counter that was reset, or a defect of kernel or iosonde",
-    points_to="undetermined",
 )
 def counters_disagree(run: Evidence) -> Result:
     run.numbers()
@@ -370,7 +365,6 @@ def counters_disagree(run: Evidence) -> Result:
 @Rule(
     title="Other processes took CPU time that the server and its client could have used",
     hint="stop other work, or give the server and its client CPUs of their own (`taskset`, `cpuset`)",
-    points_to="undetermined",
     of=("shares",),
 )
 def cpus_shared(run: Evidence) -> Result:
@@ -385,7 +379,6 @@ def cpus_shared(run: Evidence) -> Result:
 @Rule(
     title="CPU time stolen by the hypervisor",
     hint="measure when the host is idle, or on one whose CPUs are not shared",
-    points_to="undetermined",
     bias="slower",
     of=("own I/O", "stores", "shares"),
     is_outweighed=True,
@@ -399,7 +392,6 @@ def steal_time(run: Evidence) -> Result:
 @Rule(
     title="A pinned core served interrupts of other devices",
     hint="pin the job elsewhere with `cpus`, or move the interrupts (`/proc/irq/*/smp_affinity`)",
-    points_to="undetermined",
     bias="slower",
 )
 def foreign_interrupts(run: Evidence) -> Result:
@@ -413,7 +405,6 @@ def foreign_interrupts(run: Evidence) -> Result:
 @Rule(
     title="Concurrent I/O from other processes",
     hint="stop other users of the device; `iotop` and `fatrace` show them",
-    points_to="undetermined",
     bias="slower",
 )
 def other_io(run: Evidence) -> Result:
@@ -427,7 +418,6 @@ def other_io(run: Evidence) -> Result:
 @Rule(
     title="A control group limits I/O on the device",
     hint="lift the limit, or measure from another control group",
-    points_to="undetermined",
     of=("own I/O", "stores", "shares"),
 )
 def throttled_device(run: Evidence) -> Result:
@@ -440,7 +430,6 @@ def throttled_device(run: Evidence) -> Result:
 @Rule(
     title="Device temperature may cause throttling",
     hint="cool the device, or let it rest between runs",
-    points_to="undetermined",
     of=("own I/O", "stores", "shares"),
 )
 def hot_device(run: Evidence) -> Result:
@@ -451,7 +440,6 @@ def hot_device(run: Evidence) -> Result:
 @Rule(
     title="Queue depth exceeds the device's queue in the kernel",
     hint="raise `/sys/block/DEVICE/queue/nr_requests`, or use a smaller `queue_depth`",
-    points_to="undetermined",
     bias="none",
     of=("own I/O",),
 )
@@ -466,7 +454,6 @@ def queue_too_short(run: Evidence) -> Result:
 @Rule(
     title="The span fits in the device's own cache",
     hint="use a `span` of several GiB, larger than any device cache",
-    points_to="undetermined",
     bias="faster",
     of=("own I/O",),
     is_outweighed=True,
@@ -485,7 +472,6 @@ def span_fits_device_cache(run: Evidence) -> Result:
 @Rule(
     title="No block device visible under the target",
     hint="name a directory on a file system with a visible device, such as a volume of the container",
-    points_to="undetermined",
     bias="faster reads",
     is_about_path=True,
 )
@@ -501,7 +487,6 @@ def no_block_device(run: Evidence) -> Result:
 @Rule(
     title="The run is too short for its latency",
     hint="use a longer `duration`, or a larger `limit_bytes`",
-    points_to="undetermined",
     bias="none",
     of=("own I/O",),
 )
@@ -513,7 +498,6 @@ def short_run(run: Evidence) -> Result:
 @Rule(
     title="Unexplained queue underutilization",
     hint="look at the run over time",
-    points_to="undetermined",
     of=("own I/O",),
 )
 def queue_underutilized(run: Evidence) -> Result:

@@ -21,9 +21,9 @@ from typing import Any, Literal, get_args
 
 from iosonde.core.features import contributed
 from iosonde.results.accounting import COUNTED_NS
-from iosonde.results.schema import Record
+from iosonde.results.schema import Record, RecordWarning
 from iosonde.verdict.evidence import MOST, Evidence, StorageBytes, Total, VerdictFacts, rounded, share_of
-from iosonde.verdict.rules import Found, Judged, PointsTo, percent, rules
+from iosonde.verdict.rules import Found, Judged, PointsTo, Rule, percent, rules
 from iosonde.workload import streams_of
 from iosonde.workload.block.backends import ON_VIRTUAL_TIME
 
@@ -65,43 +65,32 @@ Json = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunWarning:
-    """A warning with the numbers of a run."""
-
-    code: str
-    message: str
-    points_to: PointsTo
-
-    @property
-    def hint(self) -> str:
-        return rules()[self.code].hint
-
-
-@dataclass(frozen=True, kw_only=True)
 class Verdict:
     """Limiting factor of a run, and the evidence."""
 
     kind: Kind
     because: tuple[str, ...]
     """Sentences, the most severe first."""
-    warnings: tuple[RunWarning, ...] = ()
+    warnings: tuple[RecordWarning, ...] = ()
     evidence: dict[str, float | None]
 
 
 def judge(facts: VerdictFacts) -> Verdict:
     """Return the verdict on a run that has a result."""
     evidence = Evidence(facts)
-    if evidence.backend in ON_VIRTUAL_TIME:
-        warnings: tuple[RunWarning, ...] = ()
-    else:
+    found: list[tuple[PointsTo, RecordWarning]] = []
+    if evidence.backend not in ON_VIRTUAL_TIME:
         by: Judged = "null" if evidence.backend == "null" else "stores" if evidence.has_own_cache else "own I/O"
-        warnings = _warnings(evidence, by)
-    pointed = {warning.points_to for warning in warnings}
+        found = _warnings(evidence, by)
+    pointed = {points_to for points_to, _ in found}
     kind: Kind = next((each for each in _WEIGHT if each in pointed), "device-limited")
-    because = tuple(warning.message for warning in warnings if warning.points_to == kind) or (
-        _reasons_for_device_limited(evidence),
+    because = tuple(warning.message for points_to, warning in found if points_to == kind)
+    return Verdict(
+        kind=kind,
+        because=because or (_reasons_for_device_limited(evidence),),
+        warnings=tuple(warning for _, warning in found),
+        evidence=evidence.numbers(),
     )
-    return Verdict(kind=kind, because=because, warnings=warnings, evidence=evidence.numbers())
 
 
 def with_disturbances(verdict: Verdict, facts: VerdictFacts) -> Verdict:
@@ -110,7 +99,7 @@ def with_disturbances(verdict: Verdict, facts: VerdictFacts) -> Verdict:
     `cache-served` and `harness-limited` stay: what led to them is more severe.
     """
     evidence = Evidence(facts)
-    found = _warnings(evidence, "shares")
+    found = tuple(warning for _, warning in _warnings(evidence, "shares"))
     decided = {**verdict.evidence, **evidence.numbers(_OF_DISTURBANCES)}
     if not found or verdict.kind in _WEIGHT[:2]:
         return replace(verdict, warnings=found, evidence=decided)
@@ -136,29 +125,23 @@ def of_repeats(kinds: Sequence[Kind]) -> Kind | None:
 _OF_DISTURBANCES = ("stalled_share", "longest_stall_ns", "other_cpu_share", "idle_cpu_share", "steal_share")
 
 
-def _warnings(evidence: Evidence, runs: Judged) -> tuple[RunWarning, ...]:
-    """The warnings of all rules for such runs, in their order."""
-    found: list[tuple[str, Found]] = []
-    known, is_path_known = rules(), False
-    for code, rule in known.items():
+def _warnings(evidence: Evidence, runs: Judged) -> list[tuple[PointsTo, RecordWarning]]:
+    """The warnings of all rules for such runs, in their order, and the verdict that each leads to."""
+    found: list[tuple[Rule, Found]] = []
+    is_path_known = False
+    for rule in rules().values():
         if runs not in rule.of or (rule.is_about_path and is_path_known):
             continue
         if (result := rule.find(evidence)) is not None:
-            found.append((code, Found(result) if isinstance(result, str) else result))
+            found.append((rule, Found(result) if isinstance(result, str) else result))
             is_path_known |= rule.is_about_path
     outweighs = any(each.outweighs for _, each in found)
-    return tuple(
-        RunWarning(
-            code=code,
-            message=each.message,
-            points_to="note"
-            if outweighs and known[code].is_outweighed
-            else "undetermined"
-            if each.share < MOST
-            else known[code].points_to,
-        )
-        for code, each in found
-    )
+    warnings: list[tuple[PointsTo, RecordWarning]] = []
+    for rule, each in found:
+        points_to = "undetermined" if each.share < MOST else rule.points_to
+        points_to = "note" if outweighs and rule.is_outweighed else points_to
+        warnings.append((points_to, RecordWarning(code=rule.code, message=each.message, hint=rule.hint)))
+    return warnings
 
 
 def _reasons_for_device_limited(evidence: Evidence) -> str:

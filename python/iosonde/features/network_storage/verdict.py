@@ -271,7 +271,6 @@ def client_limited(run: Evidence) -> Result:
 @Rule(
     title="Packets to or from the server were lost",
     hint="look at drops and errors of the interfaces and switches on the path (docs/network.md)",
-    points_to="undetermined",
     bias="none",
     is_about_path=True,
 )
@@ -285,7 +284,6 @@ def packets_lost(run: Evidence) -> Result:
 @Rule(
     title="Operations were divided into several calls",
     hint="mount with an `rsize` and `wsize` of the block size or more",
-    points_to="undetermined",
     bias="none",
     is_about_path=True,
 )
@@ -301,7 +299,6 @@ def split_calls(run: Evidence) -> Result:
 @Rule(
     title="Network and server are not separable",
     hint="measure smaller blocks at queue depth 1, whose payload takes less of the time",
-    points_to="undetermined",
     bias="none",
     of=("own I/O",),
     is_about_path=True,
@@ -319,7 +316,6 @@ def network_or_server(run: Evidence) -> Result:
 @Rule(
     title="The target is on a network file system",
     hint="measure on the server to learn about its devices",
-    points_to="undetermined",
     bias="faster reads",
     is_about_path=True,
 )
