@@ -20,7 +20,7 @@ from loop_stacks import loop_devices
 from iosonde.cli.commands import suite as command
 from iosonde.data import shipped_suites
 from iosonde.errors import ResultsError, StudyError, TargetError
-from iosonde.plan.cost import Cost
+from iosonde.plan import Cost
 from iosonde.planning import load as load_study
 from iosonde.results import ResultSet
 from iosonde.storage.safety.consent import NO_CONSENT, Consent

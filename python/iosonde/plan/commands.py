@@ -13,8 +13,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from iosonde.plan.base import JsonObject
-from iosonde.plan.plan import Plan
+from iosonde.plan import JsonObject, Plan
 
 TITLE = "an external command"
 """Name of the workload in errors."""

@@ -18,8 +18,7 @@ from pydantic.fields import FieldInfo
 
 from iosonde.core.features import contributed
 from iosonde.errors import StudyError
-from iosonde.plan import FileSystem, Fresh, Journal, Setup
-from iosonde.plan.setup import SetupPart, check_mount_options
+from iosonde.plan import FileSystem, Fresh, Journal, Setup, SetupPart, check_mount_options
 from iosonde.study import queue
 from iosonde.study.setup_extension import Rule, SetupExtension
 from iosonde.units import format_bytes, parse_size

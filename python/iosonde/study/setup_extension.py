@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from iosonde.plan.setup import Setup, SetupPart
+from iosonde.plan import Setup, SetupPart
 from iosonde.workload.workload import Workload
 
 Rule = tuple[bool, str, str]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, Field
 
-from iosonde.plan.setup import SetupPart
+from iosonde.plan import SetupPart
 from iosonde.study.setup_extension import SetupExtension
 
 

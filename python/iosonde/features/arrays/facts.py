@@ -8,7 +8,7 @@ from typing import Any
 from iosonde.features.arrays.record import ArrayReading
 from iosonde.features.arrays.setup import ArraySetup
 from iosonde.metrics.metric import Metric
-from iosonde.plan.setup import Setup
+from iosonde.plan import Setup
 from iosonde.results.column import NUMBER, TEXT, U64, facts
 from iosonde.results.schema import Record
 

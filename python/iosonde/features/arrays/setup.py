@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from iosonde.errors import StudyError, TargetError
-from iosonde.plan.setup import FileSystem, Setup, SetupPart
+from iosonde.plan import FileSystem, Setup, SetupPart
 from iosonde.storage.safety import journal
 from iosonde.storage.targets.layer import BuiltLayer
 from iosonde.study.setup_extension import Rule, SetupExtension

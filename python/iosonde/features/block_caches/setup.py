@@ -9,8 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AliasGenerator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from iosonde.plan import Setup
-from iosonde.plan.setup import SetupPart
+from iosonde.plan import Setup, SetupPart
 from iosonde.storage.block_layer import kernel_modules
 from iosonde.storage.block_layer.kernel_modules import State, state_of
 from iosonde.storage.safety import journal

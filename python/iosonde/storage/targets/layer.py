@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from iosonde.core.features import contributed
-from iosonde.plan import Setup
-from iosonde.plan.setup import SetupPart
+from iosonde.plan import Setup, SetupPart
 
 
 @dataclass(frozen=True, kw_only=True)
