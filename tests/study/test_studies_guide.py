@@ -13,7 +13,7 @@ from iosonde.plan import Setup
 from iosonde.planning import expand, parse
 from iosonde.storage import open_target
 from iosonde.study.model import Derived, Profile, Reference, Search, View, ViewKind
-from iosonde.study.setup import SETUP_FIELDS
+from iosonde.study.setup import MODELS, SETUP_NAMES
 from iosonde.units import compact_duration, compact_size
 from iosonde.workload.block import BLOCK
 
@@ -54,10 +54,11 @@ def test_the_tables_of_parameters_and_setups_are_those_of_the_code() -> None:
         for name, field in BLOCK.parameters.model_fields.items()
     ]
     assert "\n".join(["| parameter | default | meaning |", "|---|---|---|", *rows]) in GUIDE
-    decided = dict.fromkeys(SETUP_FIELDS) | Setup().model_dump() | {"devices": None, "mount_options": None}
+    decided = dict.fromkeys(SETUP_NAMES) | Setup().model_dump() | {"devices": None, "mount_options": None}
     decided |= {"array": "single", "array_kind": "md", "array_state": "synced", "cache": "none", "cache_state": "cold"}
     rows = [
-        f"| `{name}` | {_default(name, decided[name])} | {each.description} |" for name, each in SETUP_FIELDS.items()
+        f"| `{name}` | {_default(name, decided[name])} | {MODELS[name].model_fields[name].description} |"
+        for name in SETUP_NAMES
     ]
     assert "\n".join(["| setup | default | meaning |", "|---|---|---|", *rows]) in GUIDE
 

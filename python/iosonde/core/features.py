@@ -9,8 +9,8 @@ it adds in a tuple:
     workload.py      WORKLOADS       objects of a subclass of `Workload`         studies, plans, runs and records
                      BACKENDS        `workload.workload.Backend`                 block I/O
                      SERVERS         `servers.foreign.ServerKind`                addresses of running servers
-    setup.py         PARTS           subclasses of `plan.setup.SetupPart`        setups of a plan
-                     EXTENSIONS      `study.setup_extension.SetupExtension`      parameters of studies for them
+    setup.py         PARTS           subclasses of `plan.SetupPart`              setups of a plan
+                     EXTENSIONS      `study.setup.SetupExtension`                parameters of studies for them
                      SETTINGS        models with `needs_root`; fields are parameters  other parameters of cases
                      SIZES           names of parameters in bytes                both kinds of parameters
                      WORDS           functions from a factor and its level to words, or None  sentences

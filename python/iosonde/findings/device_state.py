@@ -21,7 +21,7 @@ from iosonde.metrics.scopes import ALL, overall
 from iosonde.metrics.steady_state import Criteria
 from iosonde.metrics.sustained import STALLED_SHARE, LongRun
 from iosonde.plan import PREPARATION, DeviceState
-from iosonde.planning.device_state import SMALLEST_RANGE, SPANS_TO_STEADY, is_small_range
+from iosonde.planning.draft import SMALLEST_RANGE, SPANS_TO_STEADY, is_small_range
 from iosonde.procedure.preparation import STEP
 from iosonde.procedure.rounds import RoundsDecision, decided
 from iosonde.study.model import ROUND, Level, Part, Study

@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING
 
 from iosonde.errors import StudyError, TargetError
 from iosonde.plan import Arm, ArmName, LeftOut
-from iosonde.planning.distinct import check_arms
-from iosonde.planning.draft import Draft, level_text
-from iosonde.planning.optional import possible_drafts
-from iosonde.planning.setup_targets import SetupTargets
+from iosonde.planning.draft import Draft, SetupTargets, level_text
+from iosonde.planning.feasible import check_arms, possible_drafts
 from iosonde.storage.block_layer import block_stack
 from iosonde.study.effective import effective
 from iosonde.study.model import Study

@@ -1,4 +1,9 @@
-"""Cases with the streams that run in them, fitted to what they run on."""
+"""Cases with the streams that run in them, fitted to what they run on, and the device state that each has.
+
+The state is the one that the study declares, or what target and profile allow, in SNIA's terms: *fresh* after a purge,
+*preconditioned* once the range was written, *steady* once the rate of writes has settled. A small active range on a
+purged drive never gets there: the spare blocks absorb its writes.
+"""
 
 from __future__ import annotations
 
@@ -6,25 +11,75 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from iosonde import workload as workloads
 from iosonde.errors import IosondeError, StudyError, TargetError
-from iosonde.plan import MOST_CASES, Case, Cost, LeftOut, Setup
-from iosonde.planning import device_state
-from iosonde.planning.setup_targets import SetupTargets
-from iosonde.study.check import CONTROL
-from iosonde.study.effective import read_level
-from iosonde.study.layers import streams_of, whole_case
+from iosonde.plan import MOST_CASES, Capacity, Case, Cost, DeviceState, LeftOut, Purge, Setup
+from iosonde.study.effective import read_level, streams_of, whole_case
+from iosonde.study.load import CONTROL
 from iosonde.study.model import UNTIL, Level, Parameters, Part, Scalar, Study
 from iosonde.study.setup import SIZES as SETUP_SIZES
 from iosonde.study.setup import check_workload, given_parameters, kernel_settings
 from iosonde.study.setup import resolve as resolve_setup
-from iosonde.units import compact_duration, compact_size, format_duration
+from iosonde.units import compact_duration, compact_size, format_bytes, format_duration
+from iosonde.workload.block.backends import VIRTUAL_DRIVES
+from iosonde.workload.block.parameters import BlockParameters
 from iosonde.workload.workload import Room, Workload
 
 if TYPE_CHECKING:
     from iosonde.procedure.observations import Forecast
+    from iosonde.storage import Target
+
+
+AnyTarget = TypeVar("AnyTarget", "Target", "UnknownTarget")
+
+
+class SetupTargets(Generic[AnyTarget]):
+    """The target as the workload sees it, with each setup of a study."""
+
+    def __init__(self, target: AnyTarget) -> None:
+        self.base: AnyTarget = target
+        self._made: dict[Setup | None, AnyTarget] = {None: target}
+
+    def on(self, setup: Setup | None) -> AnyTarget:
+        """With that setup; `TargetError` where the target cannot have it."""
+        # The frequency of its recreation does not change it.
+        key = setup and setup.model_copy(update={"fresh": "study"})
+        if key not in self._made:
+            assert key, "the target without a setup is known"
+            self._made[key] = self.base.with_setup(key)
+        return self._made[key]
+
+
+class UnknownTarget:
+    """A target with unlimited room, for a study without a target."""
+
+    kind = "directory"
+
+    def backend(self) -> None:
+        """None: the workload chooses."""
+
+    def free_bytes(self) -> int:
+        return 1 << 60
+
+    def direct_unit(self) -> None:
+        """None: unknown."""
+
+    def osd_bytes(self) -> None:
+        """None: unknown."""
+
+    def capacity(self) -> Capacity:
+        return Capacity(bytes=self.free_bytes())
+
+    def purges(self) -> list[Purge]:
+        return ["format", "sanitize", "trim", "overwrite"]
+
+    def device_count(self) -> int:
+        return 256
+
+    def with_setup(self, setup: Setup) -> UnknownTarget:
+        return self
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,7 +205,7 @@ def _draft(
         _check_length(part, streams, case_id, study)
         _check_filled(workload, streams, case_id, study)
     decided = forecast.decided if forecast else ()
-    state = device_state.attained(study, part, extremes, target)
+    state = attained(study, part, extremes, target)
     case = Case(
         case_id=case_id,
         part=part.name,
@@ -325,3 +380,90 @@ def _check_distinct(drafts: Sequence[Draft]) -> None:
     twice = next((case_id for index, case_id in enumerate(ids) if case_id in ids[:index]), None)
     if twice:
         raise StudyError(f"two cases are called `{twice}`", hint="give their levels different labels")
+
+
+SMALLEST_RANGE = 0.75
+"""Share of the capacity that a purged drive's active range needs: SNIA tests clients at 75 % and 100 %."""
+
+
+SPANS_TO_STEADY = 2
+"""Without preconditioning, a run that writes less than this many times its range cannot reach steady state."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attained:
+    """The state of a case's device when it is measured."""
+
+    state: DeviceState
+    reason: str = ""
+    """Reason for a state other than the declared one."""
+
+
+def attained(study: Study, part: Part, loads: Sequence[Mapping[str, Any]], target: Room) -> Attained:
+    """The state for all `loads` of a case; `not_applicable` where they write nothing, or nothing is stored."""
+    streams = [stream for load in loads for stream in load.values()]
+    blocks = [stream for stream in streams if isinstance(stream, BlockParameters)]
+    given = target.backend()
+    is_virtual_drive = given is not None and given["kind"] in VIRTUAL_DRIVES
+    if blocks and not any(_writes(stream) for stream in blocks):
+        return Attained(state="not_applicable")
+    if not is_virtual_drive and (given is not None or any(stream.is_virtual for stream in blocks)):
+        return Attained(state="not_applicable")
+    declared = part.device_state or study.device_state or "unknown"
+    if declared == "unknown":
+        return Attained(state="unknown")
+    if not blocks or not part.rounds:
+        return Attained(state="unknown", reason="nothing prepares the device before these runs")
+    if not is_virtual_drive and target.direct_unit() is not None and getattr(target, "kind", "") not in ("device", ""):
+        return Attained(
+            state="unknown", reason="the files occupy part of a device, and the state of its other blocks is unknown"
+        )
+    return _prepared(declared, part, blocks[0], target)
+
+
+def _prepared(declared: DeviceState, part: Part, stream: BlockParameters, target: Room) -> Attained:
+    assert part.rounds, "only rounds are prepared"
+    is_purged = stream.purge not in ("none", "unneeded")
+    range_bytes, capacity_bytes = stream.active_range_bytes, target.capacity().bytes
+    if declared == "fresh":
+        return Attained(state="fresh") if is_purged else Attained(state="unknown", reason="the device is not purged")
+    if is_purged and is_small_range(range_bytes, stream.fill, capacity_bytes):
+        return Attained(
+            state="fresh",
+            reason=f"the active range of {format_bytes(range_bytes)} is {100 * range_bytes / capacity_bytes:.0f} % of "
+            f"the purged {format_bytes(capacity_bytes)}, whose spare blocks absorb its writes",
+        )
+    is_written = bool(stream.precondition or stream.fill)
+    limit = stream.byte_limit
+    if not is_written and limit is not None and limit < SPANS_TO_STEADY * range_bytes:
+        return Attained(state="fresh", reason=f"at most {limit / range_bytes:.1f} times the active range is written")
+    is_judged = part.rounds.sought or stream.round_length is not None
+    if declared == "steady" and not is_judged:
+        return Attained(state="preconditioned" if is_written else "unknown", reason="there are too few rounds to judge")
+    return Attained(state=declared)
+
+
+def is_small_range(range_bytes: int, fill: float, capacity_bytes: int) -> bool:
+    """Return whether the spare blocks of a purged device absorb what is written to an active range.
+
+    A range that was filled to a percentage is measured by what was filled: the free part is meant to be free.
+    """
+    return range_bytes * (100 / fill if fill else 1) < SMALLEST_RANGE * capacity_bytes
+
+
+def _writes(stream: BlockParameters) -> bool:
+    return stream.read_fraction + stream.trim_fraction < 1
+
+
+def notes_on_states(cases: Sequence[Case]) -> list[str]:
+    """One note for each reason why cases measure another state than the study declares."""
+    reasons: dict[tuple[str, str], int] = {}
+    for case in cases:
+        if case.device_state_reason:
+            key = (case.device_state, case.device_state_reason)
+            reasons[key] = reasons.get(key, 0) + 1
+    return [
+        f"the declared device state cannot be reached in {number} case{'s' * (number != 1)}, recorded as `{state}`: "
+        + reason
+        for (state, reason), number in reasons.items()
+    ]

@@ -2,38 +2,35 @@
 
 from __future__ import annotations
 
+import hashlib
+import itertools
+import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from iosonde.plan import Case, Destroys, LeftOut, Plan, Procedure, Run
-from iosonde.planning import device_state
+from iosonde.plan import ASSUMED_BYTES_PER_SECOND, Case, Cost, Destroys, LeftOut, Plan, Procedure, Run
 from iosonde.planning.arms import Against, Side, paired_order, shared_storage, sides_of
-from iosonde.planning.costs import (
-    RUN_OVERHEAD_SECONDS,
-    SESSION_SECONDS,
-    laid_out_bytes,
-    preparation_cost,
-    total_cost,
-)
-from iosonde.planning.draft import Draft, drafts_of
+from iosonde.planning.draft import Draft, SetupTargets, UnknownTarget, drafts_of, notes_on_states
 from iosonde.planning.feasible import (
     check_cpus,
     check_direct,
     check_memory,
     check_room,
+    destroyed,
+    files_of,
+    laid_out_again,
+    possible_drafts,
     requirements_of_features,
+    sharing_a_setup,
 )
-from iosonde.planning.files import destroyed, files_of, laid_out_again, sharing_a_setup
-from iosonde.planning.optional import possible_drafts
-from iosonde.planning.order import run_order, seed_of_run
-from iosonde.planning.setup_targets import SetupTargets, UnknownTarget
 from iosonde.servers.foreign import kinds, parse
 from iosonde.storage import open_target
 from iosonde.study.effective import effective, until_precise
 from iosonde.study.model import UNTIL, Study
 from iosonde.study.setup import PRIVILEGED
 from iosonde.workload import workloads
+from iosonde.workload.block.backends import BACKENDS
 
 if TYPE_CHECKING:
     from iosonde.storage import Target
@@ -120,7 +117,7 @@ def _plan(
         notes=[
             *(note for target in targets for note in target.notes()),
             *filter(None, (shared_storage(targets[0], target) for target in targets[1:])),
-            *device_state.notes(cases),
+            *notes_on_states(cases),
             *_restoring(drafts),
             *_laid_out_again(planned, drafts),
             *_notes_on(left_out),
@@ -169,6 +166,127 @@ def _check_target(drafts: Sequence[Draft], stages: SetupTargets[Target], study: 
         yield from requirements_of_features(group, place, study)
         check_room(group, files_of(group, place), place)
         check_direct(group, place)
+
+
+SESSION_SECONDS = 5.5
+"""Start of a session, and its report at the end: imports, the plan, checks, figures."""
+
+
+RUN_OVERHEAD_SECONDS = 0.15
+"""Overhead of a run besides ramp and measurement: start, open, drain, record."""
+
+
+SIMULATED_OVERHEAD_SECONDS = 0.05
+"""The same on a simulated drive, which has no page cache, device counters or temperature."""
+
+
+SIMULATED_SHARE = 0.1
+"""Seconds in which a second of a simulated drive's time is computed; about 1 µs per I/O, so 100,000 IOPS."""
+
+
+def elapsed_s(case: Case) -> float:
+    """Return the time that a run of a case takes, overhead included: its cost is in the time of a simulated drive."""
+    if _has_virtual_time(case):
+        return case.cost.seconds * SIMULATED_SHARE + SIMULATED_OVERHEAD_SECONDS
+    return case.cost.seconds + RUN_OVERHEAD_SECONDS
+
+
+def _has_virtual_time(case: Case) -> bool:
+    backend = BACKENDS.get(str(case.parameters.get("backend")))
+    return backend is not None and backend.has_virtual_time
+
+
+def total_cost(drafts: Sequence[Draft], whole: Sequence[Case], runs: Sequence[Run], layout_bytes: int) -> Cost:
+    """Everything together: runs, what procedures can require, preparation and layout."""
+    cases = {draft.case.case_id: draft.case for draft in drafts}
+    decided = [draft.case for draft in drafts for _ in range(draft.most_measured)]
+    prepared = [(case.procedure.preparation, _has_virtual_time(case)) for case in whole if case.procedure]
+    measured = [cases[run.case_id] for run in runs] + decided
+    written = [case.cost.write_bytes for case in measured] + [cost.write_bytes for cost, _ in prepared]
+    seconds = SESSION_SECONDS + sum(map(elapsed_s, measured)) + layout_bytes / ASSUMED_BYTES_PER_SECOND
+    seconds += sum(cost.seconds * (SIMULATED_SHARE if is_virtual else 1) for cost, is_virtual in prepared)
+    return Cost(
+        seconds=round(seconds, 3),
+        write_bytes=None if None in written else sum(size or 0 for size in written) + layout_bytes,
+    )
+
+
+def laid_out_bytes(drafts: Sequence[Draft], order: Sequence[Draft]) -> int:
+    """Missing files are written once per setup, others at every run."""
+    always = 0
+    missing: dict[tuple[Any, ...], list[Draft]] = {}
+    for number, draft in enumerate([*order, *(each for each in drafts for _ in range(each.max_runs))]):
+        layout = draft.workload.layout(draft.streams)
+        if layout == "always":
+            always += sum(draft.workload.files(draft.streams).values())
+        elif layout == "missing":
+            is_own = draft.case.setup is not None and draft.case.setup.fresh == "run"
+            missing.setdefault((*draft.case.setup_key, number if is_own else None), []).append(draft)
+    return always + sum(sum(files_of(group).values()) for group in missing.values())
+
+
+def preparation_cost(draft: Draft, study: Study) -> Cost:
+    """Return the cost of preparation and of stages after the rounds, in all repeats."""
+    if draft.kind != "rounds" and not draft.following:
+        return Cost(seconds=0, write_bytes=0)
+    from iosonde.procedure import preparation
+
+    prepared = [preparation.cost(draft.streams)] if draft.kind == "rounds" else []
+    each = [*prepared, *map(draft.workload.cost, draft.following)]
+    written = None if any(cost.write_bytes is None for cost in each) else sum(cost.write_bytes or 0 for cost in each)
+    return Cost(
+        seconds=sum(cost.seconds for cost in each) * study.repeats,
+        write_bytes=None if written is None else written * study.repeats,
+    )
+
+
+def run_order(study: Study, drafts: Sequence[Draft]) -> list[Draft]:
+    """The runs in their order, the control among them at even distances.
+
+    Runs on the same setup follow each other, for it is dear to make; the setups come in a random order too. Cases with
+    a procedure are not among them: theirs is decided when it comes to it (`procedure/__init__.py`).
+    """
+    measured = [draft for draft in drafts if not draft.case.control and draft.is_planned]
+    groups: dict[tuple[str, ...], list[Draft]] = {}
+    for draft in measured:
+        groups.setdefault(_kept_together(draft.case), []).append(draft)
+    keys = list(groups)
+    if study.shuffle:
+        random.Random(f"{study.seed}/setups").shuffle(keys)
+    if not study.control:
+        return [draft for key in keys for draft in _interleaved(groups[key], study)]
+    every = study.control.every
+    if len(keys) > 1:
+        # A control within a group would cost two setups more, so it is between groups.
+        blocks = [list(_interleaved(groups[key], study)) for key in keys]
+    else:
+        runs = [draft for key in keys for draft in _interleaved(groups[key], study)]
+        blocks = [runs[begin : begin + every] for begin in range(0, len(runs), every)]
+    return [drafts[0], *itertools.chain.from_iterable([*block, drafts[0]] for block in blocks)]
+
+
+def _kept_together(case: Case) -> tuple[str, ...]:
+    """Runs with the same follow each other; what is created for each run need not be."""
+    return () if case.setup and case.setup.fresh == "run" else case.setup_key
+
+
+def _interleaved(drafts: Sequence[Draft], study: Study) -> Iterator[Draft]:
+    """Every case once before any comes again, each time in another order."""
+    for repeat in range(study.repeats):
+        yield from _shuffled(drafts, study, repeat)
+
+
+def _shuffled(drafts: Sequence[Draft], study: Study, repeat: int) -> list[Draft]:
+    ordered = list(drafts)
+    if study.shuffle:
+        random.Random(f"{study.seed}/{repeat}").shuffle(ordered)
+    return ordered
+
+
+def seed_of_run(seed: int, case_id: str, repeat: int) -> int:
+    """Another seed for each run; below 2^53, so that every reader of JSON has it exactly."""
+    digest = hashlib.sha256(f"{seed}/{case_id}/{repeat}".encode()).digest()
+    return int.from_bytes(digest[:8]) >> 11
 
 
 @dataclass(frozen=True, kw_only=True)

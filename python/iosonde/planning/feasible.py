@@ -1,25 +1,76 @@
-"""Feasibility of a study on a target and this machine, checked before anything is written."""
+"""Feasibility of a study on a target and this machine, checked before anything is written, and the files of its cases.
+
+Cases of optional parts that are not feasible are left out, with the reason. So are cases that a simulated target cannot
+tell apart, because their levels differ only in the host's path to a device: a simulated device is reached without
+system calls, page cache and block layer. Measuring such cases would compare a model with itself, so each group is
+measured once, and a study that asks about nothing else is refused.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from iosonde import memory
 from iosonde.core.features import contributed
 from iosonde.errors import IosondeError, StudyError, TargetError
-from iosonde.plan import Case, Destroys
-from iosonde.planning.draft import Draft, in_case
+from iosonde.plan import OF_WHOLE_DEVICE, Case, Destroys, LeftOut, Setup
+from iosonde.planning.draft import Draft, SetupTargets, drafts_of, in_case, left_out_for
 from iosonde.study.model import Study
+from iosonde.study.setup import HOST_SETTINGS
 from iosonde.units import compact_size, format_bytes
 from iosonde.workload.block import BLOCK
+from iosonde.workload.block.parameters import OF_HOST, BlockParameters
 
 if TYPE_CHECKING:
     from iosonde.storage import Target
 
-Requirements = Callable[[Case, "Target"], Iterable[Destroys]]
-"""Yields what a feature creates or overwrites for a case; an error if the case is impossible on the target."""
+
+def possible_drafts(study: Study, stages: SetupTargets[Target], left_out: list[LeftOut]) -> list[Draft]:
+    """The drafts of a study; impossible cases of optional parts, and those that a simulated target cannot tell from
+    others, go to `left_out`. An error if none is possible.
+    """
+    optional = {part.name for part in study.parts if part.optional}
+    first: IosondeError | None = None
+    kept = []
+    for draft in drafts_of(study, stages, left_out=left_out):
+        try:
+            if draft.case.part in optional:
+                _check(draft, stages, study)
+        except IosondeError as error:  # Its parameters are valid: the target or the machine lacks something.
+            first = first or error
+            left_out.append(left_out_for(error, draft.case.case_id, draft.case.part))
+        else:
+            kept.append(draft)
+    if not any(not draft.case.control for draft in kept):
+        raise _none_possible(left_out, first, study)
+    chosen, repeated = distinct_drafts(kept, study, stages.base)
+    left_out += repeated
+    return chosen
+
+
+def _none_possible(left_out: Sequence[LeftOut], first: IosondeError | None, study: Study) -> IosondeError:
+    """The error of the only case, or one with the first case of each reason."""
+    reasons = {each.reason: each for each in reversed(left_out)}
+    each = left_out[0]
+    if len(reasons) == 1:
+        return first or TargetError(each.reason, where=f"in case `{each.case_id}`, like all others", hint=each.hint)
+    lines = [f"in case `{each.case_id}`: {each.reason}" for each in reversed(reasons.values())]
+    return TargetError(
+        f"the study `{study.name}` has no case that is possible here", where="\n  ".join(lines), hint=each.hint
+    )
+
+
+def _check(draft: Draft, stages: SetupTargets[Target], study: Study) -> None:
+    """An error if the case by itself is impossible."""
+    place = stages.on(draft.case.setup)
+    list(requirements_of_features([draft], place, study))
+    check_room([draft], files_of([draft], place), place)
+    check_direct([draft], place)
+    draft.workload.resolve(draft.streams, place, seed=0, run_id="possible")
 
 
 def requirements_of_features(drafts: Sequence[Draft], place: Target, study: Study) -> Iterator[Destroys]:
@@ -113,3 +164,189 @@ def _listed(cpus: set[int]) -> str:
 
 def _buffer_bytes(draft: Draft) -> int:
     return max(draft.workload.buffer_bytes(streams) for streams in (draft.streams, *draft.others))
+
+
+ELSEWHERE = "name a directory or a block device as the target"
+
+
+def distinct_drafts(drafts: Sequence[Draft], study: Study, target: Target) -> tuple[list[Draft], list[LeftOut]]:
+    """Return one draft of each group that the target cannot tell apart, and the others as left out.
+
+    Kept is the one with the fewest settings of the host. `TargetError` if every question of the study compares levels
+    without effect.
+    """
+    if not target.is_model:
+        return list(drafts), []
+    kept: dict[str, Draft] = {}
+    for draft in drafts:
+        key = _key(draft)
+        if key not in kept or _host_settings(draft) < _host_settings(kept[key]):
+            kept[key] = draft
+    chosen = [draft for draft in drafts if kept[_key(draft)] is draft]
+    if len(chosen) == len(drafts):
+        return chosen, []
+    _check_questions(study, drafts, chosen, target)
+    return chosen, list(_left_out(drafts, kept, target))
+
+
+def check_arms(first: Sequence[Draft], second: Sequence[Draft], target: Target) -> None:
+    """`TargetError` if the settings in which two arms differ have no effect on their simulated target."""
+    if not target.is_model:
+        return
+    pairs = list(zip(first, second, strict=True))
+    differing = sorted({name for a, b in pairs for name in _differing(a, b)})
+    if differing and all(_key(a) == _key(b) for a, b in pairs):
+        raise TargetError(_no_effect(differing, target), where="by the settings of `--against-set`", hint=ELSEWHERE)
+
+
+def _parameters(draft: Draft) -> Iterator[tuple[str, bool, Any]]:
+    """Each parameter with its value, and whether it is one of the host."""
+    ignored = (*HOST_SETTINGS, *(OF_HOST if draft.workload.io == "blocks" else ()))
+    for name, value in draft.case.parameters.items():
+        yield name, name.rpartition(".")[2] in ignored, value
+
+
+def _key(draft: Draft) -> str:
+    """Text that is the same for cases of one part that a simulated target cannot tell apart."""
+    effective = {name: value for name, of_host, value in _parameters(draft) if not of_host}
+    return json.dumps([draft.case.part, draft.case.control, effective], sort_keys=True, default=str)
+
+
+def _host_settings(draft: Draft) -> int:
+    """Return the number of parameters of the host that are not at their defaults."""
+    fields = draft.workload.parameters.model_fields
+    return sum(
+        of_host and value is not None and value != getattr(fields.get(name.rpartition(".")[2]), "default", None)
+        for name, of_host, value in _parameters(draft)
+    )
+
+
+def _differing(draft: Draft, other: Draft) -> list[str]:
+    values: Mapping[str, Any] = other.case.parameters
+    return [name for name, value in draft.case.parameters.items() if values.get(name) != value]
+
+
+def _check_questions(study: Study, drafts: Sequence[Draft], chosen: Sequence[Draft], target: Target) -> None:
+    """Refuse a study if every question compares levels and only one of them remains."""
+    parts = {draft.case.part for draft in drafts}
+    asked = [each for each in study.analysis if each.part in parts]
+    lost = [
+        each.over
+        for each in asked
+        if len(_levels(drafts, each.part, each.over)) > 1 == len(_levels(chosen, each.part, each.over))
+    ]
+    if lost and len(lost) == len(asked):
+        factors = " and ".join(f"`{name}`" for name in dict.fromkeys(lost))
+        raise TargetError(
+            f"the study `{study.name}` compares levels of {factors}, which have no effect on `{target.name}`",
+            hint=f"{ELSEWHERE}; a simulated drive is a model without the host's I/O path",
+        )
+
+
+def _levels(drafts: Sequence[Draft], part: str, factor: str) -> set[str]:
+    levels = [draft.case.levels for draft in drafts if draft.case.part == part and not draft.case.control]
+    return {str(each[factor]) for each in levels if factor in each}
+
+
+def _left_out(drafts: Sequence[Draft], kept: Mapping[str, Draft], target: Target) -> Iterator[LeftOut]:
+    for draft in drafts:
+        twin = kept[_key(draft)]
+        if twin is not draft:
+            levels = twin.case.levels
+            factors = [name for name, level in draft.case.levels.items() if levels.get(name) != level]
+            reason = _no_effect(factors, target)
+            yield LeftOut(case_id=draft.case.case_id, part=draft.case.part, reason=reason, hint=ELSEWHERE)
+
+
+def _no_effect(names: Sequence[str], target: Target) -> str:
+    verb = "has" if len(names) == 1 else "have"
+    listed = " and ".join(f"`{name}`" for name in names)
+    return f"{listed} {verb} no effect on `{target.name}`: it is a model without the host's I/O path"
+
+
+def files_of(drafts: Sequence[Draft], place: Target | None = None) -> dict[str, int]:
+    """The files that are there when all cases have run, with their largest size; with journals that are in `place`."""
+    files: dict[str, int] = {}
+    for draft in drafts:
+        journals = draft.workload.journals(draft.streams) if place and place.kind != "device" else {}
+        for name, size_bytes in (draft.workload.files(draft.streams) | journals).items():
+            files[name] = max(size_bytes, files.get(name, 0))
+    return files
+
+
+def laid_out_again(drafts: Sequence[Draft]) -> list[Draft]:
+    """The cases; those that read data of a kind that another case does not write lay out their files before each run.
+
+    Cases share files, and `layout = "missing"` keeps what is in them.
+    """
+    kinds: dict[tuple[Any, ...], set[frozenset[Any]]] = {}
+    contents = [_contents(draft) for draft in drafts]
+    for each in contents:
+        for file, kind in each.items():
+            kinds.setdefault(file, set()).add(kind)
+    return [
+        _always_laid_out(draft) if any(len(kinds[file]) > 1 for file in each) and _reads_missing(draft) else draft
+        for draft, each in zip(drafts, contents, strict=True)
+    ]
+
+
+def _contents(draft: Draft) -> dict[tuple[Any, ...], frozenset[Any]]:
+    """Kinds of data that a case of block I/O leaves in each of its files."""
+    found: dict[tuple[Any, ...], frozenset[Any]] = {}
+    for name, stream in draft.streams.items():
+        if isinstance(stream, BlockParameters) and (stream.writes or stream.layout != "never"):
+            kind = frozenset([(stream.payload, stream.compression_ratio, *_duplicates(stream))])
+            for file in draft.workload.files({name: stream}):
+                place = (*draft.case.setup_key, file)
+                found[place] = found.get(place, frozenset()) | kind
+    return found
+
+
+def _duplicates(stream: BlockParameters) -> tuple[float, int]:
+    return (stream.duplicate_fraction, stream.duplicate_size if stream.duplicate_fraction else 0)
+
+
+def _reads_missing(draft: Draft) -> bool:
+    return draft.workload.layout(draft.streams) == "missing" and any(
+        stream.read_fraction > 0 for stream in draft.streams.values()
+    )
+
+
+def _always_laid_out(draft: Draft) -> Draft:
+    streams = {name: stream.model_copy(update={"layout": "always"}) for name, stream in draft.streams.items()}
+    case = draft.case.model_copy(update={"parameters": {**draft.case.parameters, "layout": "always"}})
+    return replace(draft, case=case, streams=streams)
+
+
+def sharing_a_setup(drafts: Sequence[Draft]) -> list[list[Draft]]:
+    """Cases by setup: their files exist at the same time."""
+    groups: dict[tuple[str, ...], list[Draft]] = {}
+    for draft in drafts:
+        groups.setdefault(draft.case.setup_key, []).append(draft)
+    return list(groups.values())
+
+
+def _by_setup(drafts: Sequence[Draft]) -> dict[Setup | None, list[Draft]]:
+    """Cases that are measured on the same thing."""
+    groups: dict[Setup | None, list[Draft]] = {}
+    for draft in drafts:
+        groups.setdefault(draft.case.setup, []).append(draft)
+    return groups
+
+
+def destroyed(drafts: Sequence[Draft], stages: SetupTargets[Target], *, keep: bool) -> list[Destroys]:
+    """Return everything that setups create and remove, each once, with its largest size."""
+    found: dict[str, Destroys] = {}
+    for setup, group in _by_setup(drafts).items():
+        size_bytes = sum(files_of(group, stages.on(setup)).values())
+        takes_all = any(draft.case.parameters.get("purge") in OF_WHOLE_DEVICE for draft in group)
+        if stages.on(setup).kind == "device" and takes_all:
+            size_bytes = stages.on(setup).free_bytes()
+        if size_bytes or stages.on(setup) is not stages.base:
+            for each in stages.on(setup).destroys(size_bytes, keep=keep):
+                found.setdefault(f"{each.path}: {each.what}", each)
+    return list(found.values())
+
+
+Requirements = Callable[[Case, "Target"], Iterable[Destroys]]
+"""Yields what a feature creates or overwrites for a case; an error if the case is impossible on the target."""

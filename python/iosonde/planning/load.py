@@ -10,8 +10,7 @@ from iosonde.metrics.metrics import declare_all
 from iosonde.metrics.registry import METRICS
 from iosonde.procedure import condition, kind_of, kinds
 from iosonde.results.frames import RESERVED
-from iosonde.study.load import read, read_text, validate
-from iosonde.study.location import Keys, StudyFile
+from iosonde.study.load import Keys, StudyFile, read, read_text, validate
 from iosonde.study.model import Parameters, Study
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from iosonde.plan import Case, JsonObject, Procedure, Run, Scalar
 from iosonde.study.model import Parameters
-from iosonde.workload.block.spec import vary
+from iosonde.workload.block import BLOCK
 
 if TYPE_CHECKING:
     import polars as pl
@@ -78,7 +78,7 @@ def probe(
         case_id="/".join([case.case_id, *(f"{key}={level_text(level)}" for key, level in levels.items())]),
         repeat=repeat,
         order=-1,
-        spec=vary(procedure.spec, {**case.parameters, **parameters}, seed=seed, run_id=run_id, streams=streams),
+        spec=BLOCK.vary(procedure.spec, {**case.parameters, **parameters}, seed=seed, run_id=run_id, streams=streams),
         levels=levels,
         parameters=parameters,
     )

@@ -15,7 +15,6 @@ from iosonde.units import MIB
 from iosonde.workload.block import BLOCK
 from iosonde.workload.block.backends import VIRTUAL
 from iosonde.workload.block.parameters import BlockParameters
-from iosonde.workload.block.spec import prepare
 
 STEP = "step"
 """Level with the name of the step."""
@@ -43,7 +42,7 @@ def step_run(case: Case, name: str, repeat: int, *, restart: int) -> Run:
     ending = f"a{restart + 1}-{name}-r{repeat}"
     procedure = procedure_of(case)
     run_id = f"{procedure.stem}-{ending}"
-    spec, parameters = prepare(
+    spec, parameters = BLOCK.prepare(
         procedure.spec,
         case.parameters,
         _load(name, case.parameters, procedure.spec["workload"]["target"]["size_bytes"]),

@@ -15,9 +15,9 @@ from typing import Any
 from iosonde import workload as workloads
 from iosonde.errors import StudyError
 from iosonde.study import setup
-from iosonde.study.check import CONTROL, OF_RESULTS, check_levels, check_parameters, read_parameter
-from iosonde.study.location import StudyFile
+from iosonde.study.load import CONTROL, OF_RESULTS, StudyFile, check_levels, check_parameters, read_parameter
 from iosonde.study.model import ROUND, STAGE, Level, Parameters, Part, Profile, Scalar, Study, Until
+from iosonde.study.setup import without as without_setup
 from iosonde.workload.block import BLOCK
 from iosonde.workload.workload import Workload
 
@@ -98,6 +98,7 @@ def with_until_settings(study: Study, settings: Mapping[str, str]) -> Study:
 
 PREFIX = "until."
 """Settings of `--set` with this prefix belong to the study's `until`."""
+
 
 PROCEDURE_PREFIX = "procedure."
 """Settings of `--set` with this prefix belong to the procedures of features."""
@@ -305,3 +306,56 @@ def _streams(part: Part) -> list[str]:
 
 def _listed(names: set[str]) -> str:
     return ", ".join(f"`{name}`" for name in sorted(names))
+
+
+def streams_of(
+    study: Study, part: Part, levels: Mapping[str, Scalar | Level], decided: Parameters
+) -> dict[str, Parameters]:
+    """Parameters of each stream, as written, in the order in which later ones win; last what a procedure decides."""
+    chosen = {**_chosen(workloads.named(study.workload_of(part)), levels), **decided}
+    streams = {stream.name: stream.set for stream in part.streams} or {"main": {}}
+    layers = {
+        stream: {
+            **_of_study(study, part),
+            **_plain(part.measurement),
+            **own,
+            **_of_stream(part.measurement, stream),
+            **_plain(chosen),
+            **_of_stream(chosen, stream),
+        }
+        for stream, own in streams.items()
+    }
+    return {stream: without_setup(parameters) for stream, parameters in layers.items()}
+
+
+def whole_case(study: Study, part: Part, levels: Mapping[str, Scalar | Level]) -> Parameters:
+    """Parameters that belong to no stream, as written, in the order in which later ones win."""
+    chosen = _chosen(workloads.named(study.workload_of(part)), levels)
+    return {**_of_study(study, part), **_plain(part.measurement), **_plain(chosen)}
+
+
+def _of_study(study: Study, part: Part) -> Parameters:
+    """The study's parameters as far as the part has them: none of another workload."""
+    return study.measurement if part.workload in (None, study.workload) else {}
+
+
+def _chosen(workload: Workload, levels: Mapping[str, Scalar | Level]) -> Parameters:
+    """Return the parameters of a combination of levels."""
+    chosen: Parameters = {}
+    for name, level in levels.items():
+        chosen |= level.set if isinstance(level, Level) else {name: _as_written(workload, name, level)}
+    return chosen
+
+
+def _as_written(workload: Workload, factor: str, level: Scalar) -> Scalar:
+    """A level that was read is plain nanoseconds, which a study may not write."""
+    return f"{level}ns" if factor.rpartition(".")[2] in workload.durations and isinstance(level, int) else level
+
+
+def _plain(parameters: Parameters) -> Parameters:
+    return {name: value for name, value in parameters.items() if "." not in name}
+
+
+def _of_stream(parameters: Parameters, stream: str) -> Parameters:
+    prefix = f"{stream}."
+    return {name.removeprefix(prefix): value for name, value in parameters.items() if name.startswith(prefix)}

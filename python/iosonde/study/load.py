@@ -1,22 +1,33 @@
-"""Read a study file: TOML, then types, then the checks that types do not make (`check.py`)."""
+"""Read a study file: TOML, then types, then the checks that types do not make: names that must refer to something.
+
+Everything here can be known without a target. What depends on one (sizes against room, whole cases) is for `expand.py`.
+Errors have locations in the file: `factors.queue_depth` of part `main`, line 12.
+"""
 
 from __future__ import annotations
 
 import difflib
+import functools
+import math
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
 from iosonde import text_files
-from iosonde.data import adapters, applications, shipped
+from iosonde import workload as workloads
+from iosonde.core.provided import provided
+from iosonde.data import adapters, applications, reference_file, shipped
 from iosonde.errors import StudyError
-from iosonde.study.check import check, check_values
-from iosonde.study.location import StudyFile, in_data
-from iosonde.study.model import Study
+from iosonde.foreign_text import printable
+from iosonde.storage.targets.file_names import MOST_BYTES, is_file_name
+from iosonde.study import setup
+from iosonde.study.model import ROUND, STAGE, Level, Part, Study, View
+from iosonde.workload.workload import Workload
 
 
 def read(name_or_path: str | Path) -> StudyFile:
@@ -118,3 +129,400 @@ def _inside(kind: Any) -> Any:
     """Return the element type of a list or table."""
     arguments = [argument for argument in get_args(kind) if argument is not type(None)]
     return arguments[-1] if arguments else None
+
+
+Keys = tuple[str | int, ...]
+
+
+_HEADER = re.compile(r"\s*(\[\[?)\s*([^\]]+?)\s*\]\]?\s*(?:#.*)?")
+
+
+_KEY = re.compile(r"\s*((?:[A-Za-z0-9_-]+|\"[^\"]*\"|'[^']*')(?:\s*\.\s*(?:[A-Za-z0-9_-]+|\"[^\"]*\"|'[^']*'))*)\s*=")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyFile:
+    """The text of a study, to find the line of a key."""
+
+    name: str = ""
+    """As the user called it; empty for a study that was not read from a file."""
+    text: str = ""
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+    def where(self, *keys: str | int) -> str:
+        """The place of a key as a clause, with its line where the text has it."""
+        at = f"at `{self._path(keys)}`" if keys else ""
+        line = _line_of(self.text, keys)
+        of = f"{'of' if line else 'in'} `{self.name}`" if self.name else ""
+        return " ".join(part for part in (f"{at}," if at and (line or of) else at, line and f"line {line}", of) if part)
+
+    def _path(self, keys: Keys) -> str:
+        """Dotted, with the name of a part, view or other entry of a list instead of its number."""
+        found: Any = self.data
+        path = ""
+        for key in keys:
+            found = _entry(found, key)
+            if isinstance(key, int):
+                named = found.get("name") or found.get("title") if isinstance(found, Mapping) else None
+                path += f"[{named or key + 1}]"
+            else:
+                path += f".{key}" if path else key
+        return path
+
+
+def in_data(data: Any, keys: Sequence[str | int]) -> Keys:
+    """Those of `keys` that lead somewhere in `data`: types add names of their own, and a missing key leads nowhere."""
+    real: list[str | int] = []
+    for key in keys:
+        found = _entry(data, key)
+        if found is not None:
+            data = found
+            real.append(key)
+    return tuple(real)
+
+
+def _entry(data: Any, key: str | int) -> Any:
+    try:
+        return data[key]
+    except (KeyError, IndexError, TypeError):
+        return None
+
+
+def _line_of(text: str, keys: Keys) -> int | None:
+    """The line that names the most of `keys`; an inline table's keys are on the line of their parent."""
+    lines = _lines(text)
+    return next((lines[keys[:length]] for length in range(len(keys), 0, -1) if keys[:length] in lines), None)
+
+
+@functools.lru_cache(maxsize=4)
+def _lines(text: str) -> dict[Keys, int]:
+    """The first line of every header and key of a TOML text; entries of `[[lists]]` are numbered."""
+    found: dict[Keys, int] = {}
+    table: Keys = ()
+    counts: dict[Keys, int] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        if header := _HEADER.fullmatch(line):
+            table = _numbered(_split(header[2]), counts, is_list=header[1] == "[[")
+            found.setdefault(table, number)
+        elif key := _KEY.match(line):
+            found.setdefault(table + _split(key[1]), number)
+    return found
+
+
+def _numbered(names: Keys, counts: dict[Keys, int], *, is_list: bool) -> Keys:
+    path: Keys = ()
+    for position, name in enumerate(names):
+        path += (name,)
+        if is_list and position == len(names) - 1:
+            counts[path] = counts.get(path, -1) + 1
+        if path in counts:
+            path += (counts[path],)
+    return path
+
+
+def _split(dotted: str) -> Keys:
+    return tuple(part.strip("\"'") for part in re.findall(r"\"[^\"]*\"|'[^']*'|[^.\s]+", dotted))
+
+
+OF_RESULTS = ("operation", "stream")
+"""Columns of results that views may separate by besides factors."""
+
+
+CONTROL = "control"
+"""Name of the control case, and of its entry in a profile's `parts`."""
+
+
+def check(study: Study, source: StudyFile) -> None:
+    """Raise `StudyError` for the first thing that is wrong."""
+    _check_parts(study, source)
+    _check_profiles(study, source)
+    _check_references(study, source)
+    _check_views(study, source)
+    _check_analysis(study, source)
+    _check_requirements(study, source)
+
+
+def check_values(source: StudyFile) -> None:
+    """Raise `StudyError` for a number that is not finite, or a text with a control character, anywhere in a study."""
+    waiting: list[tuple[Keys, Any]] = [((), source.data)]
+    while waiting:
+        keys, value = waiting.pop()
+        if isinstance(value, Mapping):
+            waiting += [((*keys, name), each) for name, each in value.items()]
+            value = "".join(map(str, value))
+        elif isinstance(value, list):
+            waiting += [((*keys, place), each) for place, each in enumerate(value)]
+        if isinstance(value, float) and not math.isfinite(value):
+            raise StudyError(
+                f"`{_name(keys)}` must be a finite number, got {value}",
+                where=source.where(*keys),
+                hint="set a number",
+            )
+        if isinstance(value, str) and printable(value) != value:
+            raise StudyError(
+                f"`{_name(keys)}` must not contain control characters, got `{printable(value)[:80]}`",
+                where=source.where(*keys),
+                hint="remove the escape sequence from the text",
+            )
+
+
+def _name(keys: Keys) -> str:
+    """Return the last name in the path of a value: entries of a list have only numbers."""
+    return next((key for key in reversed(keys) if isinstance(key, str)), "study")
+
+
+def check_parameters(
+    parameters: Mapping[str, Any], source: StudyFile, at: Keys, *, workload: Workload, streams: Iterable[str] = ()
+) -> None:
+    """Every name is a parameter, or `STREAM.PARAMETER` of one of `streams`, and every value fits it."""
+    for name, value in parameters.items():
+        stream, _, parameter = name.rpartition(".")
+        with_place = source.where(*at, name)
+        if stream and stream not in streams:
+            raise StudyError(f"there is no stream `{stream}`", where=with_place, hint=_listing(stream, streams))
+        if source.text and _names_place(workload, parameter, value):
+            raise StudyError(
+                f"`{name}` is a path and cannot be set in a study",
+                where=with_place,
+                hint=f"give it when the study is run: `--set {name}=...`",
+            )
+        if setup.is_setup(parameter) and (stream or "streams" in at):
+            raise StudyError(
+                f"`{parameter}` belongs to the case and not to a stream",
+                where=with_place,
+                hint="streams run together on one setup: set it in the measurement, or as a factor",
+            )
+        try:
+            read_parameter(workload, parameter, value)
+        except StudyError as error:
+            raise StudyError(error.what, where=with_place, hint=error.hint) from None
+
+
+def _names_place(workload: Workload, name: str, value: Any) -> bool:
+    return name in workload.places and (name != "library" or "/" in str(value))
+
+
+def read_parameter(workload: Workload, name: str, value: Any) -> Any:
+    """One parameter of the workload or of the setup as written -> checked, in bytes or nanoseconds."""
+    return setup.read_value(name, value) if setup.is_setup(name) else workload.read_value(name, value)
+
+
+def _check_parts(study: Study, source: StudyFile) -> None:
+    workload = workloads.named(study.workload)
+    check_parameters(study.measurement, source, ("measurement",), workload=workload)
+    names = [part.name for part in study.parts]
+    for index, part in enumerate(study.parts):
+        at: Keys = ("parts", index)
+        if part.name in names[:index] or part.name == CONTROL or "/" in part.name:
+            raise StudyError(
+                f"a part cannot be called `{part.name}`",
+                where=source.where(*at),
+                hint=f"use a unique name without `/`, other than `{CONTROL}`",
+            )
+        _check_part(part, source, at, workloads.named(study.workload_of(part)))
+    if study.control:
+        check_parameters(study.control.measurement, source, ("control", "measurement"), workload=workload)
+
+
+def _check_part(part: Part, source: StudyFile, at: Keys, workload: Workload) -> None:
+    streams = [stream.name for stream in part.streams]
+    check_parameters(part.measurement, source, (*at, "measurement"), workload=workload, streams=streams)
+    for index, stream in enumerate(part.streams):
+        if stream.name in streams[:index]:
+            raise StudyError(f"two streams are called `{stream.name}`", where=source.where(*at, "streams", index))
+        if not is_file_name(stream.name):
+            raise StudyError(
+                f"a stream cannot be called `{stream.name}`",
+                where=source.where(*at, "streams", index),
+                hint=f"files are named after streams: at most {MOST_BYTES} bytes, no `/`, no `.` in front",
+            )
+        check_parameters(stream.set, source, (*at, "streams", index, "set"), workload=workload)
+    for name, levels in part.factors.items():
+        check_levels(name, levels, source, (*at, "factors", name), workload=workload, streams=streams)
+    _check_procedures(part, source, at, workload)
+    for index, combination in enumerate(part.exclude):
+        for name in combination:
+            _known("factor", name, part.factors, source.where(*at, "exclude", index))
+
+
+def _check_procedures(part: Part, source: StudyFile, at: Keys, workload: Workload) -> None:
+    """Require a parameter of the part, which is no factor, for each value that a procedure decides."""
+    decided = [("derived", name) for name in part.derived] + ([("search", part.search.over)] if part.search else [])
+    for name, levels in part.rounds.factors.items() if part.rounds else ():
+        streams = [stream.name for stream in part.streams]
+        check_levels(name, levels, source, (*at, "rounds", "factors", name), workload=workload, streams=streams)
+        decided.append(("rounds", name))
+    _check_stages(part, source, at, workload)
+    for key, name in decided:
+        stream = name.rpartition(".")[0]
+        if stream:
+            _known("stream", stream, [each.name for each in part.streams], source.where(*at, key))
+        if name in part.factors:
+            raise StudyError(
+                f"`{name}` cannot be both a factor of the part `{part.name}` and decided by `{key}`",
+                where=source.where(*at, key),
+            )
+
+
+def _check_stages(part: Part, source: StudyFile, at: Keys, workload: Workload) -> None:
+    """Stages are labelled sets of parameters; without rounds there must be some."""
+    if not part.rounds:
+        return
+    streams = [stream.name for stream in part.streams]
+    if part.rounds.stages:
+        check_levels(
+            STAGE, list(part.rounds.stages), source, (*at, "rounds", "stages"), workload=workload, streams=streams
+        )
+    elif part.rounds.max_rounds == 0:
+        raise StudyError(
+            f"the part `{part.name}` must have rounds or stages",
+            where=source.where(*at, "rounds"),
+            hint="set `max_rounds` above 0, or list `stages`",
+        )
+    for name in (STAGE, ROUND):
+        if name in part.factors or name in part.rounds.factors:
+            raise StudyError(f"a factor of rounds cannot be called `{name}`", where=source.where(*at, "rounds"))
+
+
+def check_levels(
+    name: str, levels: list[Any], source: StudyFile, at: Keys, *, workload: Workload, streams: Iterable[str]
+) -> None:
+    """A factor has levels, no two alike; a plain level is a value of the parameter that the factor is named after."""
+    if not levels:
+        raise StudyError(f"the factor `{name}` has no levels", where=source.where(*at))
+    keys = [_level_key(level) for level in levels]
+    for index, level in enumerate(levels):
+        if keys[index] in keys[:index]:
+            raise StudyError(f"the factor `{name}` has the level `{keys[index]}` twice", where=source.where(*at))
+        if isinstance(level, Level):
+            check_parameters(level.set, source, (*at, index, "set"), workload=workload, streams=streams)
+        else:
+            check_parameters({name: level}, source, at[:-1], workload=workload, streams=streams)
+
+
+def _level_key(level: Any) -> Any:
+    """Key of a level: the label of a compound one, the value of a plain one."""
+    return level.label if isinstance(level, Level) else level
+
+
+def _check_profiles(study: Study, source: StudyFile) -> None:
+    if not study.profiles:
+        raise StudyError("the study has no profiles", where=source.where("profiles"), hint="add `[profiles.standard]`")
+    workload = workloads.named(study.workload)
+    parts = [part.name for part in study.parts] + [CONTROL] * (study.control is not None)
+    for name, profile in study.profiles.items():
+        at: Keys = ("profiles", name)
+        streams = {stream.name for part in study.parts for stream in part.streams}
+        check_parameters(profile.measurement, source, (*at, "measurement"), workload=workload, streams=streams)
+        for part, parameters in profile.parts.items():
+            _known("part", part, parts, source.where(*at, "parts", part))
+            own = next(
+                (workloads.named(study.workload_of(each)) for each in study.parts if each.name == part), workload
+            )
+            check_parameters(parameters, source, (*at, "parts", part), workload=own, streams=streams)
+        for factor, levels in profile.factors.items():
+            having = [each for each in study.parts if factor in each.all_factors]
+            factors = [known for each in study.parts for known in each.all_factors]
+            _known("factor", factor, factors, source.where(*at, "factors", factor))
+            for each in having:
+                own = workloads.named(study.workload_of(each))
+                check_levels(factor, levels, source, (*at, "factors", factor), workload=own, streams=streams)
+
+
+def _check_references(study: Study, source: StudyFile) -> None:
+    factors = [*(name for part in study.parts for name in part.all_factors), *OF_RESULTS]
+    for index, reference in enumerate(study.references):
+        at: Keys = ("references", index)
+        if "/" in reference.csv or not reference_file(reference.csv).is_file():
+            raise StudyError(
+                f"there are no published values `{reference.csv}`",
+                where=source.where(*at, "csv"),
+                hint="`csv` names a file in `reference/`; a study contains no paths",
+            )
+        for key, named in (("columns", reference.columns.values()), ("fixed", reference.fixed)):
+            for factor in named:
+                _known("factor", factor, factors, source.where(*at, key))
+
+
+def _check_views(study: Study, source: StudyFile) -> None:
+    references = [reference.name for reference in study.references]
+    for index, view in enumerate(study.views):
+        at: Keys = ("views", index)
+        separable = _separable(study, view.part, source.where(*at, "part"))
+        # A trade-off has a metric on its x axis.
+        axes = {"series": view.series, "facet": view.facet, **({} if view.kind == "tradeoff" else {"x": view.x})}
+        for key, name in axes.items():
+            if name is not None:
+                _known("factor", name, separable, source.where(*at, key))
+        for name in view.where:
+            _known("factor", name, separable, source.where(*at, "where"))
+        if view.reference is not None:
+            _known("reference", view.reference, references, source.where(*at, "reference"))
+        if view.kind in ("limits", "improvements"):
+            _check_published(view, study, source.where(*at))
+
+
+def _check_published(view: View, study: Study, where: str) -> None:
+    """Check a view that lists published values: its reference, the columns of it, and that there is a search."""
+    reference = next((each for each in study.references if each.name == view.reference), None)
+    if reference is None:
+        raise StudyError(
+            f"the view `{view.title}` requires published values, but names none",
+            where=where,
+            hint="name an entry of `[[references]]` in `reference`",
+        )
+    if view.kind == "limits" and not any(part.search for part in study.parts if part.name == view.part):
+        raise StudyError(
+            f"the view `{view.title}` requires a search, but part `{view.part}` has none",
+            where=where,
+            hint="name a part with `[parts.search]`",
+        )
+    heads = reference_file(reference.csv).read_text(encoding="utf-8").partition("\n")[0].split(",")
+    named = [reference.label, reference.value, *([reference.value_high] if reference.value_high else [])]
+    for column in [*named, *([reference.against] if view.kind == "improvements" else [])]:
+        _known("column", column, heads, where)
+
+
+def _check_analysis(study: Study, source: StudyFile) -> None:
+    for index, analysis in enumerate(study.analysis):
+        at: Keys = ("analysis", index)
+        separable = _separable(study, analysis.part, source.where(*at, "part"))
+        if provided("questions").names()[analysis.kind]:
+            parts = [part.name for part in study.parts]
+            _known("part", analysis.device_part, parts, source.where(*at, "device_part"))
+        for key, names in (("over", [analysis.over]), ("by", analysis.by), ("where", list(analysis.where))):
+            for name in names:
+                _known("factor", name, separable, source.where(*at, key))
+
+
+def _check_requirements(study: Study, source: StudyFile) -> None:
+    """Check names and the parts and levels of requirements; their conditions are read by `planning.load`."""
+    names = [each.name for each in study.requirement]
+    for index, requirement in enumerate(study.requirement):
+        at: Keys = ("requirement", index)
+        if requirement.name in names[:index]:
+            raise StudyError(f"two requirements are called `{requirement.name}`", where=source.where(*at))
+        parts = {part.name: part for part in study.parts}
+        _known("part", requirement.part, parts, source.where(*at, "part"))
+        for factor in requirement.where:
+            _known("factor", factor, parts[requirement.part].all_factors, source.where(*at, "where"))
+
+
+def _separable(study: Study, part: str, where: str) -> list[str]:
+    parts = {each.name: each for each in study.parts}
+    _known("part", part, parts, where)
+    search, rounds = parts[part].search, parts[part].rounds
+    return [*parts[part].all_factors, *([search.over] if search else []), *([ROUND] if rounds else []), *OF_RESULTS]
+
+
+def _known(what: str, name: str, known: Iterable[str], where: str) -> None:
+    if name not in known:
+        raise StudyError(f"there is no {what} `{name}`", where=where, hint=_listing(name, known))
+
+
+def _listing(name: str, known: Iterable[str]) -> str:
+    names = list(dict.fromkeys(known))
+    near = difflib.get_close_matches(name, names, n=1)
+    if near:
+        return f"did you mean `{near[0]}`?"
+    return f"there are {', '.join(f'`{each}`' for each in names)}" if names else "there are none"

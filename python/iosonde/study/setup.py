@@ -2,27 +2,81 @@
 
 A setup is written in a study like any parameter, so it can be a factor; but it belongs to the case and not to a stream.
 `SetupParameters` has the parameters that need no feature, with their meaning; features add theirs
-(`setup_extension.py`). `Setup` (plan) is the result on a target, with everything decided.
+(`SetupExtension`). `Setup` (plan) is the result on a target, with everything decided.
 """
 
 from __future__ import annotations
 
-import difflib
-import functools
 import math
-from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, get_args
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
-from pydantic.fields import FieldInfo
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from iosonde.core.features import contributed
 from iosonde.errors import StudyError
 from iosonde.plan import FileSystem, Fresh, Journal, Setup, SetupPart, check_mount_options
-from iosonde.study import queue
-from iosonde.study.setup_extension import Rule, SetupExtension
 from iosonde.units import format_bytes, parse_size
+from iosonde.workload import reading
 from iosonde.workload.workload import Workload
+
+
+def _read_kib(value: Any) -> int:
+    size = parse_size(value)
+    if size < 0 or size % 1024:
+        raise ValueError("must be a multiple of 1 KiB")
+    return size
+
+
+class QueueParameters(BaseModel):
+    """Parameters in `/sys/block/DEVICE/queue`; omitted ones leave the system as it is."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    io_scheduler: Annotated[str | None, Field(pattern=r"^[a-z][a-z0-9-]*$")] = Field(
+        None, description="I/O scheduler of the target's block devices, such as `none` or `mq-deadline`. Needs root."
+    )
+    read_ahead: Annotated[int | None, BeforeValidator(_read_kib)] = Field(
+        None, description="Read-ahead of the page cache, in multiples of 1 KiB. Needs root."
+    )
+    nr_requests: Annotated[int | None, Field(ge=1, le=65536)] = Field(
+        None, description="Requests that the block queue holds. Needs root."
+    )
+    max_request: Annotated[int | None, BeforeValidator(_read_kib)] = Field(
+        None, description="Largest request that the block layer passes on, in multiples of 1 KiB. Needs root."
+    )
+    nomerges: Annotated[int | None, Field(ge=0, le=2)] = Field(
+        None, description="Merging of requests: 0 all, 1 simple ones, 2 none. Needs root."
+    )
+    rq_affinity: Annotated[int | None, Field(ge=0, le=2)] = Field(
+        None, description="CPU that completes a request: 0 any, 1 the group's, 2 the submitter's. Needs root."
+    )
+
+
+Rule = tuple[bool, str, str]
+"""A condition, the error if it is true, and a hint."""
+
+
+def _no_rules(setup: Setup, workload: Workload | None = None) -> list[Rule]:
+    return []
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetupExtension:
+    """Listed in `EXTENSIONS` of a feature's `setup.py`."""
+
+    parameters: type[BaseModel]
+    """Its fields are parameters of a case, each with a description; all are optional."""
+    is_layout: bool = False
+    """True if they describe how the devices are combined: cases that differ in them have the same workload."""
+    resolve: Callable[[Mapping[str, Any]], SetupPart | None]
+    """The part by the parameters that a case gives, checked; None if it asks for none."""
+    rules: Callable[[Setup], list[Rule]] = _no_rules
+    """Rules for parameters that depend on each other."""
+    rules_with_workload: Callable[[Setup, Workload], list[Rule]] = _no_rules
+    """Rules for the workload on the setup."""
+
 
 SMALLEST_BYTES: dict[str, int] = {"none": 1 << 20, "ext4": 16 << 20, "xfs": 300 << 20, "btrfs": 128 << 20,
                                   "bluestore": 1 << 30, "nfs": 16 << 20}  # fmt: skip
@@ -32,11 +86,7 @@ COMMAS = ("mount_options",)
 """Parameters whose value may hold commas."""
 
 _EXTENSIONS = contributed("setup", "EXTENSIONS", SetupExtension)
-_MODELS: tuple[Any, ...] = contributed("setup", "SETTINGS")
-_SETTINGS: dict[str, FieldInfo] = {name: field for model in _MODELS for name, field in model.model_fields.items()}
-"""Parameters of a case that need no setup, of features."""
-
-SIZES = ("setup_size", *queue.SIZES, *contributed("setup", "SIZES", str))
+SIZES = ("setup_size", "read_ahead", "max_request", *contributed("setup", "SIZES", str))
 """Parameters in bytes."""
 
 
@@ -87,32 +137,30 @@ class SetupParameters(BaseModel):
     )
 
 
-SETUP_FIELDS: dict[str, FieldInfo] = {
-    **SetupParameters.model_fields,
-    **{name: field for each in _EXTENSIONS for name, field in each.parameters.model_fields.items()},
-}
-"""Parameters of setups, with those of features."""
+_SETUP_MODELS: tuple[type[BaseModel], ...] = (SetupParameters, *(each.parameters for each in _EXTENSIONS))
+_HOST_MODELS: tuple[Any, ...] = (QueueParameters, *contributed("setup", "SETTINGS"))
+CASE_MODELS: tuple[type[BaseModel], ...] = (*_HOST_MODELS, *_SETUP_MODELS[1:])
+"""Models of the parameters of a case besides `Setup`."""
 
-SETUP_NAMES = tuple(SETUP_FIELDS)
-LAYOUT = ("devices", *(name for each in _EXTENSIONS if each.is_layout for name in each.parameters.model_fields))
+
+def _names(models: Iterable[type[BaseModel]]) -> tuple[str, ...]:
+    return tuple(name for model in models for name in model.model_fields)
+
+
+SETUP_NAMES = _names(_SETUP_MODELS)
+"""Parameters of setups, with those of features."""
+LAYOUT = ("devices", *_names(each.parameters for each in _EXTENSIONS if each.is_layout))
 """Those about how devices are combined."""
-HOST_SETTINGS = (*queue.NAMES, *_SETTINGS)
+HOST_SETTINGS = _names(_HOST_MODELS)
 """Parameters of a case about the machine: settings of the block queues, and those of features."""
-PRIVILEGED = (*queue.NAMES, *(name for model in _MODELS if model.needs_root for name in model.model_fields))
+PRIVILEGED = _names([QueueParameters, *(model for model in _HOST_MODELS[1:] if model.needs_root)])
 """Those of them that only root can change."""
 
 NAMES = (*SETUP_NAMES, *HOST_SETTINGS)
 """Parameters of a case as a whole."""
 
-_FIELDS = {**SETUP_FIELDS, **queue.QueueParameters.model_fields, **_SETTINGS}
-
-
-CASE_MODELS: tuple[type[BaseModel], ...] = (
-    queue.QueueParameters,
-    *_MODELS,
-    *(each.parameters for each in _EXTENSIONS),
-)
-"""Models of the parameters of a case besides `Setup`."""
+MODELS = {name: model for model in (*_SETUP_MODELS, *_HOST_MODELS) for name in model.model_fields}
+"""The model of each of them."""
 
 
 def is_setup(parameter: str) -> bool:
@@ -122,10 +170,7 @@ def is_setup(parameter: str) -> bool:
 
 def read_value(name: str, value: Any) -> Any:
     """One parameter as written -> checked, sizes in bytes; `StudyError` where it is invalid."""
-    try:
-        return _adapter(name).validate_python(value)
-    except ValidationError as error:
-        raise _wrong_value(name, value, error) from None
+    return reading.value(MODELS[name], "a setup", name, value)
 
 
 def without(parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -216,27 +261,3 @@ def check_workload(setup: Setup, workload: Workload) -> None:
 def _up_to(available: int) -> str:
     """1, 2, 4 and so on."""
     return ",".join(str(1 << power) for power in range(int(math.log2(available)) + 1))
-
-
-@functools.cache
-def _adapter(name: str) -> TypeAdapter[Any]:
-    return TypeAdapter(_FIELDS[name].rebuild_annotation())
-
-
-def _wrong_value(name: str, value: Any, error: ValidationError) -> StudyError:
-    choices = [
-        str(choice)
-        for part in get_args(_FIELDS[name].annotation)
-        for choice in get_args(part)
-        if isinstance(choice, str)
-    ]
-    if choices:
-        near = difflib.get_close_matches(str(value), choices, n=1)
-        guess = f"did you mean `{near[0]}`? " if near else ""
-        return StudyError(
-            f"`{name}` cannot be `{value}`", hint=f"{guess}it is one of {', '.join(f'`{each}`' for each in choices)}"
-        )
-    text = error.errors()[0]["msg"].removeprefix("Value error, ").replace("Input should be", "it should be")
-    message, _, advice = text.partition("; ")
-    named = f"`{name}` is wrong: {message}" if f"`{value}`" in message else f"`{name}` cannot be `{value}`: {message}"
-    return StudyError(named, hint=advice)

@@ -14,7 +14,7 @@ from stores import command, small_file_system
 
 from iosonde import memory
 from iosonde.errors import StudyError, TargetError
-from iosonde.execution.record import judged
+from iosonde.execution.attempt import judged
 from iosonde.features.graph.questions import DeviceShare, find
 from iosonde.features.graph.verdict import judge
 from iosonde.features.graph.workload import graph_name, size_of

@@ -90,7 +90,7 @@ def _time(plan: Plan) -> str:
     from iosonde.units import format_duration
 
     most = plan.cost.seconds
-    from iosonde.planning.costs import elapsed_s
+    from iosonde.planning.expand import elapsed_s
 
     repeated = [case.procedure for case in plan.adaptive if case.procedure and case.procedure.kind == "until"]
     if not repeated:

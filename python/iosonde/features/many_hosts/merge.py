@@ -14,9 +14,8 @@ from typing import Any
 import polars as pl
 
 from iosonde.core.features import contributed
-from iosonde.execution.attempt import Attempt
+from iosonde.execution.attempt import Attempt, judged
 from iosonde.execution.engine import EngineRun, without_engine
-from iosonde.execution.record import judged
 from iosonde.features.many_hosts.clock import Drift
 from iosonde.features.many_hosts.record import CarrierCost, Hosts, HostShare, TcpSegments
 from iosonde.metrics.scopes import PERCENTILES, percentiles

@@ -19,9 +19,8 @@ import polars as pl
 from iosonde.errors import EngineError, ResultsError, TargetError
 from iosonde.execution import environment
 from iosonde.execution.admission import describe
-from iosonde.execution.attempt import Attempt
+from iosonde.execution.attempt import Attempt, requested
 from iosonde.execution.engine import find_engine, without_engine
-from iosonde.execution.record import requested
 from iosonde.execution.run_loop import Observer, RunLoop
 from iosonde.execution.session import HostOptions, Interrupted, require_startable
 from iosonde.execution.stop import Stop, after, stop_on_signals

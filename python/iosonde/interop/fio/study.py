@@ -21,7 +21,7 @@ from iosonde.errors import StudyError
 from iosonde.interop.fio import command_line, jobfile
 from iosonde.interop.fio.convert import Job, convert
 from iosonde.interop.fio.given import Given, Note
-from iosonde.study.check import CONTROL
+from iosonde.study.load import CONTROL
 from iosonde.units import compact_duration, compact_size, parse_duration, parse_size
 
 UNKNOWN_SPAN_BYTES = 1 << 30
