@@ -10,7 +10,7 @@ it adds in a tuple:
                      BACKENDS        `workload.workload.Backend`                 block I/O
                      SERVERS         `servers.foreign.ServerKind`                addresses of running servers
     setup.py         PARTS           subclasses of `plan.SetupPart`              setups of a plan
-                     EXTENSIONS      `study.setup.SetupExtension`                parameters of studies for them
+                     EXTENSIONS      `study.setup_extension.SetupExtension`      parameters of studies for them
                      SETTINGS        models with `needs_root`; fields are parameters  other parameters of cases
                      SIZES           names of parameters in bytes                both kinds of parameters
                      WORDS           functions from a factor and its level to words, or None  sentences

@@ -2,14 +2,13 @@
 
 A setup is written in a study like any parameter, so it can be a factor; but it belongs to the case and not to a stream.
 `SetupParameters` has the parameters that need no feature, with their meaning; features add theirs
-(`SetupExtension`). `Setup` (plan) is the result on a target, with everything decided.
+(`setup_extension.py`). `Setup` (plan) is the result on a target, with everything decided.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
@@ -17,6 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from iosonde.core.features import contributed
 from iosonde.errors import StudyError
 from iosonde.plan import FileSystem, Fresh, Journal, Setup, SetupPart, check_mount_options
+from iosonde.study.setup_extension import Rule, SetupExtension
 from iosonde.units import format_bytes, parse_size
 from iosonde.workload import reading
 from iosonde.workload.workload import Workload
@@ -52,30 +52,6 @@ class QueueParameters(BaseModel):
     rq_affinity: Annotated[int | None, Field(ge=0, le=2)] = Field(
         None, description="CPU that completes a request: 0 any, 1 the group's, 2 the submitter's. Needs root."
     )
-
-
-Rule = tuple[bool, str, str]
-"""A condition, the error if it is true, and a hint."""
-
-
-def _no_rules(setup: Setup, workload: Workload | None = None) -> list[Rule]:
-    return []
-
-
-@dataclass(frozen=True, kw_only=True)
-class SetupExtension:
-    """Listed in `EXTENSIONS` of a feature's `setup.py`."""
-
-    parameters: type[BaseModel]
-    """Its fields are parameters of a case, each with a description; all are optional."""
-    is_layout: bool = False
-    """True if they describe how the devices are combined: cases that differ in them have the same workload."""
-    resolve: Callable[[Mapping[str, Any]], SetupPart | None]
-    """The part by the parameters that a case gives, checked; None if it asks for none."""
-    rules: Callable[[Setup], list[Rule]] = _no_rules
-    """Rules for parameters that depend on each other."""
-    rules_with_workload: Callable[[Setup, Workload], list[Rule]] = _no_rules
-    """Rules for the workload on the setup."""
 
 
 SMALLEST_BYTES: dict[str, int] = {"none": 1 << 20, "ext4": 16 << 20, "xfs": 300 << 20, "btrfs": 128 << 20,

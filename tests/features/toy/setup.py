@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel, Field
 
 from iosonde.plan import SetupPart
-from iosonde.study.setup import SetupExtension
+from iosonde.study.setup_extension import SetupExtension
 
 
 class ToySetup(SetupPart):

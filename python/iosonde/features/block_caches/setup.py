@@ -15,7 +15,7 @@ from iosonde.storage.block_layer.kernel_modules import State, state_of
 from iosonde.storage.safety import journal
 from iosonde.storage.targets.layer import BuiltLayer
 from iosonde.storage.tools import call
-from iosonde.study.setup import Rule, SetupExtension
+from iosonde.study.setup_extension import Rule, SetupExtension
 from iosonde.units import MIB, format_bytes, parse_size
 from iosonde.workload.workload import Workload
 

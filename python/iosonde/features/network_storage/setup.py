@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AliasGenerator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from iosonde.plan import FileSystem, Setup, SetupPart
-from iosonde.study.setup import Rule, SetupExtension
+from iosonde.study.setup_extension import Rule, SetupExtension
 from iosonde.units import MIB, compact_duration, format_bytes, parse_duration, parse_size
 
 
