@@ -5,6 +5,7 @@ table, and a study uses them from file to report without a change to any other f
 from __future__ import annotations
 
 import ast
+import itertools
 import os
 import re
 import subprocess
@@ -180,5 +181,26 @@ def test_the_core_does_not_name_a_feature() -> None:
         if str(path.relative_to(PYTHON)) not in LEFT_OUT
         for line, text in texts_of(path, either)
         if text in workloads or pattern.search(text)
+    ]
+    assert found == []
+
+
+ORDINARY_NAMES = {"COLUMNS", "COUNTERS", "EXPORTS", "KINDS", "METRICS", "PARTS", "SETTINGS", "STATES", "WORDS"}
+"""Names of tuples that modules of features have for other things, too."""
+
+
+def test_what_a_feature_lists_stands_where_the_core_reads_it() -> None:
+    """A tuple in another module of a feature than the table of `features.py` names would contribute nothing."""
+    rows = re.findall(r"^ {4}(?:(\w+)\.py +| {17})([A-Z_]+) ", features.__doc__ or "", re.MULTILINE)
+    modules = itertools.accumulate((module for module, _ in rows), lambda above, module: module or above)
+    places: dict[str, set[str]] = {}
+    for module, (_, name) in zip(modules, rows, strict=True):
+        places.setdefault(name, set()).add(module)
+    assert len(places) > 30
+    found = [
+        f"{path}: {name}"
+        for path in (PYTHON / "features").rglob("*.py")
+        for name in re.findall(r"^([A-Z_]+)\b(?:: [^=]*)? = ", path.read_text(encoding="utf-8"), re.MULTILINE)
+        if name in places.keys() - ORDINARY_NAMES and path.stem not in places[name]
     ]
     assert found == []

@@ -10,9 +10,8 @@ import pytest
 
 from iosonde.errors import StudyError
 from iosonde.execution import Observer, execute, resume
-from iosonde.features.rate_limits.figures import drains
 from iosonde.features.rate_limits.procedures import LimitsConclusion, resolved
-from iosonde.features.rate_limits.tables import tables
+from iosonde.features.rate_limits.report import drains, tables
 from iosonde.plan import Plan, Run
 from iosonde.planning import expand, load
 from iosonde.procedure.observations import conclusions

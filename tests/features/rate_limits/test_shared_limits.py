@@ -13,10 +13,9 @@ from volume_models import series_of
 
 from iosonde.errors import StudyError, TargetError
 from iosonde.execution import execute, resume
-from iosonde.features.rate_limits.figures import shared_rates
+from iosonde.features.rate_limits.report import shared_rates, tables
 from iosonde.features.rate_limits.series import Load, Series, Stage
 from iosonde.features.rate_limits.sharing import Bounds, Sharing, SharingConclusion, compare
-from iosonde.features.rate_limits.tables import tables
 from iosonde.planning import expand, load
 from iosonde.procedure.observations import conclusions
 from iosonde.report.content import answer
