@@ -16,7 +16,8 @@ from engines import FAKE
 from recordings import recorded
 from typer.testing import CliRunner
 
-from iosonde.cli import COMMANDS, app, manual, reference
+from iosonde.cli import COMMANDS, app, reference
+from iosonde.cli.commands import man
 from iosonde.data import shipped
 
 HEAVY = {"duckdb", "jinja2", "numpy", "polars", "rich", "scipy", "iosonde.results", "iosonde.study"}
@@ -103,7 +104,7 @@ def test_every_environment_variable_and_exit_code_in_the_code_is_documented_and_
 
 
 def test_the_manual_has_every_subcommand_and_option_and_help_fits_80_columns() -> None:
-    found = list(manual.entries())
+    found = list(man.entries())
     assert list(dict.fromkeys(entry.name.split()[0] for entry in found)) == list(COMMANDS)
     for entry in found:
         shown = CliRunner().invoke(app, [*entry.name.split(), "--help"], env={"COLUMNS": "80"}).output
@@ -144,7 +145,7 @@ def printed(*arguments: str | Path) -> Any:
 
 
 def test_every_subcommand_that_prints_data_has_the_option() -> None:
-    found = {entry.name for entry in manual.entries() if any(name == "--json" for name, _ in entry.parameters)}
+    found = {entry.name for entry in man.entries() if any(name == "--json" for name, _ in entry.parameters)}
     assert found == HAVE_JSON
     assert set(COMMANDS) >= HAVE_JSON
 

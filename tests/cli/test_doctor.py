@@ -9,7 +9,7 @@ import pytest
 from command_line import Iosonde
 from engines import real_engine
 
-from iosonde.cli import machine_checks
+from iosonde.cli.commands import doctor
 from iosonde.tools import TOOLS, USES
 
 
@@ -96,4 +96,4 @@ def test_the_summary_fits_a_screen_and_names_what_can_be_used(iosonde: Iosonde) 
 )
 def test_load_of_other_programs_is_named_where_most_runs_would_be_disturbed(idle: int, total: int, found: str) -> None:
     readings = iter([(100, 1000), (100 + idle, 1000 + total)])
-    assert machine_checks.other_load(lambda: next(readings)) == found
+    assert doctor.other_load(lambda: next(readings)) == found

@@ -12,7 +12,7 @@ import pytest
 from command_line import CHECKOUT, Iosonde
 from inline_snapshot import snapshot
 
-from iosonde.cli.commands.devices import lines
+from iosonde.cli.commands.doctor import lines
 from iosonde.data import adapters, shipped
 from iosonde.plan import Plan
 from iosonde.storage.block_layer import block_stack

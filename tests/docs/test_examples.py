@@ -13,12 +13,13 @@ from engines import real_engine
 from typer.testing import CliRunner
 from vocabulary import pages
 
-from iosonde.cli import COMMANDS, app, manual
+from iosonde.cli import COMMANDS, app
+from iosonde.cli.commands import man
 from iosonde.data import adapters, shipped
 
 OPTIONS = {
     entry.name: {name for names, _ in entry.parameters for name in re.findall(r"--?[a-z-]+", names)}
-    for entry in manual.entries()
+    for entry in man.entries()
 }
 
 

@@ -11,7 +11,7 @@ from mkdocs.commands.build import build
 from mkdocs.config import load_config
 from vocabulary import ROOT, pages
 
-from iosonde.cli import manual
+from iosonde.cli.commands import man
 
 
 def test_the_index_and_the_navigation_list_every_page_and_no_other() -> None:
@@ -43,8 +43,8 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("entry", list(manual.entries()), ids=lambda entry: entry.name)
-def test_the_page_of_the_command_line_is_up_to_date(entry: manual.Entry) -> None:
+@pytest.mark.parametrize("entry", list(man.entries()), ids=lambda entry: entry.name)
+def test_the_page_of_the_command_line_is_up_to_date(entry: man.Entry) -> None:
     """Defaults in brackets depend on the version of typer."""
     page = (ROOT / "docs/cli.md").read_text()
     section = page.partition(f"\n## iosonde {entry.name}\n")[2].partition("\n## ")[0]

@@ -20,7 +20,7 @@ from vocabulary import (
     without_literals,
 )
 
-from iosonde.cli import manual
+from iosonde.cli.commands import man
 
 STUDIES = sorted((ROOT / "python/iosonde/data/studies").glob("*.toml"))
 MODULES = sorted((ROOT / "python/iosonde").rglob("*.py"))
@@ -32,7 +32,7 @@ def test_pages(page: Path) -> None:
 
 
 def test_help() -> None:
-    assert [str(use) for use in uses(manual.markdown(), "help")] == []
+    assert [str(use) for use in uses(man.markdown(), "help")] == []
 
 
 @pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)

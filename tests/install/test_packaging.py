@@ -16,7 +16,8 @@ import pytest
 import yaml
 from command_line import CHECKOUT
 
-from iosonde.cli import COMMANDS, manual
+from iosonde.cli import COMMANDS
+from iosonde.cli.commands import man
 from iosonde.data import shipped
 
 pytestmark = pytest.mark.engine
@@ -105,7 +106,7 @@ def test_the_job_calls_commands_and_options_that_exist() -> None:
     assert container["volumeMounts"][0]["name"] == pod["volumes"][0]["name"]
     options = {
         entry.name: {name for names, _ in entry.parameters for name in re.findall(r"--[a-z-]+", names)}
-        for entry in manual.entries()
+        for entry in man.entries()
     }
     called = [shlex.split(line) for line in container["args"][0].splitlines() if line.startswith("iosonde ")]
     assert {words[1] for words in called} <= set(COMMANDS)

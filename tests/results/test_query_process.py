@@ -58,7 +58,7 @@ def test_a_table_that_fills_the_memory_ends_the_command(directory: Path, tmp_pat
     long.select(rows.columns).write_parquet(record / "histograms.parquet", compression="zstd")
     sign(record)
     assert (record / "histograms.parquet").stat().st_size < 1 << 20
-    limited = "from iosonde.cli import main, memory_limit; memory_limit.available_bytes = lambda: 600 << 20; main()"
+    limited = "import iosonde.cli as cli; cli.available_bytes = lambda: 600 << 20; cli.main()"
     command = [sys.executable, "-P", "-c", limited, "report", str(received), "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     problem = "error: the result sets need more than 450 MiB of memory"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from iosonde import text_files
-from iosonde.cli.messages import messages
+from iosonde.cli.terminal import messages
 from iosonde.errors import IosondeError, StudyError
 from iosonde.features.key_value_stores import store_options
 from iosonde.interop.fio import import_job_file

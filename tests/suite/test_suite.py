@@ -18,6 +18,7 @@ from engines import FAKE
 from loop_stacks import loop_devices
 
 from iosonde.cli.commands import suite as command
+from iosonde.cli.options import run_options
 from iosonde.data import shipped_suites
 from iosonde.errors import ResultsError, StudyError, TargetError
 from iosonde.plan import Cost
@@ -359,7 +360,7 @@ def test_a_study_that_fails_costs_neither_the_others_nor_the_report(
     two_studies: suites.SuiteDirectory, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with ResultSet.open(two_studies.path / "01-first").lock(), pytest.raises(typer.Exit) as caught:
-        command.carry_out(two_studies, consent=NO_CONSENT, retry_failed=False, time_limit_s=None, as_json=False)
+        command.carry_out(two_studies, NO_CONSENT, run_options())
     assert caught.value.exit_code == 3
     printed = capsys.readouterr()
     assert "`01-first` is not complete; the suite continues" in printed.err
@@ -381,7 +382,7 @@ def test_a_suite_is_interrupted(
     engine.chmod(0o755)
     monkeypatch.setenv("IOSONDE_ENGINE", str(engine))
     with pytest.raises(typer.Exit) as caught:
-        command.carry_out(two_studies, consent=NO_CONSENT, retry_failed=False, time_limit_s=None, as_json=True)
+        command.carry_out(two_studies, NO_CONSENT, run_options(as_json=True))
     assert caught.value.exit_code == 130
     assert [ResultSet.open(path).records() for path in two_studies.all_result_sets()] == [[], []]
 

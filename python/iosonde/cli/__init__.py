@@ -1,8 +1,9 @@
 """The command line: `iosonde SUBCOMMAND`.
 
-Each subcommand is one file: `cli/commands/NAME.py` has a function `command` with typer annotations, whose docstring is
-its help, or `group`, a typer application with subcommands of its own. These files are imported when their subcommand is
-used. They import heavy packages (pydantic, polars, duckdb, rich) inside functions, to keep their own help fast.
+Each subcommand is a function `NAME_command` in a file of `cli/commands`, whose docstring is its help and whose defaults
+are options of typer, or a `group`, a typer application with subcommands of its own. The options that several have are
+those of `RunOptions` (`options.py`). These files are imported when their subcommand is used. They import heavy packages
+(pydantic, polars, duckdb, rich) inside functions, to keep their own help fast.
 
 Data goes to standard output, messages to standard error (`messages.py`). `reference.py` lists the exit codes and the
 environment variables.
@@ -10,21 +11,26 @@ environment variables.
 
 from __future__ import annotations
 
+import functools
 import gc
 import importlib
+import os
 import resource
 import signal
 import sys
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext, suppress
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 import typer.core
 
-from iosonde.cli import memory_limit, reference, terminal
-from iosonde.cli.messages import errors_exit, messages, with_messages
+from iosonde.cli import reference, terminal
+from iosonde.cli.terminal import errors_exit, messages, with_messages
 from iosonde.errors import IosondeError
+from iosonde.memory import SHARE, available_bytes, resident_bytes
+from iosonde.units import format_bytes
 
 COMMANDS = {
     "list": "List the studies, the suites or the simulated drives.",
@@ -53,6 +59,18 @@ COMMANDS = {
     "man": "Print the manual page.",
 }
 """Every subcommand with the first sentence of its help, in the order of `iosonde --help`, which imports none."""
+
+_FILES = {
+    "studies": "list show import",
+    "run": "run resume io",
+    "results": "report compare check sql export",
+    "library": "collect library history",
+    "doctor": "doctor devices",
+    "leftovers": "verify cleanup",
+}
+"""Files of `cli/commands` with several subcommands; of others the name is that of their one subcommand."""
+
+_CONTEXTS = {"import": {"ignore_unknown_options": True}}  # Options of fio are a part of its command line.
 
 
 def main() -> None:
@@ -91,17 +109,18 @@ class _Commands(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         if name not in COMMANDS:
             raise KeyError(name)
-        module = importlib.import_module(f"iosonde.cli.commands.{name}")
-        if hasattr(module, "group"):
+        place = next((place for place, names in _FILES.items() if name in names.split()), name)
+        module = importlib.import_module(f"iosonde.cli.commands.{place}")
+        if name == "lab":
             group: Any = typer.main.get_command(module.group)
             for each in group.commands.values():
                 _name_arguments(each)
             return group
         subcommand = typer.Typer(add_completion=False, rich_markup_mode=None)
-        command = module.command
-        if name in memory_limit.READERS:
-            command = memory_limit.limited(command, exit_code=reference.error_code(name))
-        subcommand.command(name, context_settings=getattr(module, "CONTEXT", None))(with_messages(command))
+        command = getattr(module, f"{name}_command")
+        if name in _READERS:
+            command = _limited(command, exit_code=reference.error_code(name))
+        subcommand.command(name, context_settings=_CONTEXTS.get(name))(with_messages(command))
         return _name_arguments(typer.main.get_command(subcommand))
 
     def __iter__(self) -> Iterator[str]:
@@ -155,7 +174,7 @@ class _Group(typer.core.TyperGroup):
 
     def _invoke(self, ctx: Any) -> Any:
         """Run the subcommand; refused values are named without the prefix that pydantic gives its errors."""
-        memory_limit.require_address_space()
+        _require_address_space()
         try:
             return super().invoke(ctx)
         except typer.BadParameter as error:
@@ -220,12 +239,59 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def _iosonde(
-    version: Annotated[
-        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
-    ] = False,
+    version: bool = typer.Option(
+        False, "--version", help="Print the version and exit.", callback=_print_version, is_eager=True
+    ),
 ) -> None:
     """Measure storage and explain the results.
 
     Run `iosonde list` for the studies, `iosonde plan STUDY --target PATH` for what a study would do, and
     `iosonde run STUDY --target PATH` to run it.
     """
+
+
+# Limits on memory: of this process by the shell, and of subcommands that read result sets.
+
+_READERS = {"report", "compare", "check", "library", "history", "export"}
+"""Queries of `sql` have a process of their own, which is limited."""
+_POLL_S = 0.05
+_ADDRESS_SPACE, _ADDRESS_SPACE_OF_A_CPU = 768 << 20, 64 << 20
+"""Libraries and their threads, one a CPU. With less, libraries in Rust end the process without an exception."""
+
+
+def _require_address_space() -> None:
+    """`IosondeError` if `ulimit -v` is lower than what the libraries map."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    needed = _ADDRESS_SPACE + _ADDRESS_SPACE_OF_A_CPU * (os.cpu_count() or 1)
+    if limit != resource.RLIM_INFINITY and limit < needed:
+        raise IosondeError(
+            f"the limit on address space (`ulimit -v`) is {limit >> 10} KiB, but iosonde needs {needed >> 10} KiB",
+            hint=f"raise it with `ulimit -v {needed >> 10}`, or in `/etc/security/limits.conf`",
+        )
+
+
+def _limited(command: Callable[..., Any], *, exit_code: int) -> Callable[..., Any]:
+    """Let a subcommand end with an error as soon as it needs more than its share of the memory available now."""
+
+    @functools.wraps(command)
+    def run(**options: Any) -> Any:
+        limit, is_over = int(available_bytes() * SHARE), threading.Event()
+        threading.Thread(target=_watch, args=(limit, exit_code, is_over), daemon=True).start()
+        try:
+            return command(**options)
+        finally:
+            is_over.set()
+
+    return run
+
+
+def _watch(limit: int, exit_code: int, is_over: threading.Event) -> None:
+    while resident_bytes(os.getpid()) <= limit:
+        if is_over.wait(_POLL_S):
+            return
+    messages.warning(
+        f"error: the result sets need more than {format_bytes(limit)} of memory\n\n"
+        "hint: read fewer at once, or use a machine with more memory; a small result set that needs this much is "
+        "damaged or malicious"
+    )
+    os._exit(exit_code)

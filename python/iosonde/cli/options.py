@@ -1,11 +1,14 @@
-"""Options that several subcommands share, and the plan they lead to."""
+"""Options that several subcommands share, and the plan and the consent they lead to."""
 
 from __future__ import annotations
 
+import functools
+import inspect
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
@@ -15,74 +18,19 @@ if TYPE_CHECKING:
     from iosonde.storage.safety.consent import Consent
 
 
-def _studies(incomplete: str) -> list[str]:
-    """Names for shell completion."""
-    from iosonde.data import shipped
+def completing(names: str) -> Callable[[str], list[str]]:
+    """Names for shell completion, of a function of `iosonde.data`."""
 
-    return [name for name in shipped() if name.startswith(incomplete)]
+    def complete(incomplete: str) -> list[str]:
+        from iosonde import data
+
+        return [name for name in getattr(data, names)() if name.startswith(incomplete)]
+
+    return complete
 
 
 def _profiles(incomplete: str) -> list[str]:
     return [name for name in ("quick", "standard", "paper") if name.startswith(incomplete)]
-
-
-StudyName = Annotated[
-    str,
-    typer.Argument(metavar="STUDY", help="Name of a study (`iosonde list`) or a TOML file.", autocompletion=_studies),
-]
-TargetName = Annotated[
-    str,
-    typer.Option(
-        "--target",
-        metavar="TARGET",
-        help="What to measure: a directory, a new file, block devices separated by commas, or a simulated target such "
-        "as `sim:p900*4`, `simulated:servers=4,read=100us,size=1TiB` or `null:1GiB`.",
-    ),
-]
-Profile = Annotated[
-    str,
-    typer.Option(
-        metavar="NAME",
-        help="Study size: `quick` (the shortest), `standard`, and of some studies `paper` (as published).",
-        show_default=True,
-        autocompletion=_profiles,
-    ),
-]
-Repeats = Annotated[
-    str | None,
-    typer.Option(
-        metavar="N|until", help="Runs per case, or `until`: repeat until confidence intervals are narrow enough."
-    ),
-]
-Precision = Annotated[
-    str | None,
-    typer.Option(
-        "--precision",
-        metavar="PERCENT",
-        help="Repeat each case until half the confidence interval of every metric shown is within this share of its "
-        "value, such as `5%`; the same as `--repeats until --set until.half_width=5%`.",
-    ),
-]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="NAME=VALUE[,VALUE...]",
-        help="Override a parameter, or the levels of a factor (repeatable).",
-    ),
-]
-Server = Annotated[
-    str | None,
-    typer.Option(
-        "--server",
-        metavar="URL",
-        help="Measure a running database server, such as `postgresql://me@host:5432`, in a database created for it.",
-    ),
-]
-ServerAgain = Annotated[
-    str | None,
-    typer.Option("--server", metavar="URL", help="Connect to your own server again, which the result set names."),
-]
 
 
 def _read_seed(text: str) -> int:
@@ -91,147 +39,235 @@ def _read_seed(text: str) -> int:
     return int(text)
 
 
-Seed = Annotated[
-    int | None, typer.Option(metavar="N", parser=_read_seed, help="Seed of the run order and all random choices.")
-]
-Keep = Annotated[bool, typer.Option("--keep", help="Keep the test files.")]
-Against = Annotated[
-    str | None,
-    typer.Option(
-        "--against",
+AS_JSON = typer.Option(False, "--json", help="Print JSON.")
+
+MIX_SIMULATED = typer.Option(
+    False, "--mix-simulated", help="Allow simulated and measured result sets together; each is marked."
+)
+
+HOSTS = typer.Option(
+    None,
+    metavar="HOSTS",
+    help="Use several hosts at the same time: `local:4` for four processes on this machine, `ssh:hosts.toml` for "
+    "hosts that ssh reaches, `slurm:4` for nodes of a Slurm job, or the address of a Dask scheduler such as "
+    "`tls://10.0.0.1:8786`.",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """Options of the subcommands that plan, run and report. A subcommand has those that it names (`takes`)."""
+
+    study: str = typer.Argument(
+        ...,
+        metavar="STUDY",
+        help="Name of a study (`iosonde list`) or a TOML file.",
+        autocompletion=completing("shipped"),
+    )
+    target: str = typer.Option(
+        ...,
+        metavar="TARGET",
+        help="What to measure: a directory, a new file, block devices separated by commas, or a simulated target such "
+        "as `sim:p900*4`, `simulated:servers=4,read=100us,size=1TiB` or `null:1GiB`.",
+    )
+    against: str | None = typer.Option(
+        None,
         metavar="TARGET",
         help="Compare with this target in the same session: runs on both alternate, pair by pair.",
-    ),
-]
-AgainstSettings = Annotated[
-    list[str] | None,
-    typer.Option(
+    )
+    against_settings: list[str] | None = typer.Option(
+        None,
         "--against-set",
         metavar="NAME=VALUE",
         help="Compare with this setting in the same session, such as `io_mode=buffered` (repeatable).",
-    ),
-]
-
-
-def page(path: Path | None) -> Path | None:
-    """Reject `-`: pages are files, not standard output."""
-    if path == Path("-"):
-        raise typer.BadParameter("cannot write a page to standard output; use a file name")
-    return path
-
-
-Output = Annotated[
-    str | None,
-    typer.Option(
-        "--output", "-o", metavar="DIR", help="New directory for the result set (default `iosonde-results/STUDY-TIME`)."
-    ),
-]
-AllowLibrary = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--allow-library",
-        metavar="PATH",
-        help="Load this store library of the plan, although it is outside of `/usr`, `/lib` and `/opt` (repeatable).",
-    ),
-]
-Hosts = Annotated[
-    str | None,
-    typer.Option(
-        "--hosts",
-        metavar="HOSTS",
-        help="Use several hosts at the same time: `local:4` for four processes on this machine, "
-        "`ssh:hosts.toml` for hosts that ssh reaches, `slurm:4` for nodes of a Slurm job, or the address of a "
-        "Dask scheduler such as `tls://10.0.0.1:8786`.",
-    ),
-]
-ContinueWithoutLostHosts = Annotated[
-    bool,
-    typer.Option(
+    )
+    output: str | None = typer.Option(
+        None,
+        "--output",
+        "-o",
+        metavar="DIR",
+        help="New directory for the result set (default `iosonde-results/STUDY-TIME`).",
+    )
+    profile: str = typer.Option(
+        "standard",
+        metavar="NAME",
+        help="Study size: `quick` (the shortest), `standard`, and of some studies `paper` (as published).",
+        show_default=True,
+        autocompletion=_profiles,
+    )
+    repeats: str | None = typer.Option(
+        None,
+        metavar="N|until",
+        help="Runs per case, or `until`: repeat until confidence intervals are narrow enough.",
+    )
+    precision: str | None = typer.Option(
+        None,
+        metavar="PERCENT",
+        help="Repeat each case until half the confidence interval of every metric shown is within this share of its "
+        "value, such as `5%`; the same as `--repeats until --set until.half_width=5%`.",
+    )
+    settings: list[str] | None = typer.Option(
+        None,
+        "--set",
+        metavar="NAME=VALUE[,VALUE...]",
+        help="Override a parameter, or the levels of a factor (repeatable).",
+    )
+    server: str | None = typer.Option(
+        None,
+        metavar="URL",
+        help="Measure a running database server, such as `postgresql://me@host:5432`, in a database created for it.",
+    )
+    seed: int | None = typer.Option(
+        None, metavar="N", parser=_read_seed, help="Seed of the run order and all random choices."
+    )
+    keep: bool = typer.Option(False, "--keep", help="Keep the test files.")
+    hosts: str | None = HOSTS
+    continue_without_lost_hosts: bool = typer.Option(
+        False,
         "--continue-without-lost-hosts",
         help="Continue with the remaining hosts when one is lost. Cases that name a number of hosts fail if one of "
         "theirs is lost.",
-    ),
-]
-Destroy = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--destroy", metavar="DEVICE", help="Allow overwriting this block device (repeat the option per device)."
-    ),
-]
-Confirm = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--confirm",
+    )
+    plan_only: bool = typer.Option(False, "--plan", help="Print the plan and stop.")
+    retry_failed: bool = typer.Option(
+        False, "--retry-failed", help="Also repeat failed runs, but not unsupported combinations."
+    )
+    time_limit: str | None = typer.Option(
+        None,
+        metavar="TIME",
+        help="Stop after this long, such as `8h`, and keep completed runs. `iosonde resume` continues.",
+    )
+    destroy: list[str] | None = typer.Option(
+        None, metavar="DEVICE", help="Allow overwriting this block device (repeat the option per device)."
+    )
+    confirm: list[str] | None = typer.Option(
+        None,
         metavar="SERIAL|SIZE",
         help="Confirm data loss on a non-empty device by repeating its serial number, or its size if it has none "
         "(repeat the option per device).",
-    ),
-]
-AllowCommands = Annotated[
-    str,
-    typer.Option(
-        "--allow-commands",
+    )
+    allow_commands: str = typer.Option(
+        "",
         metavar="HASH",
         help="Allow the external commands of the study by repeating the hash that `iosonde plan` prints.",
-    ),
-]
-Live = Annotated[
-    bool, typer.Option("--live", help="Serve a page with the progress on the loopback address of this machine.")
-]
-LivePort = Annotated[
-    int,
-    typer.Option(
-        "--live-port",
+    )
+    allow_library: list[str] | None = typer.Option(
+        None,
+        metavar="PATH",
+        help="Load this store library of the plan, although it is outside of `/usr`, `/lib` and `/opt` (repeatable).",
+    )
+    live: bool = typer.Option(
+        False, "--live", help="Serve a page with the progress on the loopback address of this machine."
+    )
+    live_port: int = typer.Option(
+        0,
         metavar="PORT",
         min=0,
         max=65535,
         show_default=False,
         help="Port of the live page (default: any free port).",
-    ),
-]
-TimeLimit = Annotated[
-    str | None,
-    typer.Option(
-        "--time-limit",
-        metavar="TIME",
-        help="Stop after this long, such as `8h`, and keep completed runs. `iosonde resume` continues.",
-    ),
-]
-MixSimulated = Annotated[
-    bool,
-    typer.Option("--mix-simulated", help="Allow simulated and measured result sets together; each is marked."),
-]
-
-
-def host_options(hosts: str | None, *, continues: bool) -> HostOptions | None:
-    """The hosts of `--hosts`; None without it."""
-    from iosonde.execution.session import HostOptions
-
-    return HostOptions(hosts=hosts, continue_without_lost=continues) if hosts else None
-
-
-def consent(
-    destroy: list[str] | None,
-    confirm: list[str] | None,
-    commands: str = "",
-    libraries: Sequence[str] = (),
-    server: str | None = None,
-    *,
-    targets: Sequence[str],
-) -> Consent:
-    """Return what the command line allows to be destroyed and started; `TargetError` for a device of no target."""
-    from iosonde.storage.safety.consent import Consent, refuse_surplus
-    from iosonde.text_files import expanded
-
-    given = Consent(
-        destroy=tuple(destroy or ()),
-        confirm=tuple(confirm or ()),
-        commands=commands,
-        libraries=tuple(str(expanded(each)) for each in libraries),
-        servers=(read_server(server, option="--server"),) if server else (),
     )
-    refuse_surplus(given, targets)
-    return given
+    mix_simulated: bool = MIX_SIMULATED
+    report: bool = typer.Option(True, "--report/--no-report", help="Print the findings and write `report.html`.")
+    as_json: bool = AS_JSON
+
+    def time_limit_s(self) -> float | None:
+        return None if self.time_limit is None else read_time(self.time_limit, option="--time-limit")
+
+    def repeats_number(self) -> int | Literal["until"] | None:
+        """`--repeats` as a number, or `until`."""
+        text = self.repeats
+        if text is None:
+            return None
+        if text == "until":
+            return "until"
+        if not re.fullmatch("[0-9]{1,4}", text) or not 1 <= int(text) <= 1000:
+            raise typer.BadParameter(f"`--repeats` must be `until` or a number from 1 to 1000; got `{text}`")
+        return int(text)
+
+    def host_options(self) -> HostOptions | None:
+        """The hosts of `--hosts`; None without it."""
+        from iosonde.execution.session import HostOptions
+
+        if not self.hosts:
+            return None
+        return HostOptions(hosts=self.hosts, continue_without_lost=self.continue_without_lost_hosts)
+
+    def plan(self) -> Plan:
+        """The plan for a command line."""
+        from iosonde.planning import Against, expand, load
+        from iosonde.storage import open_target
+
+        different = read_settings(self.against_settings, option="--against-set")
+        chosen = read_settings(self.settings)
+        if self.server:
+            chosen["server_url"] = read_server(self.server, option="--server")
+        elif "server_url" in chosen:
+            read_server(chosen["server_url"], option="--set server_url=URL")
+        compared = self.against is not None or bool(different)
+        repeats = self.repeats_number() if self.precision is None else "until"
+        if self.precision is not None:
+            if self.repeats not in (None, "until"):
+                raise typer.BadParameter("`--precision` decides the number of repeats; omit `--repeats`")
+            chosen = {"until.half_width": self.precision, **chosen}
+        return expand(
+            load(self.study),
+            open_target(self.target),
+            profile=self.profile,
+            repeats=repeats,
+            settings=chosen,
+            seed=self.seed,
+            keep=self.keep,
+            against=Against(target=open_target(self.against) if self.against else None, settings=different)
+            if compared
+            else None,
+        )
+
+    def consent(self, targets: Sequence[str]) -> Consent:
+        """Return what the command line allows to be destroyed and started; `TargetError` for a device of no target."""
+        from iosonde.storage.safety.consent import Consent, refuse_surplus
+        from iosonde.text_files import expanded
+
+        given = Consent(
+            destroy=tuple(self.destroy or ()),
+            confirm=tuple(self.confirm or ()),
+            commands=self.allow_commands,
+            libraries=tuple(str(expanded(each)) for each in self.allow_library or ()),
+            servers=(read_server(self.server, option="--server"),) if self.server else (),
+        )
+        refuse_surplus(given, targets)
+        return given
+
+
+_SHARED = inspect.signature(RunOptions, eval_str=True).parameters
+
+
+def run_options(**values: Any) -> RunOptions:
+    """Options with these values, and the defaults of those that are missing."""
+    defaults: dict[str, Any] = {name: each.default.default for name, each in _SHARED.items()}
+    return RunOptions(**defaults | values)
+
+
+def takes(names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Give a subcommand these options in this order: its own ones, and those of `RunOptions`, which it receives in one.
+
+    Of two with the same name its own counts.
+    """
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        own = inspect.signature(command, eval_str=True).parameters
+
+        @functools.wraps(command)
+        def run(**values: Any) -> Any:
+            mine = {name: values.pop(name) for name in own if name in values}
+            return command(run_options(**values), **mine)
+
+        chosen = [own.get(name) or _SHARED[name] for name in names.split()]
+        parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in chosen]
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        return run
+
+    return decorate
 
 
 def targets_of(plan: Plan) -> list[str]:
@@ -239,12 +275,17 @@ def targets_of(plan: Plan) -> list[str]:
     return [part.target for part in plan.by_target()]
 
 
-def read_time_limit(text: str | None, *, option: str = "--time-limit") -> float | None:
+def page_option(path: Path | None) -> Path | None:
+    """Reject `-`: pages are files, not standard output."""
+    if path == Path("-"):
+        raise typer.BadParameter("cannot write a page to standard output; use a file name")
+    return path
+
+
+def read_time(text: str, *, option: str) -> float:
     """`--time-limit` or another length of time, in seconds."""
     from iosonde.units import parse_duration
 
-    if text is None:
-        return None
     try:
         seconds = parse_duration(text) / 1e9
     except ValueError as error:
@@ -252,17 +293,6 @@ def read_time_limit(text: str | None, *, option: str = "--time-limit") -> float 
     if seconds <= 0:
         raise typer.BadParameter(f"`{option}` must be greater than 0, such as `8h`; got `{text}`")
     return seconds
-
-
-def read_repeats(text: str | None) -> int | Literal["until"] | None:
-    """`--repeats` as a number, or `until`."""
-    if text is None:
-        return None
-    if text == "until":
-        return "until"
-    if not re.fullmatch("[0-9]{1,4}", text) or not 1 <= int(text) <= 1000:
-        raise typer.BadParameter(f"`--repeats` must be `until` or a number from 1 to 1000; got `{text}`")
-    return int(text)
 
 
 def read_settings(texts: list[str] | None, *, option: str = "--set") -> dict[str, str]:
@@ -278,45 +308,6 @@ def read_settings(texts: list[str] | None, *, option: str = "--set") -> dict[str
     return settings
 
 
-def make_plan(
-    *,
-    study: str,
-    target: str,
-    profile: str,
-    repeats: str | None,
-    settings: list[str] | None,
-    seed: int | None,
-    precision: str | None = None,
-    keep: bool,
-    against: str | None = None,
-    against_settings: list[str] | None = None,
-    server: str | None = None,
-) -> Plan:
-    """The plan for a command line."""
-    from iosonde.planning import Against, expand, load
-    from iosonde.storage import open_target
-
-    different = read_settings(against_settings, option="--against-set")
-    chosen = read_settings(settings) | ({"server_url": read_server(server, option="--server")} if server else {})
-    if not server and "server_url" in chosen:
-        read_server(chosen["server_url"], option="--set server_url=URL")
-    compared = against is not None or bool(different)
-    if precision is not None:
-        if repeats not in (None, "until"):
-            raise typer.BadParameter("`--precision` decides the number of repeats; omit `--repeats`")
-        repeats, chosen = "until", {"until.half_width": precision, **chosen}
-    return expand(
-        load(study),
-        open_target(target),
-        profile=profile,
-        repeats=read_repeats(repeats),
-        settings=chosen,
-        seed=seed,
-        keep=keep,
-        against=Against(target=open_target(against) if against else None, settings=different) if compared else None,
-    )
-
-
 def read_server(text: str, *, option: str) -> str:
     """Check the address of a server. An error does not repeat it, because it may contain a password."""
     from iosonde.errors import StudyError
@@ -329,14 +320,4 @@ def read_server(text: str, *, option: str) -> str:
     except ValueError as error:
         what, _, hint = str(error).partition("; ")
         raise StudyError(f"invalid server address: {what}", where=f"in `{option}`", hint=hint) from None
-    return text
-
-
-def as_typed(text: str, options: Mapping[str, str]) -> str:
-    """Name the options that the user typed where an error names the parameters that they set.
-
-    `options` has a parameter's name and the value of its own option, such as `block_size`: `3x`.
-    """
-    for name, value in options.items():
-        text = text.replace(f"`--set {name}={value}`", f"`--{name.replace('_', '-')} {value}`")
     return text

@@ -2,25 +2,100 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
 from iosonde.cli import reference
-from iosonde.cli.messages import console, messages
+from iosonde.cli.terminal import console, messages
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from iosonde.cli.options import RunOptions
     from iosonde.execution import Observer
     from iosonde.live.page import LivePage
     from iosonde.plan import Plan
     from iosonde.procedure import Remaining
     from iosonde.results import ResultSet
 
-Report = Annotated[bool, typer.Option("--report/--no-report", help="Print the findings and write `report.html`.")]
+
+def of_result_set(result_set: ResultSet) -> dict[str, Any]:
+    """One result set."""
+    return of_result_sets([result_set])[0]
+
+
+def of_result_sets(result_sets: Sequence[ResultSet], *, mix_simulated: bool = False) -> list[dict[str, Any]]:
+    """Several result sets, grouped by study."""
+    from iosonde.results.shapes import interpreting
+
+    with interpreting(each.directory for each in result_sets):
+        return _documents(result_sets, mix_simulated=mix_simulated)
+
+
+def _documents(result_sets: Sequence[ResultSet], *, mix_simulated: bool) -> list[dict[str, Any]]:
+    from iosonde.report.content import collect
+
+    documents = []
+    for chapter in collect(result_sets, mix_simulated=mix_simulated).chapters:
+        answers = dict(chapter.answers)
+        for source in chapter.material.sources:
+            documents.append(
+                {
+                    "result_set": str(source.directory),
+                    "study": source.plan.study_name,
+                    "title": chapter.study.title,
+                    "question": chapter.study.question,
+                    "profile": source.plan.profile,
+                    "target": source.plan.target,
+                    "simulated": source.simulated,
+                    "missing_runs": len(source.missing),
+                    "requirements": _requirements(source.results),
+                    "answer": [finding.sentence for finding in answers[source.label].summary],
+                    "trust": answers[source.label].trust.line,
+                    "findings": [_finding(each) for each in answers[source.label].findings],
+                    "metrics": _metrics(chapter.material.summary, source.label),
+                    "warnings": source.results.warnings.to_dicts(),
+                    "missing_parts": [dataclasses.asdict(part) for part in chapter.omitted],
+                }
+            )
+    return documents
+
+
+def _requirements(result_set: ResultSet) -> list[dict[str, Any]]:
+    """The result of each requirement of the study, the worst first."""
+    from iosonde.findings.requirements import results_of
+
+    return [
+        {**dataclasses.asdict(each), "requirement": each.requirement.model_dump()} for each in results_of(result_set)
+    ]
+
+
+def _finding(finding: Any) -> dict[str, Any]:
+    return {
+        "kind": finding.kind,
+        "topic": finding.topic,
+        "sentence": finding.sentence,
+        "evidence": finding.evidence,
+        "methods": finding.methods,
+        **dataclasses.asdict(finding),
+    }
+
+
+def _metrics(summary: Any, label: str) -> list[dict[str, Any]]:
+    rows = summary.filter(result_set=label).drop("result_set").to_dicts()
+    return [{**row, "unit": _units()[row["metric"]]} for row in rows]
+
+
+def _units() -> dict[str, str]:
+    from iosonde.metrics.registry import known_names, metric
+
+    return {name: metric(name).unit for name in known_names()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,16 +139,25 @@ def name_unsupported(result_set: ResultSet) -> None:
         messages.info(f"{_counted(count, 'unsupported combination')} not repeated")
 
 
+def ahead(result_set: ResultSet, *, retry_failed: bool) -> Remaining:
+    """What remains of a study."""
+    from iosonde.procedure import Schedule
+    from iosonde.results.shapes import interpreting
+
+    with interpreting([result_set.directory]):
+        return Schedule(result_set, retry_failed=retry_failed).ahead()
+
+
 @contextmanager
-def live(plan: Plan, *, wanted: bool, port: int) -> Iterator[LivePage | None]:
+def live(plan: Plan, given: RunOptions) -> Iterator[LivePage | None]:
     """Serve the live page, if it is wanted, until the study is over; an error is its last message."""
-    if not wanted:
+    if not given.live:
         yield None
         return
     from iosonde.errors import IosondeError
     from iosonde.live.page import LivePage
 
-    with closing(LivePage(plan, port=port)) as page:
+    with closing(LivePage(plan, port=given.live_port)) as page:
         messages.secret(f"Live page: {page.url}")
         try:
             yield page
@@ -127,6 +211,22 @@ def exit_for_wrong_data(result_sets: Iterable[ResultSet]) -> None:
     if wrong := sum(record.has_wrong_data for record in records):
         messages.warning(f"error: wrong data in {wrong} of {_counted(len(records), 'run')}: do not trust this storage")
         raise typer.Exit(reference.EXIT_WRONG_DATA)
+
+
+def stop_several(again: object) -> NoReturn:
+    """Report that a suite or fleet was stopped, and exit; `again` is the argument of `iosonde resume`."""
+    messages.warning("Stopped. Completed runs are kept.")
+    messages.warning(f"Continue with: iosonde resume {again}")
+    raise typer.Exit(reference.EXIT_INTERRUPTED) from None
+
+
+def exit_for_several(directories: Iterable[Path], *, failed: bool) -> None:
+    """Exit with the code of wrong data or of failed runs; nothing without any."""
+    from iosonde.results import ResultSet
+
+    exit_for_wrong_data(ResultSet.open(each) for each in directories if (each / "plan.json").exists())
+    if failed:
+        raise typer.Exit(reference.EXIT_RUNS_FAILED)
 
 
 def _is_imprecise(result_set: ResultSet) -> bool:
@@ -189,7 +289,7 @@ def _total(result_set: ResultSet) -> str:
 
 def _print_report(result_set: ResultSet, directory: Path) -> None:
     from iosonde import report
-    from iosonde.cli.tables import stdout
+    from iosonde.cli.terminal import stdout
 
     report.write_and_show(result_set, directory / "report.html", stdout())
 
@@ -197,9 +297,8 @@ def _print_report(result_set: ResultSet, directory: Path) -> None:
 def _print_json(result_set: ResultSet, counts: Outcome, directory: Path, *, report: bool) -> None:
     import dataclasses
 
-    from iosonde.cli import documents
-    from iosonde.cli.tables import print_json
+    from iosonde.cli.terminal import print_json
     from iosonde.report import write
 
     path = str(write([result_set], directory / "report.html", format="html")[0]) if report else None
-    print_json({"runs": dataclasses.asdict(counts), "report": path, **documents.of_result_set(result_set)})
+    print_json({"runs": dataclasses.asdict(counts), "report": path, **of_result_set(result_set)})

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
 import typer
 
-from iosonde.cli import options, reference, session
-from iosonde.cli.messages import messages
-from iosonde.cli.tables import AsJson, print_json, wrapped
+from iosonde.cli import reference, session
+from iosonde.cli.options import RunOptions, read_settings, takes
+from iosonde.cli.terminal import messages, print_json, wrapped
 
 if TYPE_CHECKING:
     from iosonde.fleet.directory import FleetDirectory, FleetFile, Planned
@@ -20,49 +21,32 @@ if TYPE_CHECKING:
     from iosonde.ssh_hosts import SshHost
     from iosonde.storage.safety.consent import Consent
 
-Parallel = Annotated[
-    int | None,
-    typer.Option(
-        "--parallel",
+
+@takes(
+    "study targets output profile repeats settings seed parallel plan_only time_limit destroy destroy_all confirm "
+    "as_json"
+)
+def fleet_command(
+    given: RunOptions,
+    targets: Path = typer.Option(..., metavar="FILE", help="List of targets: a TOML file with their names."),
+    output: str | None = typer.Option(
+        None, "--output", "-o", metavar="DIR", help="New directory (default `iosonde-results/fleet-STUDY-TIME`)."
+    ),
+    parallel: int | None = typer.Option(
+        None,
         metavar="N",
         min=1,
         show_default=False,
         help="Measure at most this many targets of a machine at a time (default: one for every two CPUs).",
     ),
-]
-
-
-def command(
-    study: options.StudyName,
-    targets: Annotated[
-        Path, typer.Option("--targets", metavar="FILE", help="List of targets: a TOML file with their names.")
-    ],
-    output: Annotated[
-        str | None,
-        typer.Option(
-            "--output", "-o", metavar="DIR", help="New directory (default `iosonde-results/fleet-STUDY-TIME`)."
-        ),
-    ] = None,
-    profile: options.Profile = "standard",
-    repeats: options.Repeats = None,
-    settings: options.Settings = None,
-    seed: options.Seed = None,
-    parallel: Parallel = None,
-    plan_only: Annotated[bool, typer.Option("--plan", help="Print the plan and stop.")] = False,
-    time_limit: options.TimeLimit = None,
-    destroy: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--destroy",
-            metavar="[HOST:]DEVICE",
-            help="Allow overwriting this block device, of a host where one is named (repeatable).",
-        ),
-    ] = None,
-    destroy_all: Annotated[
-        bool, typer.Option("--destroy-all-listed", help="Allow overwriting every block device of the list.")
-    ] = False,
-    confirm: options.Confirm = None,
-    as_json: AsJson = False,
+    destroy: list[str] | None = typer.Option(
+        None,
+        metavar="[HOST:]DEVICE",
+        help="Allow overwriting this block device, of a host where one is named (repeatable).",
+    ),
+    destroy_all: bool = typer.Option(
+        False, "--destroy-all-listed", help="Allow overwriting every block device of the list."
+    ),
 ) -> None:
     """Run a study on many targets and compare their drives.
 
@@ -74,77 +58,53 @@ def command(
     from iosonde.fleet import model
     from iosonde.planning import load
 
-    time_limit_s = options.read_time_limit(time_limit)
+    given.time_limit_s()  # Refused before the plan is made.
     chosen = {
-        "profile": profile,
-        "repeats": options.read_repeats(repeats),
-        "settings": options.read_settings(settings),
-        "seed": seed,
+        "profile": given.profile,
+        "repeats": given.repeats_number(),
+        "settings": read_settings(given.settings),
+        "seed": given.seed,
     }
     fleet = model.load(targets)
-    planned = fleets.plan_fleet(fleet, load(study), chosen)
-    if plan_only:
-        _print_plan(planned, as_json=as_json)
+    planned = fleets.plan_fleet(fleet, load(given.study), chosen)
+    if given.plan_only:
+        _print_plan(planned, as_json=given.as_json)
         if planned.skipped or planned.refused:
             raise typer.Exit(reference.EXIT_RUNS_FAILED)
         return
     messages.info("\n".join(plan_lines(planned)))
-    consent = _consent(fleet, [*(destroy or []), *(planned.devices if destroy_all else [])], confirm)
+    given = replace(given, destroy=[*(destroy or []), *(planned.devices if destroy_all else [])])
+    consent = _consent(fleet, given)
     path = Path(output or Path("iosonde-results") / f"fleet-{planned.study}-{datetime.now():%Y%m%d-%H%M%S}")
     created = fleets.create(path, planned, consent, messages.info)
-    carry_out(
-        created,
-        fleets.remaining(created),
-        consent,
-        hosts=fleet.hosts,
-        named=f" --hosts ssh:{targets}" if fleet.hosts else "",
-        parallel=parallel,
-        retry_failed=False,
-        time_limit_s=time_limit_s,
-        as_json=as_json,
-    )
+    named = f" --hosts ssh:{targets}" if fleet.hosts else ""
+    carry_out(created, fleets.remaining(created), consent, given, hosts=fleet.hosts, named=named, parallel=parallel)
 
 
-def resume(
-    directory: Path,
-    destroy: list[str] | None,
-    confirm: list[str] | None,
-    hosts: str | None,
-    *,
-    retry_failed: bool,
-    time_limit_s: float | None,
-    as_json: bool,
-) -> None:
+def resume(directory: Path, given: RunOptions) -> None:
     """Continue a fleet that was stopped."""
     from iosonde.fleet.directory import open_directory, remaining
     from iosonde.fleet.model import named_hosts
 
     fleet = open_directory(directory)
-    if hosts and not fleet.description.hosts:
+    if given.hosts and not fleet.description.hosts:
         raise typer.BadParameter("the fleet has no targets on other hosts: resume it without `--hosts`")
-    pending = remaining(fleet, retry_failed=retry_failed)
+    pending = remaining(fleet, retry_failed=given.retry_failed)
     required = dict.fromkeys(each.host for each in fleet.targets(pending) if each.host)
-    carry_out(
-        fleet,
-        pending,
-        _consent(fleet.description, destroy or [], confirm),
-        hosts=named_hosts(hosts, list(required), directory),
-        named=f" --hosts {hosts}" if hosts else "",
-        parallel=None,
-        retry_failed=retry_failed,
-        time_limit_s=time_limit_s,
-        as_json=as_json,
-    )
+    consent = _consent(fleet.description, given)
+    hosts = named_hosts(given.hosts, list(required), directory)
+    carry_out(fleet, pending, consent, given, hosts=hosts, named=f" --hosts {given.hosts}" if given.hosts else "")
 
 
-def _consent(fleet: Fleet | FleetFile, destroy: list[str], confirm: list[str] | None) -> Consent:
+def _consent(fleet: Fleet | FleetFile, given: RunOptions) -> Consent:
     """Return what may be destroyed; each host checks its own part."""
     from iosonde.fleet.hosts import here
     from iosonde.storage.safety.consent import Consent
 
+    destroy = given.destroy or []
     listed = [each.target for each in fleet.targets if not each.host]
-    options.consent(here(fleet.hosts, destroy), confirm, targets=listed)
-    return Consent(destroy=tuple(destroy), confirm=tuple(confirm or ()))
+    replace(given, destroy=here(fleet.hosts, destroy), server=None).consent(listed)
+    return Consent(destroy=tuple(destroy), confirm=tuple(given.confirm or ()))
 
 
 def plan_lines(planned: Planned) -> list[str]:
@@ -220,13 +180,11 @@ def carry_out(
     fleet: FleetDirectory,
     pending: Mapping[str, Path],
     consent: Consent,
+    given: RunOptions,
     *,
     hosts: Sequence[SshHost],
     named: str,
-    parallel: int | None,
-    retry_failed: bool,
-    time_limit_s: float | None,
-    as_json: bool,
+    parallel: int | None = None,
 ) -> None:
     """Run what remains of a fleet and write its report. A target that fails does not stop the others.
 
@@ -234,22 +192,20 @@ def carry_out(
     """
     from iosonde.fleet.directory import remaining
     from iosonde.fleet.session import FleetSession
-    from iosonde.results import ResultSet
 
+    time_limit_s = given.time_limit_s()
     done = FleetSession(
         fleet,
         pending,
         hosts,
         parallel=parallel,
         consent=consent,
-        retry_failed=retry_failed,
+        retry_failed=given.retry_failed,
         time_limit_s=time_limit_s,
         note=messages.info,
     ).carry_out()
     if done.stopped:
-        messages.warning("Stopped. Completed runs are kept.")
-        messages.warning(f"Continue with: iosonde resume {fleet.path}{named}")
-        raise typer.Exit(reference.EXIT_INTERRUPTED)
+        session.stop_several(f"{fleet.path}{named}")
     failed = _failed(fleet, done, is_limited=time_limit_s is not None)
     fleet.keep_failed(failed)
     failed |= {name: f"not measured: {reason}" for name, reason in fleet.description.skipped.items()}
@@ -257,11 +213,8 @@ def carry_out(
         messages.warning(f"error: {name}: {reason}")
     if time_limit_s is not None and remaining(fleet):
         messages.warning(f"The time limit is reached. Continue with: iosonde resume {fleet.path}{named}")
-    write_report(fleet.path, as_json=as_json)
-    written = [path for path in fleet.result_sets.values() if (path / "plan.json").exists()]
-    session.exit_for_wrong_data(map(ResultSet.open, written))
-    if failed:
-        raise typer.Exit(reference.EXIT_RUNS_FAILED)
+    write_report(fleet.path, as_json=given.as_json)
+    session.exit_for_several(fleet.result_sets.values(), failed=bool(failed))
 
 
 def _failed(fleet: FleetDirectory, done: Outcome, *, is_limited: bool) -> dict[str, str]:

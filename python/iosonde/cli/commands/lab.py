@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -27,11 +27,9 @@ group = typer.Typer(
 
 DEVICES_VARIABLE = "IOSONDE_LAB_DEVICES"
 
-Iops = Annotated[int | None, typer.Option(metavar="N", min=1, help="Limit of each device in I/Os per second.")]
-Bandwidth = Annotated[
-    str | None, typer.Option(metavar="SIZE", help="Limit of each device in bytes per second, such as `50MB`.")
-]
-Size = Annotated[str, typer.Option(metavar="SIZE", help="Size of each device; its contents are kept in memory.")]
+IOPS = typer.Option(None, metavar="N", min=1, help="Limit of each device in I/Os per second.")
+BANDWIDTH = typer.Option(None, metavar="SIZE", help="Limit of each device in bytes per second, such as `50MB`.")
+SIZE_HELP = "Size of each device; its contents are kept in memory."
 
 
 @group.callback()
@@ -41,17 +39,15 @@ def _lab() -> None:
 
 @group.command()
 def device(
-    command: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="COMMAND",
-            help=f"Command to run, after `--`, with ${DEVICES_VARIABLE} set. Without it, wait for Ctrl-C.",
-        ),
-    ] = None,
-    iops: Iops = None,
-    bandwidth: Bandwidth = None,
-    size: Size = "1GiB",
-    count: Annotated[int, typer.Option(metavar="N", help="Number of devices.")] = 1,
+    command: list[str] | None = typer.Argument(
+        None,
+        metavar="COMMAND",
+        help=f"Command to run, after `--`, with ${DEVICES_VARIABLE} set. Without it, wait for Ctrl-C.",
+    ),
+    iops: int | None = IOPS,
+    bandwidth: str | None = BANDWIDTH,
+    size: str = typer.Option("1GiB", metavar="SIZE", help=SIZE_HELP),
+    count: int = typer.Option(1, metavar="N", help="Number of devices."),
 ) -> None:
     """Create rate-limited block devices and print their paths.
 
@@ -75,23 +71,21 @@ def device(
 
 @group.command()
 def run(
-    command: Annotated[
-        list[str], typer.Argument(metavar="COMMAND", help="Command to run, after `--`, such as `iosonde run ...`.")
-    ],
-    drives: Annotated[int, typer.Option(metavar="N", help="Number of NVMe drives.")] = 8,
-    unlimited: Annotated[
-        int, typer.Option(metavar="N", help="Number of further drives without limits, numbered after the others.")
-    ] = 0,
-    iops: Iops = None,
-    bandwidth: Bandwidth = None,
-    size: Size = "256MiB",
-    memory: Annotated[str, typer.Option(metavar="SIZE", help="Memory of the virtual machine.")] = "2GiB",
-    results: Annotated[
-        Path, typer.Option(metavar="DIR", help="Working directory of the command, and the only one it can write to.")
-    ] = Path(),
-    boot_timeout: Annotated[
-        str, typer.Option(metavar="TIME", help="Time limit of each of three attempts to boot.")
-    ] = "2min",
+    command: list[str] = typer.Argument(
+        ..., metavar="COMMAND", help="Command to run, after `--`, such as `iosonde run ...`."
+    ),
+    drives: int = typer.Option(8, metavar="N", help="Number of NVMe drives."),
+    unlimited: int = typer.Option(
+        0, metavar="N", help="Number of further drives without limits, numbered after the others."
+    ),
+    iops: int | None = IOPS,
+    bandwidth: str | None = BANDWIDTH,
+    size: str = typer.Option("256MiB", metavar="SIZE", help=SIZE_HELP),
+    memory: str = typer.Option("2GiB", metavar="SIZE", help="Memory of the virtual machine."),
+    results: Path = typer.Option(
+        Path(), metavar="DIR", help="Working directory of the command, and the only one it can write to."
+    ),
+    boot_timeout: str = typer.Option("2min", metavar="TIME", help="Time limit of each of three attempts to boot."),
 ) -> None:
     """Run a command in a virtual machine with rate-limited NVMe drives.
 

@@ -2,31 +2,129 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
-from iosonde.cli import options
-from iosonde.cli.messages import messages
-from iosonde.cli.tables import print_json
+from iosonde.cli import reference
+from iosonde.cli.options import AS_JSON, page_option
+from iosonde.cli.terminal import errors_exit, messages, print_json, wrapped
 
 
-def command(
-    directory: Annotated[
-        str, typer.Argument(metavar="DIR", help="Directory with result sets, at any depth, or `s3://BUCKET/PREFIX`.")
-    ],
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            help="Page to write (default `library.html` in DIR).",
-            callback=options.page,
-        ),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the index as JSON, write nothing.")] = False,
+def collect_command(
+    directories: list[str] = typer.Argument(
+        ..., metavar="DIR...", help="Directories with result sets, at any depth, or `s3://BUCKET/PREFIX`."
+    ),
+    output: str = typer.Option(
+        ...,
+        "--output",
+        "-o",
+        metavar="LIBRARY",
+        help="Directory to copy them to, created if missing, or `s3://BUCKET/PREFIX`.",
+    ),
+    as_json: bool = AS_JSON,
+) -> None:
+    """Copy result sets of several machines into one library.
+
+    The directories are not changed. A result set that the library has already is copied once; one with further records
+    completes its copy. Damaged and foreign files are named and skipped.
+    """
+    from iosonde.library.collect import collect
+
+    done = collect(directories, output)
+    for problem in done.problems:
+        messages.warning(f"warning: {problem}")
+    if as_json:
+        print_json(
+            {
+                "copied": [str(each) for each in done.copied],
+                "completed": [str(each) for each in done.completed],
+                "known": done.known,
+                "skipped": done.problems,
+            }
+        )
+        return
+    messages.info(f"{len(done.copied)} result sets copied, {len(done.completed)} completed, {done.known} known")
+    print(output)
+
+
+def history_command(
+    directory: str = typer.Argument(
+        "iosonde-results", metavar="DIR", help="Directory with result sets, at any depth, or `s3://BUCKET/PREFIX`."
+    ),
+    study: str | None = typer.Option(None, metavar="NAME", help="Only this study."),
+    target: str | None = typer.Option(
+        None, metavar="NAME", help="Only this target, device model or shortened serial number."
+    ),
+    metric: str | None = typer.Option(None, metavar="NAME", help="Only this metric, such as `iops`."),
+    output: Path | None = typer.Option(
+        None,
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="Page to write (default `history.html` in DIR).",
+        callback=page_option,
+    ),
+    fail_on_loss: int | None = typer.Option(
+        None, metavar="N", min=1, help="Exit with 1 if a metric got worse within the last N sessions."
+    ),
+    as_json: bool = typer.Option(False, "--json", help="Print JSON, write nothing."),
+) -> None:
+    """Show every metric over time and where its level changed.
+
+    Sessions are grouped by study, profile, target and devices; changes of firmware, kernel, iosonde and configuration
+    are marked. Exit codes: 0 history shown; with `--fail-on-loss` 1 a loss, 2 an error.
+    """
+    # 1 would be read as a loss.
+    with nullcontext() if fail_on_loss is None else errors_exit(reference.EXIT_USAGE):
+        lost = _show(directory, study, target, metric, output, fail_on_loss, as_json=as_json)
+    if lost:
+        raise typer.Exit(reference.EXIT_ERROR)
+
+
+def _show(
+    directory: str,
+    study: str | None,
+    target: str | None,
+    metric: str | None,
+    output: Path | None,
+    fail_on_loss: int | None,
+    *,
+    as_json: bool,
+) -> bool:
+    """Show the history; returns whether a metric got worse within the last sessions requested."""
+    from iosonde.history import history, page
+    from iosonde.history.page import render
+    from iosonde.library import index
+    from iosonde.library.page import page_path, write_page
+
+    path = None if as_json else page_path(output, directory, "history.html")
+    found = history(index(directory), study=study, target=target, metric=metric)
+    for problem in found.problems:
+        messages.warning(f"warning: {problem}")
+    if path is None:
+        print_json(page.document(found))
+    else:
+        print("\n".join(wrapped(page.lines(found))))
+        write_page(path, render(found), about=directory)
+        messages.info(str(path))
+    return bool(fail_on_loss and found.losses(fail_on_loss))
+
+
+def library_command(
+    directory: str = typer.Argument(
+        ..., metavar="DIR", help="Directory with result sets, at any depth, or `s3://BUCKET/PREFIX`."
+    ),
+    output: Path | None = typer.Option(
+        None,
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="Page to write (default `library.html` in DIR).",
+        callback=page_option,
+    ),
+    as_json: bool = typer.Option(False, "--json", help="Print the index as JSON, write nothing."),
 ) -> None:
     """Write an index of all result sets in a directory.
 

@@ -6,13 +6,13 @@ import re
 import shutil
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from iosonde import workload as workloads
-from iosonde.cli import options
-from iosonde.cli.tables import joined_levels, text_width
+from iosonde.cli.options import RunOptions, takes
+from iosonde.cli.terminal import joined_levels, text_width
 from iosonde.plan import commands
 
 if TYPE_CHECKING:
@@ -24,20 +24,10 @@ NO_BREAK = "\N{NO-BREAK SPACE}"
 UNITS = "[KMGT]iB|[kMG]?B/s|B|ns|µs|ms|s|min|h"
 
 
-def command(
-    study: options.StudyName,
-    target: options.TargetName,
-    against: options.Against = None,
-    against_settings: options.AgainstSettings = None,
-    profile: options.Profile = "standard",
-    repeats: options.Repeats = None,
-    precision: options.Precision = None,
-    settings: options.Settings = None,
-    server: options.Server = None,
-    seed: options.Seed = None,
-    keep: options.Keep = False,
-    hosts: options.Hosts = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with the spec of every run.")] = False,
+@takes("study target against against_settings profile repeats precision settings server seed keep hosts as_json")
+def plan_command(
+    given: RunOptions,
+    as_json: bool = typer.Option(False, "--json", help="Print JSON, with the spec of every run."),
 ) -> None:
     """Show what a study would do, without doing it.
 
@@ -46,20 +36,7 @@ def command(
     """
     from iosonde.execution.session import planned
 
-    plan = options.make_plan(
-        study=study,
-        target=target,
-        profile=profile,
-        repeats=repeats,
-        precision=precision,
-        settings=settings,
-        server=server,
-        seed=seed,
-        keep=keep,
-        against=against,
-        against_settings=against_settings,
-    )
-    plan = planned(plan, options.host_options(hosts, continues=False))
+    plan = planned(given.plan(), given.host_options())
     print(plan.model_dump_json(indent=2) if as_json else "\n".join(lines(plan)))
 
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
+from typing import TYPE_CHECKING, Literal, NoReturn
 
 import typer
 
-from iosonde.cli import options, reference, session
-from iosonde.cli.messages import messages
-from iosonde.cli.tables import AsJson, print_json, print_table, stdout, text_width
+from iosonde.cli import reference, session
+from iosonde.cli.options import RunOptions, completing, read_settings, read_time, takes, targets_of
+from iosonde.cli.terminal import messages, print_json, print_table, stdout, text_width, write_file
 
 if TYPE_CHECKING:
     from iosonde.execution import Observer
@@ -21,63 +22,34 @@ if TYPE_CHECKING:
     from iosonde.procedure import Remaining
     from iosonde.qualify import Qualification
     from iosonde.results import ResultSet
-    from iosonde.storage import Target
     from iosonde.study.model import Study
-
-TimeLimit = Annotated[
-    str | None,
-    typer.Option(
-        "--time-limit",
-        metavar="TIME",
-        help="Measure each load for this time, such as `10m`, to find rarer slow phases.",
-    ),
-]
-Duration = Annotated[
-    str | None,
-    typer.Option(
-        "--duration", metavar="TIME", help="Watch for this time, such as `24h`, and report the worst windows."
-    ),
-]
-Every = Annotated[
-    str | None, typer.Option("--every", metavar="TIME", help="Length of a window of `--duration`, such as `1m`.")
-]
 
 Shown = Literal["line", "table", "report"]
 """Extent of the output; with `report` the page is written as well."""
 
 
-def _applications(incomplete: str) -> list[str]:
-    """Names for shell completion."""
-    from iosonde.data import applications
-
-    return [name for name in applications() if name.startswith(incomplete)]
-
-
-def command(
-    name: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="APPLICATION",
-            help="Application, or a TOML file with requirements; none to list the applications. Without `--target` "
-            "also a result set, to print its decision again.",
-            autocompletion=_applications,
-        ),
-    ] = None,
-    target: Annotated[
-        str | None,
-        typer.Option("--target", metavar="TARGET", help="What to measure: a directory, or as with `iosonde run`."),
-    ] = None,
-    several: Annotated[bool, typer.Option("--all", help="Qualify for all applications with limits.")] = False,
-    time_limit: TimeLimit = None,
-    duration: Duration = None,
-    every: Every = None,
-    settings: options.Settings = None,
-    output: options.Output = None,
-    keep: options.Keep = False,
-    destroy: options.Destroy = None,
-    confirm: options.Confirm = None,
-    junit: Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Also write JUnit XML.")] = None,
-    as_json: AsJson = False,
+@takes("name target several time_limit duration every settings output keep destroy confirm junit as_json")
+def qualify_command(
+    given: RunOptions,
+    name: str | None = typer.Argument(
+        None,
+        metavar="APPLICATION",
+        help="Application, or a TOML file with requirements; none to list the applications. Without `--target` "
+        "also a result set, to print its decision again.",
+        autocompletion=completing("applications"),
+    ),
+    target: str | None = typer.Option(
+        None, metavar="TARGET", help="What to measure: a directory, or as with `iosonde run`."
+    ),
+    several: bool = typer.Option(False, "--all", help="Qualify for all applications with limits."),
+    time_limit: str | None = typer.Option(
+        None, metavar="TIME", help="Measure each load for this time, such as `10m`, to find rarer slow phases."
+    ),
+    duration: str | None = typer.Option(
+        None, metavar="TIME", help="Watch for this time, such as `24h`, and report the worst windows."
+    ),
+    every: str | None = typer.Option(None, metavar="TIME", help="Length of a window of `--duration`, such as `1m`."),
+    junit: Path | None = typer.Option(None, metavar="FILE", help="Also write JUnit XML."),
 ) -> None:
     """Decide whether storage is good enough for an application.
 
@@ -89,30 +61,33 @@ def command(
     if name is None and not several:
         if target or time_limit or duration or every or junit:  # Not 0: an empty variable in a script is no pass.
             raise typer.BadParameter("an application is required, or `--all`; `iosonde qualify` lists the applications")
-        _list(as_json=as_json)
+        _list(as_json=given.as_json)
         return
     if target is None and name and (directories := _result_sets(name)):
-        _end(_decided(directories), as_json=as_json, junit=junit, shown="table")
+        _end(_decided(directories), as_json=given.as_json, junit=junit, shown="table")
     if target and name and "/" in name and Path(name).is_dir():
         raise typer.BadParameter(f"`{name}` is a directory: omit `--target` to print the decision of a result set")
     if target is None:
         raise typer.BadParameter("`--target` is required to qualify storage, such as `--target /var/lib/etcd`")
     if name is not None and several:
         raise typer.BadParameter("`--all` qualifies for every application; omit the name")
-    overrides = options.read_settings(settings)
-    _check_watch(duration, every, time_limit, several=several, is_set="duration" in overrides)
+    overrides = read_settings(given.settings)
+    if every is not None and duration is None:
+        raise typer.BadParameter("`--every` is the length of a window of `--duration`: give both")
+    if duration is not None and "duration" in overrides:
+        raise typer.BadParameter("`--every` is the length of a window; omit `--set duration`")
+    if duration is not None and (several or time_limit is not None):
+        other = "--all" if several else "--time-limit"
+        raise typer.BadParameter(f"`--duration` watches one application for a fixed time; omit `{other}`")
     loads = _Loads(
-        target=target,
+        given=replace(given, target=target),
         time_limit_ns=_nanoseconds("--time-limit", time_limit) if time_limit else None,
         watch=(_nanoseconds("--duration", duration), _nanoseconds("--every", every or "1min")) if duration else None,
         settings=overrides,
-        output=Path(output) if output else None,
-        keep=keep,
-        destroy=destroy,
-        confirm=confirm,
     )
-    found = [loads.qualify(name)] if name else loads.qualify_all()
-    _end(found, as_json=as_json, junit=junit)
+    output = Path(given.output) if given.output else None
+    found = [loads.qualify(name, output)] if name else loads.qualify_all(output)
+    _end(found, as_json=given.as_json, junit=junit)
 
 
 def carry_out(
@@ -146,8 +121,10 @@ def _measured(
 
 def _result_sets(name: str) -> list[Path]:
     """Return the result set in a directory, or those of `--all`; nothing if the name is not that of a directory."""
+    from iosonde.data import applications
+
     place = Path(name)
-    if name in _applications("") or not place.is_dir():
+    if name in applications() or not place.is_dir():
         return []
     return sorted(each.parent for each in place.glob("*/plan.json")) or [place]
 
@@ -170,90 +147,69 @@ def _end(
 ) -> NoReturn:
     """Print the decision, and exit with it."""
     from iosonde.qualify import exit_code
+    from iosonde.qualify import junit as junit_xml
 
     if junit:
-        _write(junit, found)
+        write_file(junit, junit_xml(found))
     _print(found, as_json=as_json, shown="line" if messages.quiet else shown)
     raise typer.Exit(exit_code(found))
 
 
-def _check_watch(
-    duration: str | None, every: str | None, time_limit: str | None, *, several: bool, is_set: bool
-) -> None:
-    """Refuse options that contradict each other."""
-    if every is not None and duration is None:
-        raise typer.BadParameter("`--every` is the length of a window of `--duration`: give both")
-    if duration is not None and is_set:
-        raise typer.BadParameter("`--every` is the length of a window; omit `--set duration`")
-    if duration is not None and (several or time_limit is not None):
-        other = "--all" if several else "--time-limit"
-        raise typer.BadParameter(f"`--duration` watches one application for a fixed time; omit `{other}`")
-
-
 def _nanoseconds(option: str, text: str) -> int:
-    return round(1e9 * (options.read_time_limit(text, option=option) or 0))
+    return round(1e9 * read_time(text, option=option))
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Loads:
-    """Options of the runs of all loads."""
+    """What the runs of all loads have in common."""
 
-    target: str
+    given: RunOptions
     time_limit_ns: int | None
     """Longest measurement of each load, where the user names it."""
     watch: tuple[int, int] | None
     """Length of a watch and of its windows, in nanoseconds."""
     settings: dict[str, str]
-    output: Path | None
-    keep: bool
-    destroy: list[str] | None
-    confirm: list[str] | None
 
-    def qualify(self, name: str) -> Qualification:
+    def qualify(self, name: str, output: Path | None) -> Qualification:
         """Run the load of an application, with a progress display."""
         from iosonde.cli.commands.plan import summary
         from iosonde.execution import default_directory, execute
         from iosonde.procedure import Remaining
         from iosonde.qualify import load_application
-        from iosonde.storage import open_target
 
         study = load_application(name)
-        target = open_target(self.target)
-        plan = self._plan(study, target)
-        consent = options.consent(self.destroy, self.confirm, targets=options.targets_of(plan))
+        plan = self._plan(study)
+        consent = self.given.consent(targets_of(plan))
         messages.info("\n".join([f"{study.title} on {plan.target}", *summary(plan)]))
-        directory = self.output or default_directory(plan.study_name)
+        directory = output or default_directory(plan.study_name)
         return _measured(
             Remaining.from_plan(plan),
             directory,
             lambda observer: execute(plan, directory, observer=observer, consent=consent),
         )
 
-    def _plan(self, study: Study, target: Target) -> Plan:
+    def _plan(self, study: Study) -> Plan:
         from iosonde.qualify import plan_of, watch_plan
+        from iosonde.storage import open_target
 
+        target, settings, keep = open_target(self.given.target), self.settings, self.given.keep
         if self.watch is None:
-            return plan_of(study, target, time_limit_ns=self.time_limit_ns, settings=self.settings, keep=self.keep)
+            return plan_of(study, target, time_limit_ns=self.time_limit_ns, settings=settings, keep=keep)
         length_ns, every_ns = self.watch
-        return watch_plan(
-            study, target, duration_ns=length_ns, every_ns=every_ns, settings=self.settings, keep=self.keep
-        )
+        return watch_plan(study, target, duration_ns=length_ns, every_ns=every_ns, settings=settings, keep=keep)
 
-    def qualify_all(self) -> list[Qualification]:
+    def qualify_all(self, output: Path | None) -> list[Qualification]:
         """Run the loads of all applications with limits; one that cannot be measured is undecided."""
-        from dataclasses import replace
-        from datetime import datetime
-
         from iosonde.errors import IosondeError
         from iosonde.metrics.wording import counted
-        from iosonde.qualify import Qualification, load_application, loads_of
+        from iosonde.qualify import Qualification, loads_of
         from iosonde.storage import open_target
         from iosonde.units import format_duration
 
-        open_target(self.target)  # Refuses what no application can use.
-        parent = self.output or Path("iosonde-results") / f"qualify-{datetime.now():%Y%m%d-%H%M%S}"
+        open_target(self.given.target)  # Refuses what no application can use.
+        parent = output or Path("iosonde-results") / f"qualify-{datetime.now():%Y%m%d-%H%M%S}"
         found = []
-        studies = {name: load_application(name) for name in _applications("")}
+        studies = _applications()
         measured = {name: study for name, study in studies.items() if study.requirement}
         omitted = [name for name, study in studies.items() if not study.requirement]
         loads = counted(sum(map(loads_of, measured.values())), "load")
@@ -263,21 +219,27 @@ class _Loads:
             f"No limits, not measured: {', '.join(omitted)}"
         )
         for name, study in measured.items():
-            load = replace(self, output=parent / name)
             try:
-                found.append(load.qualify(name))
+                found.append(self.qualify(name, parent / name))
             except IosondeError as error:
                 messages.warning(f"warning: {name}: {error}")
                 found.append(
-                    Qualification.without_result(name, title=study.title, target=self.target, reason=error.what)
+                    Qualification.without_result(name, title=study.title, target=self.given.target, reason=error.what)
                 )
         return found
 
 
-def _list(*, as_json: bool) -> None:
-    from iosonde.qualify import describe, load_application
+def _applications() -> dict[str, Study]:
+    from iosonde.data import applications
+    from iosonde.qualify import load_application
 
-    studies = {name: load_application(name) for name in _applications("")}
+    return {name: load_application(name) for name in applications()}
+
+
+def _list(*, as_json: bool) -> None:
+    from iosonde.qualify import describe
+
+    studies = _applications()
     if as_json:
         print_json(
             [
@@ -338,15 +300,3 @@ def _print_report(qualification: Qualification, *, write: bool) -> None:
     else:
         report.terminal(results, stdout(), brief=brief)
     print(f"\n{qualification.line}")
-
-
-def _write(path: Path, found: Sequence[Qualification]) -> None:
-    from iosonde.errors import ResultsError
-    from iosonde.qualify import junit
-    from iosonde.results.files import write_output
-
-    try:
-        write_output(path, junit(found).encode())
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise ResultsError(f"cannot write `{path}`: {reason}", hint="name a file in a writable directory") from None

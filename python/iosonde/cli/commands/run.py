@@ -1,82 +1,299 @@
-"""`iosonde run`: run a study."""
+"""`iosonde run`, `resume` and `io`: a study, what remains of one, and a single measurement without a study file."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from iosonde.cli import options, session
-from iosonde.cli.messages import messages
-from iosonde.cli.tables import AsJson
+import typer
+
+from iosonde.cli import reference, session
+from iosonde.cli.options import RunOptions, read_settings, takes, targets_of
+from iosonde.cli.terminal import errors_exit, messages, print_table, stdout
+from iosonde.errors import IosondeError
+from iosonde.execution.run_loop import Observer
+
+if TYPE_CHECKING:
+    from iosonde.plan import Plan, Run
+    from iosonde.protocol import Event
+    from iosonde.results import ResultSet
+    from iosonde.results.schema import Record
+    from iosonde.storage.safety.consent import Consent
 
 
-def command(
-    study: options.StudyName,
-    target: options.TargetName,
-    against: options.Against = None,
-    against_settings: options.AgainstSettings = None,
-    output: options.Output = None,
-    profile: options.Profile = "standard",
-    repeats: options.Repeats = None,
-    precision: options.Precision = None,
-    settings: options.Settings = None,
-    server: options.Server = None,
-    seed: options.Seed = None,
-    keep: options.Keep = False,
-    hosts: options.Hosts = None,
-    continue_without_lost_hosts: options.ContinueWithoutLostHosts = False,
-    time_limit: options.TimeLimit = None,
-    destroy: options.Destroy = None,
-    confirm: options.Confirm = None,
-    allow_commands: options.AllowCommands = "",
-    live: options.Live = False,
-    live_port: options.LivePort = 0,
-    report: session.Report = True,
-    as_json: AsJson = False,
-) -> None:
+@takes(
+    "study target against against_settings output profile repeats precision settings server seed keep hosts "
+    "continue_without_lost_hosts time_limit destroy confirm allow_commands live live_port report as_json"
+)
+def run_command(given: RunOptions) -> None:
     """Run a study and report the results.
 
     Ctrl-C stops within a second and keeps completed runs; `iosonde resume` continues.
     """
+    from iosonde.cli.commands.doctor import other_load
     from iosonde.cli.commands.plan import arm_lines, summary
-    from iosonde.cli.machine_checks import other_load
     from iosonde.execution import default_directory, execute
     from iosonde.execution.session import planned
     from iosonde.procedure import Remaining
 
-    time_limit_s = options.read_time_limit(time_limit)
-    plan = options.make_plan(
-        study=study,
-        target=target,
-        profile=profile,
-        repeats=repeats,
-        precision=precision,
-        settings=settings,
-        server=server,
-        seed=seed,
-        keep=keep,
-        against=against,
-        against_settings=against_settings,
-    )
-    on_hosts = options.host_options(hosts, continues=continue_without_lost_hosts)
+    time_limit_s = given.time_limit_s()
+    plan = given.plan()
+    on_hosts = given.host_options()
     shown = planned(plan, on_hosts)
-    consent = options.consent(destroy, confirm, allow_commands, targets=options.targets_of(plan))
+    consent = given.consent(targets_of(plan))
     messages.info("\n".join([f"{plan.study['title']} on {plan.target}", *arm_lines(shown), *summary(shown)]))
     if not plan.target.startswith(("null:", "sim:", "simulated:")) and (load := other_load()):
         messages.warning(f"warning: {load}: most runs will be disturbed, and the study will have no answer")
-    directory = Path(output) if output else default_directory(plan.study_name)
-    with session.live(plan, wanted=live, port=live_port) as page:
+    directory = Path(given.output) if given.output else default_directory(plan.study_name)
+    with session.live(plan, given) as page:
         session.carry_out(
             Remaining.from_plan(plan),
             directory,
             lambda observer: execute(
-                plan,
-                directory,
-                observer=observer,
-                time_limit_s=time_limit_s,
-                consent=consent,
-                hosts=on_hosts,
+                plan, directory, observer=observer, time_limit_s=time_limit_s, consent=consent, hosts=on_hosts
             ),
-            report=report,
-            as_json=as_json,
+            report=given.report,
+            as_json=given.as_json,
             page=page,
         )
+
+
+@takes(
+    "directory retry_failed hosts continue_without_lost_hosts time_limit destroy confirm allow_commands allow_library "
+    "server live live_port report as_json"
+)
+def resume_command(
+    given: RunOptions,
+    directory: Path = typer.Argument(..., metavar="DIR", help="Result set, suite or fleet to continue."),
+    server: str | None = typer.Option(
+        None, metavar="URL", help="Connect to your own server again, which the result set names."
+    ),
+) -> None:
+    """Continue a study: carry out its missing runs.
+
+    Recorded runs are not repeated. The target must be the same as before. Block devices need `--destroy` again, because
+    they may contain other data by now. Databases on your own server need `--server` and `--confirm` again. A fleet on
+    other machines needs its list of targets or hosts again: `--hosts ssh:FILE`. Of a qualification, output and exit
+    code are those of `iosonde qualify`.
+    """
+    from dataclasses import replace
+
+    from iosonde.cli.commands import fleet, qualify, suite
+    from iosonde.execution import resume
+    from iosonde.library.directory import kind_of
+    from iosonde.results import ResultSet
+
+    given = replace(given, server=server)
+    time_limit_s = given.time_limit_s()
+    kind = kind_of(directory)
+    if given.hosts and kind == "suite":
+        raise typer.BadParameter("`--hosts` is not supported for a suite: resume it without")
+    if kind == "fleet":
+        fleet.resume(directory, given)
+        return
+    if kind == "suite":
+        suite.resume(directory, given)
+        return
+    result_set = ResultSet.open(directory)
+    is_qualification = bool(result_set.plan.application)
+    with errors_exit(reference.EXIT_USAGE) if is_qualification else nullcontext():  # 1 would be read as a decision
+        session.warn_of_problems(result_set)
+        consent = given.consent(targets_of(result_set.plan))
+        ahead = session.ahead(result_set, retry_failed=given.retry_failed)
+        more = f", plus at most {ahead.at_most} depending on results" if ahead.at_most else ""
+        messages.info(f"{ahead.runs} of {len(result_set.plan.runs)} runs remaining{more}")
+        if given.retry_failed:
+            session.name_unsupported(result_set)
+        with session.live(result_set.plan, given) as page:
+            carry_out = qualify.carry_out if is_qualification else session.carry_out
+            carry_out(
+                ahead,
+                directory,
+                lambda observer: resume(
+                    directory,
+                    observer=observer,
+                    retry_failed=given.retry_failed,
+                    time_limit_s=time_limit_s,
+                    consent=consent,
+                    hosts=given.host_options(),
+                ),
+                report=given.report,
+                as_json=given.as_json,
+                page=page,
+            )
+
+
+# A single measurement
+
+
+_LATENCY = ("mean", "p50", "p90", "p99", "p99_9", "max")
+
+_LOOPS = {
+    "closed": "closed loop: the next I/O starts when one completes",
+    "open": "open loop: I/Os start at their rate; response latency counts from the intended start",
+    "mixed": "closed and open loop together: response latency is that of the open one",
+}
+
+
+@takes(
+    "target access block_size queue_depth jobs read_fraction span io_mode rate duration ramp settings output seed keep "
+    "destroy confirm as_json"
+)
+def io_command(
+    given: RunOptions,
+    access: str | None = typer.Option(None, metavar="PATTERN", help="`sequential`, `random` or `strided`."),
+    block_size: str | None = typer.Option(None, metavar="SIZE", help="Size of each I/O, such as `4KiB`."),
+    queue_depth: str | None = typer.Option(None, metavar="N", help="I/Os in flight per job."),
+    jobs: str | None = typer.Option(None, metavar="N", help="Number of threads."),
+    read_fraction: str | None = typer.Option(None, metavar="0..1", help="Fraction of reads; the rest are writes."),
+    span: str | None = typer.Option(None, metavar="SIZE", help="Size of the addressed range, such as `1GiB`."),
+    io_mode: str | None = typer.Option(None, metavar="MODE", help="`direct` or `buffered`."),
+    rate: str | None = typer.Option(None, metavar="N", help="Open loop at this many I/Os per second."),
+    duration: str | None = typer.Option(None, metavar="TIME", help="Length of the measurement."),
+    ramp: str | None = typer.Option(None, metavar="TIME", help="Time under load before the measurement."),
+    settings: list[str] | None = typer.Option(
+        None, "--set", metavar="NAME=VALUE", help="Set any other block I/O parameter (repeatable)."
+    ),
+    output: Path | None = typer.Option(
+        None, "--output", "-o", metavar="DIR", help="Keep the result set in this new directory."
+    ),
+    as_json: bool = typer.Option(False, "--json", help="Print the record as JSON."),
+) -> None:
+    """Run a single measurement.
+
+    Prints one line per interval and a table. Defaults: random 4 KiB reads, queue depth 1, one job, direct I/O, 1 GiB.
+    """
+    typed = {
+        "access": access,
+        "block_size": block_size,
+        "queue_depth": queue_depth,
+        "jobs": jobs,
+        "read_fraction": read_fraction,
+        "span": span,
+        "io_mode": io_mode,
+        "rate": rate,
+        "arrival": "constant" if rate else None,
+        "duration": duration,
+        "ramp": ramp,
+    }
+    chosen = {name: value for name, value in typed.items() if value is not None}
+    try:
+        plan = _plan(given, {**chosen, **read_settings(settings)})
+    except IosondeError as error:
+        # Name the options that the user typed where an error names the parameters that they set.
+        for name, value in chosen.items():
+            error.where = error.where.replace(f"`--set {name}={value}`", f"`--{name.replace('_', '-')} {value}`")
+        raise
+    consent = given.consent(targets_of(plan))
+    with _directory(output) as directory:
+        result_set = _measure(plan, directory, consent)
+        record = result_set.records()[0]
+        if as_json:
+            typer.echo(record.model_dump_json(indent=2))
+        elif record.failure is None:
+            _print_table(result_set, record)
+    session.exit_for_wrong_data([result_set])
+    if record.failure:
+        raise IosondeError(record.failure.message, where=record.failure.context, hint=record.failure.hint)
+
+
+def _plan(given: RunOptions, settings: dict[str, str]) -> Plan:
+    """The plan of a study with one case."""
+    from iosonde.planning import expand
+    from iosonde.storage import open_target
+    from iosonde.study.model import Part, Profile, Study
+
+    study = Study(
+        name="io",
+        title="One measurement",
+        question="How does the target perform under this load?",
+        repeats=1,
+        parts=[Part()],
+        profiles={"standard": Profile()},
+    )
+    return expand(study, open_target(given.target), settings=settings, seed=given.seed, keep=given.keep)
+
+
+@contextmanager
+def _directory(output: Path | None) -> Iterator[Path]:
+    from iosonde.storage.targets.temporary_files import scratch
+
+    if output:
+        yield output
+        return
+    with scratch() as directory:
+        yield directory / "io"
+
+
+def _measure(plan: Plan, directory: Path, consent: Consent) -> ResultSet:
+    from iosonde.execution import Interrupted, execute
+
+    try:
+        return execute(plan, directory, observer=_Intervals(), consent=consent)
+    except Interrupted:
+        messages.warning("Stopped. An incomplete measurement is not kept")
+        raise typer.Exit(reference.EXIT_INTERRUPTED) from None
+
+
+class _Intervals(Observer):
+    """One line per interval."""
+
+    def event(self, run: Run, event: Event) -> None:
+        from iosonde.execution.progress import PHASES, Rates
+        from iosonde.units import format_duration
+
+        if event["event"] == "phase" and event["phase"] in ("layout", "verify") and event["edge"] == "begin":
+            messages.info(PHASES[event["phase"]])
+        if event["event"] == "interval":
+            rates = Rates()
+            rates.add(event)
+            ramp = "  (ramp)" if event["phase"] == "ramp" else ""
+            messages.info(f"{format_duration(event['end_ns']):>8}  {rates.text()}{ramp}")
+
+    def run_ended(self, run: Run, record: Record) -> None:
+        for warning in record.warnings:
+            self.note(f"warning: {warning.message}\nhint: {warning.hint}" if warning.hint else warning.message)
+
+    def note(self, text: str) -> None:
+        messages.warning(text)
+
+
+def _print_table(result_set: ResultSet, record: Record) -> None:
+    from iosonde.metrics.metrics import run_metrics
+
+    values = {
+        (operation, metric): value
+        for operation, metric, value in run_metrics(result_set).select("operation", "metric", "value").iter_rows()
+    }
+    operations = [operation for operation, metric in values if metric == "iops" and operation != "all"]
+    if len(operations) > 1:
+        operations.append("all")
+    loop = result_set.runs["loop"].item()
+    rows = [
+        [label, *(text(values.get((operation, metric))) for operation in operations)]
+        for label, metric, text in _rows(loop)
+    ]
+    print_table(rows, heads=["", *operations], right=range(1, len(operations) + 1))
+    console = stdout()
+    if record.verdict:
+        console.print(f"{record.verdict.kind}: {record.verdict.because[0]}", soft_wrap=True, markup=False)
+    console.print(_LOOPS[loop])
+
+
+def _rows(loop: str) -> Iterator[tuple[str, str, Callable[[float | None], str]]]:
+    """Label, metric and format of every row."""
+    from iosonde.units import format_bandwidth, format_count, format_latency
+
+    yield "IOPS", "iops", _or_dash(format_count)
+    yield "bandwidth", "bandwidth", _or_dash(format_bandwidth)
+    for latency in ("completion",) if loop == "closed" else ("completion", "response"):
+        for statistic in _LATENCY:
+            label = f"{latency} latency {statistic.replace('_', '.')}"
+            yield label, f"{latency}_latency_ns_{statistic}", _or_dash(format_latency)
+
+
+def _or_dash(format: Callable[[float], str]) -> Callable[[float | None], str]:
+    """A percentile with fewer than ten samples beyond it has no value."""
+    return lambda value: "-" if value is None else format(value)

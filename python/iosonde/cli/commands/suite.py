@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from iosonde.cli import options, reference, session
-from iosonde.cli.messages import console, messages
-from iosonde.cli.tables import AsJson, print_json, print_table
+from iosonde.cli import session
+from iosonde.cli.options import RunOptions, completing, read_settings, takes
+from iosonde.cli.terminal import console, messages, print_json, print_table
 
 if TYPE_CHECKING:
     from iosonde.storage.safety.consent import Consent
@@ -20,43 +21,25 @@ if TYPE_CHECKING:
     from iosonde.suite.summary import Summary
 
 
-def _suites(incomplete: str) -> list[str]:
-    """Names for shell completion."""
-    from iosonde.data import shipped_suites
-
-    return [name for name in shipped_suites() if name.startswith(incomplete)]
-
-
-def command(
-    suite: Annotated[
-        str,
-        typer.Argument(
-            metavar="SUITE", help="Name of a suite (`iosonde list --suites`) or a TOML file.", autocompletion=_suites
-        ),
-    ],
-    target: options.TargetName,
-    against: Annotated[
-        str | None,
-        typer.Option("--against", metavar="TARGET", help="Second target: every study compares it with the first."),
-    ] = None,
-    output: Annotated[
-        str | None,
-        typer.Option(
-            "--output", "-o", metavar="DIR", help="New directory (default `iosonde-results/suite-SUITE-TIME`)."
-        ),
-    ] = None,
-    profile: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Profile of every study (default: the suite's).")
-    ] = None,
-    repeats: options.Repeats = None,
-    settings: options.Settings = None,
-    seed: options.Seed = None,
-    plan_only: Annotated[bool, typer.Option("--plan", help="Print the plan and stop.")] = False,
-    time_limit: options.TimeLimit = None,
-    destroy: options.Destroy = None,
-    confirm: options.Confirm = None,
-    mix_simulated: options.MixSimulated = False,
-    as_json: AsJson = False,
+@takes(
+    "suite target against output profile repeats settings seed plan_only time_limit destroy confirm mix_simulated "
+    "as_json"
+)
+def suite_command(
+    given: RunOptions,
+    suite: str = typer.Argument(
+        ...,
+        metavar="SUITE",
+        help="Name of a suite (`iosonde list --suites`) or a TOML file.",
+        autocompletion=completing("shipped_suites"),
+    ),
+    against: str | None = typer.Option(
+        None, metavar="TARGET", help="Second target: every study compares it with the first."
+    ),
+    output: str | None = typer.Option(
+        None, "--output", "-o", metavar="DIR", help="New directory (default `iosonde-results/suite-SUITE-TIME`)."
+    ),
+    profile: str | None = typer.Option(None, metavar="NAME", help="Profile of every study (default: the suite's)."),
 ) -> None:
     """Run a suite of studies and write one report.
 
@@ -67,35 +50,42 @@ def command(
     from iosonde.suite import planning
 
     chosen = planning.load(suite)
-    repeated = options.read_repeats(repeats)
-    if repeated == "until":
+    repeats = given.repeats_number()
+    if repeats == "until":
         raise typer.BadParameter("suites do not support `--repeats until`; use a number")
-    given = options.read_settings(settings)
+    settings = read_settings(given.settings)
+    target, mix_simulated = given.target, given.mix_simulated
     planned = planning.plan_suite(
         chosen,
         target,
         against,
         profile=profile,
-        settings=given,
-        repeats=repeated,
-        seed=seed,
+        settings=settings,
+        repeats=repeats,
+        seed=given.seed,
         mix_simulated=mix_simulated,
     )
     shared = planning.shared_by_targets(chosen, target, against, mix_simulated=mix_simulated)
-    if plan_only:
-        _print_plan(chosen, planned, shared, as_json=as_json)
+    if given.plan_only:
+        _print_plan(chosen, planned, shared, as_json=given.as_json)
         return
     messages.info("\n".join(plan_lines(chosen, planned, shared)))
     directory = Path(output or Path("iosonde-results") / f"suite-{chosen.name}-{datetime.now():%Y%m%d-%H%M%S}")
-    libraries = [given["library"]] if "library" in given else []
-    targets = [each for each in (target, against) if each]
-    consent = options.consent(destroy, confirm, libraries=libraries, server=given.get("server_url"), targets=targets)
+    libraries = [settings["library"]] if "library" in settings else []
+    allowed = replace(given, allow_library=libraries, server=settings.get("server_url"))
+    consent = allowed.consent([each for each in (target, against) if each])
     created = suites.create(
         directory, chosen, planned, target, against, consent, mix_simulated=mix_simulated, note=messages.info
     )
-    carry_out(
-        created, consent=consent, retry_failed=False, time_limit_s=options.read_time_limit(time_limit), as_json=as_json
-    )
+    carry_out(created, consent, given)
+
+
+def resume(directory: Path, given: RunOptions) -> None:
+    """Continue a suite that was stopped."""
+    from iosonde.suite.directory import open_directory
+
+    opened = open_directory(directory)
+    carry_out(opened, given.consent(opened.targets), given)
 
 
 def plan_lines(suite: Suite, planned: Sequence[Planned], shared: str = "") -> list[str]:
@@ -148,53 +138,43 @@ def _print_plan(suite: Suite, planned: Sequence[Planned], shared: str, *, as_jso
     print_json({"suite": suite.name, "shared": shared, "entries": entries})
 
 
-def carry_out(
-    suite: SuiteDirectory, *, consent: Consent, retry_failed: bool, time_limit_s: float | None, as_json: bool
-) -> None:
+def carry_out(suite: SuiteDirectory, consent: Consent, given: RunOptions) -> None:
     """Run what remains of a suite and write its report. A study that fails does not stop the others."""
     import time
 
     from iosonde.errors import IosondeError
     from iosonde.execution import Interrupted
-    from iosonde.results import ResultSet
     from iosonde.suite import directory as suites
 
+    time_limit_s = given.time_limit_s()
     end = None if time_limit_s is None else time.monotonic() + time_limit_s
     failed = False
-    for path in suites.remaining(suite, retry_failed=retry_failed):
+    for path in suites.remaining(suite, retry_failed=given.retry_failed):
         left = None if end is None else end - time.monotonic()
         if left is not None and left <= 0:
             messages.warning(f"The time limit is reached. Continue with: iosonde resume {suite.path}")
             break
         try:
-            failed |= _mostly_failed(path, consent=consent, retry_failed=retry_failed, time_limit_s=left)
+            failed |= _mostly_failed(path, consent=consent, retry_failed=given.retry_failed, time_limit_s=left)
         except (Interrupted, KeyboardInterrupt):
-            messages.warning("Stopped. Completed runs are kept.")
-            messages.warning(f"Continue with: iosonde resume {suite.path}")
-            raise typer.Exit(reference.EXIT_INTERRUPTED) from None
+            session.stop_several(suite.path)
         except IosondeError as error:
             failed = True
             messages.warning(f"error: {error}")
             messages.warning(f"`{path.name}` is not complete; the suite continues")
-    write_report(suite, as_json=as_json)
-    written = [each for each in suite.all_result_sets() if (each / "plan.json").exists()]
-    session.exit_for_wrong_data(map(ResultSet.open, written))
-    if failed:
-        raise typer.Exit(reference.EXIT_RUNS_FAILED)
+    write_report(suite, as_json=given.as_json)
+    session.exit_for_several(suite.all_result_sets(), failed=failed)
 
 
 def _mostly_failed(path: Path, *, consent: Consent, retry_failed: bool, time_limit_s: float | None) -> bool:
     """Run what remains of one study, and return whether most of its runs failed."""
     from iosonde.execution import resume
     from iosonde.execution.progress import watch
-    from iosonde.procedure import Schedule
     from iosonde.results import ResultSet
-    from iosonde.results.shapes import interpreting
 
     messages.info(f"{path.name}")
     result_set = ResultSet.open(path)
-    with interpreting([path]):
-        ahead = Schedule(result_set, retry_failed=retry_failed).ahead()
+    ahead = session.ahead(result_set, retry_failed=retry_failed)
     if retry_failed:
         session.name_unsupported(result_set)
     with watch(ahead, console(), info=messages.info, warning=messages.warning) as observer:
