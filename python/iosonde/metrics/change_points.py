@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from iosonde.metrics.distributions import t_quantile
 from iosonde.metrics.settling import settling
 from iosonde.metrics.statistics import Floats
 
@@ -97,8 +98,6 @@ def _large(sample: Floats, points: list[int]) -> list[int]:
 
 def _significance(sample: Floats, at: int, points: Sequence[int]) -> float:
     """Return the height of a step beside a parabola, as a multiple of what it must be; 0 where that is unknown."""
-    from scipy.special import stdtrit
-
     first, last = max(0, at - _REACH), min(len(sample), at + _REACH)
     near = [each for each in points if first + 1 < each < last - 1]
     y, x = sample[first:last], np.linspace(-1, 1, last - first)
@@ -114,9 +113,9 @@ def _significance(sample: Floats, at: int, points: Sequence[int]) -> float:
     total = float(residual @ residual)
     correlation = _upper_correlation(float(residual[1:] @ residual[:-1]) / total, count, parameters) if total else 0.0
     variance = total / (count - parameters) * (1 + correlation) / (1 - correlation)
-    needed = stdtrit(count - parameters, _CERTAIN) * math.sqrt(variance * inverse[place, place])
+    needed = t_quantile(_CERTAIN, count - parameters) * math.sqrt(variance * inverse[place, place])
     least = STEP * float(np.abs(y[at - first - 1 : at - first + 1]).min())
-    return height / max(float(needed), least, 1e-300)
+    return height / max(needed, least, 1e-300)
 
 
 def _upper_correlation(found: float, count: int, parameters: int) -> float:

@@ -302,7 +302,7 @@ def _concurrency(facts: Facts) -> pl.DataFrame:
     own = depths.rename({"queue_depth": "own_queue_depth"})
     depth = pl.coalesce("own_queue_depth", "queue_depth")
     alone = pl.len().over(RUN_KEYS) == 1
-    pausing = facts.alternating().with_columns(pauses=True)
+    pausing = facts.cases_with("active").with_columns(pauses=True)
     return (
         facts.streams()
         .join(facts.runs().select(*RUN_KEYS, "case_id", "concurrency"), on=RUN_KEYS)

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import polars as pl
 
+from iosonde.metrics.scopes import INTERVAL_KEYS, RUN_KEYS, SCOPE_KEYS, SUMS, summed, total
 from iosonde.results import ResultSet, frames
 from iosonde.results.column import U64
 from iosonde.results.frames import labelled, labels, stack
@@ -25,13 +26,9 @@ from iosonde.study.model import STAGE, Rounds
 Results = ResultSet | Sequence[ResultSet]
 Per = Literal["run", "interval", "case"]
 
-_RUN_KEYS = ("result_set", "run_id")
-_SCOPE = ("stream", "operation")
-_PLACE = (*_RUN_KEYS, "phase", "interval")
-
 _KEYS: dict[Per, tuple[str, ...]] = {
-    "run": _RUN_KEYS,
-    "interval": (*_PLACE, "begin_ns", "end_ns"),
+    "run": RUN_KEYS,
+    "interval": (*INTERVAL_KEYS, "begin_ns", "end_ns"),
     "case": ("result_set", "case_id", "part", "control"),
 }
 
@@ -42,34 +39,12 @@ _RUNS_A_BATCH = 150
 """Runs whose intervals' buckets are taken into memory at a time."""
 
 _COUNTED = ("count", "bytes", "errors", "completion_sum_ns")
-"""Zero where nothing was counted; sums and extremes of `_SUMS` that are not among these are null there."""
+"""Zero where nothing was counted; sums and extremes of `SUMS` that are not among these are null there."""
 
-
-def _total(column: pl.Expr) -> pl.Expr:
-    """Sum, null where no value is known."""
-    return pl.when(column.count() > 0).then(column.sum())
-
-
-_SUMS: dict[str, tuple[str, Callable[[pl.Expr], pl.Expr]]] = {
-    "count": ("count", pl.Expr.sum),
-    "bytes": ("bytes", pl.Expr.sum),
-    "errors": ("errors", pl.Expr.sum),
-    "completion_sum_ns": ("completion_latency_ns_sum", pl.Expr.sum),
-    "completion_min_ns": ("completion_latency_ns_min", pl.Expr.min),
-    "completion_max_ns": ("completion_latency_ns_max", pl.Expr.max),
-    "response_sum_ns": ("response_latency_ns_sum", _total),
-    "response_min_ns": ("response_latency_ns_min", pl.Expr.min),
-    "response_max_ns": ("response_latency_ns_max", pl.Expr.max),
-    "backlog_max": ("backlog_max", pl.Expr.max),
-    "interval_stalled_ns": ("engine_stalled_ns", pl.Expr.max),
-}
-"""Column of a member: the column of `intervals`, and how its values are put together."""
-
-_NAMES = tuple(_SUMS)
 
 _UNSIGNED = tuple(each.name for each in RUNS.columns if each.dtype is U64)
 
-_OF_MEMBERS = (
+OF_MEMBERS = (
     pl.col("member"),
     (pl.col("latency") == "response").alias("response"),
     pl.col("bucket"),
@@ -90,19 +65,19 @@ class Facts:
             [each for each in one.records() if each.outcome == "complete" and (chosen is None or each.run_id in chosen)]
             for one in sets
         ]
-        self._runs = self._fixed_runs().with_columns(pl.col(_UNSIGNED).cast(pl.Int64))
+        self._runs = self._each(ResultSet.fixed_runs).with_columns(pl.col(_UNSIGNED).cast(pl.Int64))
         self._counts: dict[Per, pl.DataFrame] = {}
         self._small_tables: dict[tuple[int, str], pl.DataFrame] = {}
 
     @cached_property
     def _cases(self) -> pl.DataFrame:
         """The cases of the runs, with the parameters that are read here."""
-        found = []
-        for (name, one), records in zip(self._sets, self._records, strict=True):
-            measured = {each.case_id for each in records}
-            cases = [each for each in one.known_cases() if each.case_id in measured]
-            found.append(labelled(frames.cases(cases, _is_read), name))
-        return stack(found)
+
+        def measured(one: ResultSet, records: Sequence[Record]) -> pl.DataFrame:
+            names = {each.case_id for each in records}
+            return frames.cases([each for each in one.known_cases() if each.case_id in names], _is_read)
+
+        return self._each(measured)
 
     @cached_property
     def are_small(self) -> bool:
@@ -120,10 +95,10 @@ class Facts:
         Per run and case the measurement alone; per interval warm-up too, and also those in which nothing completed.
         """
         if per not in self._counts:
-            keys = [*_KEYS[per], *_SCOPE]
+            keys = [*_KEYS[per], *SCOPE_KEYS]
             rows = self._every_interval() if per == "interval" else self._measured(keys)
             numbered = rows.sort(keys, nulls_last=True).with_row_index("member", offset=1)
-            self._counts[per] = numbered.select(*keys, pl.col("member").cast(pl.Int64), *_NAMES)
+            self._counts[per] = numbered.select(*keys, pl.col("member").cast(pl.Int64), *SUMS)
         return self._counts[per]
 
     def histograms(self, *, per: Per) -> Iterator[pl.DataFrame]:
@@ -139,13 +114,13 @@ class Facts:
         """One row a run and stream: its jobs, their busiest thread, and I/Os due and started (null in closed loop)."""
         busy, wall = pl.col("busiest_thread_cpu_ns"), pl.col("wall_ns")
         return (
-            self._small(frames.jobs)
-            .group_by(*_RUN_KEYS, "stream", maintain_order=True)
+            self._each(lambda _, records: frames.jobs(records))
+            .group_by(*RUN_KEYS, "stream", maintain_order=True)
             .agg(
                 stream_jobs=pl.len().cast(pl.Int64),
                 core_utilisation=pl.when(wall > 0).then(busy / wall).max(),
-                due=_total(pl.col("due").cast(pl.Int64)),
-                started=_total(pl.col("started").cast(pl.Int64)),
+                due=total(pl.col("due").cast(pl.Int64)),
+                started=total(pl.col("started").cast(pl.Int64)),
             )
         )
 
@@ -185,13 +160,11 @@ class Facts:
             "result_set", "case_id", "round_length", "tracking", *present
         )
 
-    def alternating(self) -> pl.DataFrame:
-        """One row a case some of whose streams load the target for a part of the time: `result_set, case_id`."""
-        return self._cases_with([name for name in self._cases.columns if name.rpartition(".")[2] == "active"])
-
-    def staged(self) -> pl.DataFrame:
-        """One row a case that is a stage of a pass: `result_set, case_id`. Its results are reported for the pass."""
-        return self._cases_with([name for name in self._cases.columns if name == STAGE])
+    def cases_with(self, parameter: str) -> pl.DataFrame:
+        """`result_set, case_id` of the cases that have a parameter, or one of whose streams has it."""
+        names = [name for name in self._cases.columns if name.rpartition(".")[2] == parameter]
+        is_any = pl.any_horizontal(pl.lit(False), *(pl.col(name).is_not_null() for name in names))
+        return self._cases.filter(is_any).select("result_set", "case_id")
 
     def devices(self) -> pl.DataFrame:
         """One row a run: bytes read and written by the block device under the target that moved most.
@@ -202,7 +175,7 @@ class Facts:
         return (
             moved.with_columns(moved=pl.col("read_bytes") + pl.col("write_bytes"))
             .sort("moved", "device", descending=[True, False], nulls_last=True)
-            .group_by(_RUN_KEYS, maintain_order=True)
+            .group_by(RUN_KEYS, maintain_order=True)
             .agg(
                 device_read_bytes=pl.col("read_bytes").filter(pl.col("moved").is_not_null()).first(),
                 device_write_bytes=pl.col("write_bytes").filter(pl.col("moved").is_not_null()).first(),
@@ -211,9 +184,9 @@ class Facts:
 
     def server_statistics(self) -> pl.DataFrame:
         """One row a statistic of a database server at the end of an interval; empty if no run was on a server."""
-        on_server = self._runs.filter(pl.col("server_title").is_not_null()).select(_RUN_KEYS)
+        on_server = self._runs.filter(pl.col("server_title").is_not_null()).select(RUN_KEYS)
         rows = self._read("store_statistics", lambda rows: rows)
-        return rows.join(on_server, on=_RUN_KEYS, how="semi").with_columns(pl.col("end_ns", "value").cast(pl.Int64))
+        return rows.join(on_server, on=RUN_KEYS, how="semi").with_columns(pl.col("end_ns", "value").cast(pl.Int64))
 
     def statistics(self, prefix: str) -> pl.DataFrame:
         """One row a statistic whose name starts with `prefix`, at the end of an interval: `statistic` without it."""
@@ -238,9 +211,9 @@ class Facts:
             "usage",
             lambda rows: (
                 rows.filter(pl.col("phase") == "measure", written.is_not_null())
-                .group_by(_RUN_KEYS)
+                .group_by(RUN_KEYS)
                 .agg(
-                    simulated_write_bytes=_total(pl.col("write_bytes").cast(pl.Int64)),
+                    simulated_write_bytes=total(pl.col("write_bytes").cast(pl.Int64)),
                     simulated_media_write_bytes=written.cast(pl.Int64).sum(),
                 )
             ),
@@ -255,21 +228,21 @@ class Facts:
         """
         sums = ("reads", "writes", "read_bytes", "write_bytes")
         named = self._runs.filter(pl.col("members").is_not_null()).select(
-            *_RUN_KEYS, pl.col("members").str.split(" ").alias("device")
+            *RUN_KEYS, pl.col("members").str.split(" ").alias("device")
         )
         moved = self._of_devices(pl.lit(True), *sums, "busy_ns").join(
-            named.explode("device").unique(), on=[*_RUN_KEYS, "device"], how="semi"
+            named.explode("device").unique(), on=[*RUN_KEYS, "device"], how="semi"
         )
         process = self._of_devices(pl.col("device") == "process", "wall_ns").filter(pl.col("wall_ns") > 0)
-        counted = process.select(*_RUN_KEYS, member_counted_ns="wall_ns")
+        counted = process.select(*RUN_KEYS, member_counted_ns="wall_ns")
         busy = pl.col("busy_ns")
-        summed = moved.group_by(_RUN_KEYS).agg(
+        summed = moved.group_by(RUN_KEYS).agg(
             pl.len().cast(pl.Int64).alias("member_count"),
-            *(_total(pl.col(name)).alias(f"member_{name}") for name in sums),
+            *(total(pl.col(name)).alias(f"member_{name}") for name in sums),
             member_busy_ns=busy.sum() / busy.count(),
             member_most_bytes=(pl.col("read_bytes") + pl.col("write_bytes")).max(),
         )
-        return summed.join(counted, on=_RUN_KEYS, how="left")
+        return summed.join(counted, on=RUN_KEYS, how="left")
 
     def _of_devices(self, which: pl.Expr, *names: str) -> pl.DataFrame:
         """Sums of a measurement, one row a run and device."""
@@ -277,36 +250,31 @@ class Facts:
             "usage",
             lambda rows: (
                 rows.filter(pl.col("phase") == "measure", which)
-                .group_by(*_RUN_KEYS, "device")
-                .agg(_total(pl.col(name).cast(pl.Int64)).alias(name) for name in names)
+                .group_by(*RUN_KEYS, "device")
+                .agg(total(pl.col(name).cast(pl.Int64)).alias(name) for name in names)
             ),
         )
-
-    def _cases_with(self, names: Sequence[str]) -> pl.DataFrame:
-        """`result_set, case_id` of the cases that have any of these parameters."""
-        is_any = pl.any_horizontal(pl.lit(False), *(pl.col(name).is_not_null() for name in names))
-        return self._cases.filter(is_any).select("result_set", "case_id")
 
     def _merged_buckets(self, per: Per) -> pl.DataFrame:
         buckets = self._read(
             "histograms",
             lambda rows: (
                 rows.filter(pl.col("phase") == "measure")
-                .group_by(*_RUN_KEYS, *_SCOPE, "latency", "bucket")
+                .group_by(*RUN_KEYS, *SCOPE_KEYS, "latency", "bucket")
                 .agg(pl.col("count").cast(pl.Int64).sum())
             ),
         )
         if per == "case":
-            buckets = buckets.join(self._runs.select(*_RUN_KEYS, "case_id"), on=_RUN_KEYS)
-        keys = ["result_set", "case_id" if per == "case" else "run_id", *_SCOPE]
-        return buckets.join(self.counts(per=per).select(*keys, "member"), on=keys).select(_OF_MEMBERS)
+            buckets = buckets.join(self._runs.select(*RUN_KEYS, "case_id"), on=RUN_KEYS)
+        keys = ["result_set", "case_id" if per == "case" else "run_id", *SCOPE_KEYS]
+        return buckets.join(self.counts(per=per).select(*keys, "member"), on=keys).select(OF_MEMBERS)
 
     def _interval_buckets(self, run_ids: frozenset[str]) -> pl.DataFrame:
-        keys = [*_PLACE, *_SCOPE]
+        keys = [*INTERVAL_KEYS, *SCOPE_KEYS]
         members = self.counts(per="interval").filter(pl.col("run_id").is_in(run_ids)).select(*keys, "member").lazy()
         return self._read(
             "histograms",
-            lambda rows: rows.join(members, on=keys).select(_OF_MEMBERS),
+            lambda rows: rows.join(members, on=keys).select(OF_MEMBERS),
             run_ids=run_ids,
         )
 
@@ -315,25 +283,30 @@ class Facts:
         sums = self._read(
             "intervals",
             lambda rows: (
-                rows.filter(pl.col("phase") == "measure").group_by(*_RUN_KEYS, *_SCOPE).agg(_summed(from_table=True))
+                rows.filter(pl.col("phase") == "measure").group_by(*RUN_KEYS, *SCOPE_KEYS).agg(summed(from_table=True))
             ),
         )
         if "run_id" in keys:
             return sums
-        known = self._runs.select(*_RUN_KEYS, "case_id", "part", "control")
-        return sums.join(known, on=_RUN_KEYS).group_by(keys).agg(_summed(from_table=False))
+        known = self._runs.select(*RUN_KEYS, "case_id", "part", "control")
+        return sums.join(known, on=RUN_KEYS).group_by(keys).agg(summed(from_table=False))
 
     def _every_interval(self) -> pl.DataFrame:
         """An operation that did not complete in an interval has no row there; a stall must not vanish for that."""
         times = (pl.col("begin_ns").cast(pl.Int64), pl.col("end_ns").cast(pl.Int64))
         counted = self._read(
-            "intervals", lambda rows: rows.group_by(*_PLACE, *_SCOPE).agg(*_extent(), *_summed(from_table=True))
+            "intervals",
+            lambda rows: rows.group_by(*INTERVAL_KEYS, *SCOPE_KEYS).agg(*_extent(), *summed(from_table=True)),
         )
-        used = self._read("usage", lambda rows: rows.select(*_PLACE, *times))
-        places = pl.concat([counted.select(*_PLACE, "begin_ns", "end_ns"), used]).group_by(_PLACE).agg(_extent())
+        used = self._read("usage", lambda rows: rows.select(*INTERVAL_KEYS, *times))
+        places = (
+            pl.concat([counted.select(*INTERVAL_KEYS, "begin_ns", "end_ns"), used])
+            .group_by(INTERVAL_KEYS)
+            .agg(_extent())
+        )
         return (
-            places.join(counted.select(*_RUN_KEYS, *_SCOPE).unique(), on=_RUN_KEYS)
-            .join(counted.drop("begin_ns", "end_ns"), on=[*_PLACE, *_SCOPE], how="left")
+            places.join(counted.select(*RUN_KEYS, *SCOPE_KEYS).unique(), on=RUN_KEYS)
+            .join(counted.drop("begin_ns", "end_ns"), on=[*INTERVAL_KEYS, *SCOPE_KEYS], how="left")
             .with_columns(pl.col(_COUNTED).fill_null(0))
         )
 
@@ -374,17 +347,10 @@ class Facts:
         with one.scan(table, chosen) as scanned:
             yield scanned.select(pl.lit(name).alias("result_set"), pl.all())
 
-    def _fixed_runs(self) -> pl.DataFrame:
-        """`fixed_runs` of each result set: hundreds of columns, which several readers of a report need."""
-        found = []
-        for (name, one), records in zip(self._sets, self._records, strict=True):
-            found.append(labelled(one.fixed_runs(records), name))
-        return stack(found)
-
-    def _small(self, table: Callable[[Sequence[Record]], pl.DataFrame]) -> pl.DataFrame:
-        """A table that is made from records."""
+    def _each(self, table: Callable[[ResultSet, Sequence[Record]], pl.DataFrame]) -> pl.DataFrame:
+        """A table of each result set, one below the other."""
         named = zip(self._sets, self._records, strict=True)
-        return stack([labelled(table(records), name) for (name, _), records in named])
+        return stack([labelled(table(one, records), name) for (name, one), records in named])
 
 
 _ROUNDS = {"round_length", "tracking"}
@@ -395,14 +361,6 @@ def _is_read(parameter: str) -> bool:
     """Return True for a parameter of cases that is used here; a parameter of a stream is named `STREAM.NAME`."""
     own_name = parameter.rpartition(".")[2]
     return own_name in ("queue_depth", "active", STAGE) or parameter in _ROUNDS or parameter in _OF_ROUNDS
-
-
-def _summed(*, from_table: bool) -> list[pl.Expr]:
-    """The sums of members: from rows of `intervals`, or from sums."""
-    return [
-        together(pl.col(source if from_table else name).cast(pl.Int64)).alias(name)
-        for name, (source, together) in _SUMS.items()
-    ]
 
 
 def _extent() -> list[pl.Expr]:

@@ -9,7 +9,7 @@ by the metric's `aggregate`. An index of hundreds of result sets can afford rate
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -26,7 +26,7 @@ from iosonde.metrics.derivation import (
     with_interval_facts,
 )
 from iosonde.metrics.distributions import Prior, prior_of
-from iosonde.metrics.facts import Facts, Results
+from iosonde.metrics.facts import OF_MEMBERS, Facts, Results
 from iosonde.metrics.registry import METRICS, declare, least_value, named_among
 from iosonde.metrics.scopes import (
     ALL,
@@ -34,6 +34,7 @@ from iosonde.metrics.scopes import (
     PERCENTILES,
     RUN_KEYS,
     SCOPE_KEYS,
+    SUMS,
     each_load,
     latency_percentiles,
     of_same_repeats,
@@ -41,6 +42,7 @@ from iosonde.metrics.scopes import (
     overall,
     scopes_of,
     seconds_between,
+    summed,
     sums,
 )
 from iosonde.metrics.statistics import (
@@ -53,9 +55,7 @@ from iosonde.metrics.statistics import (
 )
 from iosonde.results import ResultSet
 
-if TYPE_CHECKING:
-    pass
-
+_RUN_COLUMNS = ("result_set", "run_id", "case_id", "part", "repeat", "order", "control")
 
 STREAM = "main"
 """A command has one stream."""
@@ -69,53 +69,27 @@ _AGGREGATES: Mapping[str, pl.Expr] = {
     "sum": pl.col("value").sum(),
 }
 
-_SCOPE = (pl.lit(STREAM).alias("stream"), pl.lit(ALL).alias("operation"))
 
-
-def run_values(facts: Facts) -> pl.DataFrame:
-    """Return one row per run and named metric: `result_set, run_id, stream, operation, metric, value`."""
-    rows = _named_values(facts)
-    keys = ("result_set", "run_id", "metric")
-    if rows.is_empty():
-        return rows.select("result_set", "run_id", *_SCOPE, "metric", "value").clear()
+def _run_values(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return one row per run and named metric."""
     chosen = pl.coalesce(
         pl.when(pl.col("aggregate").first() == name).then(expression) for name, expression in _AGGREGATES.items()
     )
-    return (
-        rows.group_by(keys, maintain_order=True)
-        .agg(value=chosen)
-        .select("result_set", "run_id", *_SCOPE, "metric", "value")
-    )
+    return rows.group_by(*_RUN_COLUMNS, *SCOPE_KEYS, "metric", maintain_order=True).agg(value=chosen)
 
 
-def interval_values(facts: Facts) -> pl.DataFrame:
-    """Return one row per value of lines over time: `..., begin_ns, end_ns, stream, operation, metric, value`."""
-    several = pl.len().over("result_set", "run_id", "metric") > 1
-    return (
-        _named_values(facts)
-        .filter(several)
-        .select(
-            "result_set",
-            "run_id",
-            pl.lit("measure").alias("phase"),
-            pl.col("point").alias("interval"),
-            "begin_ns",
-            "end_ns",
-            *_SCOPE,
-            "metric",
-            "value",
-        )
-    )
+def _interval_values(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return one row per value of lines over time, with the columns of an interval."""
+    several = pl.len().over(*RUN_KEYS, "metric") > 1
+    return rows.filter(several).with_columns(phase=pl.lit("measure"), interval="point")
 
 
 def _named_values(facts: Facts) -> pl.DataFrame:
-    """Return the named values of complete runs, and declare their metrics.
+    """Return the named values of complete runs with the columns of the runs, and declare their metrics.
 
     `ResultsError` if two result sets define a metric differently: their values cannot be in one table.
     """
     rows = facts.named_values()
-    if rows.is_empty():
-        return rows
     known: dict[str, tuple[str, str]] = {}
     for each in rows.select("metric", "title", "unit", "better").unique(maintain_order=True).iter_rows(named=True):
         definition = (each["unit"], each["better"])
@@ -125,7 +99,9 @@ def _named_values(facts: Facts) -> pl.DataFrame:
                 hint="combine result sets of the same study, or give the metrics different names",
             )
         declare(each["metric"], title=each["title"], unit=each["unit"], better=each["better"])
-    return rows
+    of_runs = facts.runs().select(_RUN_COLUMNS)
+    scope = {"stream": pl.lit(STREAM), "operation": pl.lit(ALL)}
+    return rows.with_columns(**scope).join(of_runs, on=RUN_KEYS, maintain_order="left")
 
 
 def declare_all(metrics: Mapping[str, Mapping[str, Any]]) -> None:
@@ -142,21 +118,11 @@ BULK_METRICS = (
 """The metrics of `bulk_metrics`."""
 
 _MEMBER = [*RUN_KEYS, *SCOPE_KEYS]
-_COUNTS = {
-    "count": "count",
-    "bytes": "bytes",
-    "errors": "errors",
-    "completion_latency_ns_sum": "completion_sum_ns",
-    "response_latency_ns_sum": "response_sum_ns",
-    "completion_latency_ns_min": "completion_min_ns",
-    "response_latency_ns_min": "response_min_ns",
-    "completion_latency_ns_max": "completion_max_ns",
-    "response_latency_ns_max": "response_max_ns",
-    "backlog_max": "backlog_max",
-}
-
 _PLACE = ("run_id", "phase", "stream", "operation")
-_WANTED = {"intervals": [*_PLACE, *_COUNTS], "histograms": [*_PLACE, "latency", "bucket", "count"]}
+_WANTED = {
+    "intervals": [*_PLACE, *(column for column, _ in SUMS.values())],
+    "histograms": [*_PLACE, "latency", "bucket", "count"],
+}
 
 
 def bulk_metrics(result_sets: Mapping[str, ResultSet]) -> pl.DataFrame:
@@ -179,7 +145,7 @@ def bulk_metrics(result_sets: Mapping[str, ResultSet]) -> pl.DataFrame:
             how="left",
         )
     )
-    keys = ("result_set", "run_id", "case_id", "part", "repeat", "order", "control", *SCOPE_KEYS)
+    keys = (*_RUN_COLUMNS, *SCOPE_KEYS)
     wide = derived_counts(table).select(*keys, *(pl.col(name).cast(pl.Float64) for name in BULK_METRICS))
     return wide.unpivot(index=keys, on=BULK_METRICS, variable_name="metric").drop_nulls("value")
 
@@ -203,12 +169,10 @@ def _runs(label: str, results: ResultSet) -> pl.DataFrame:
 
 def _bulk_counts(intervals: pl.DataFrame) -> pl.DataFrame:
     """Return the sums of each member, as `Facts.counts` does."""
-    columns = [pl.col(name).cast(pl.Int64).alias(as_name) for name, as_name in _COUNTS.items()]
     return (
         intervals.lazy()
-        .select(*_MEMBER, *columns)
         .group_by(_MEMBER)
-        .agg(_total(name) for name in _COUNTS.values())
+        .agg(summed(from_table=True))
         .sort(_MEMBER)
         .with_row_index("member", offset=1)
         .with_columns(pl.col("member").cast(pl.Int64))
@@ -216,21 +180,9 @@ def _bulk_counts(intervals: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _total(name: str) -> pl.Expr:
-    """Sum a count, or take an extreme; a response latency that no interval has stays null: the loop is closed."""
-    column = pl.col(name)
-    if name.endswith("_min_ns"):
-        return column.min()
-    if name.endswith(("_max_ns", "_max")):
-        return column.max()
-    return pl.when(column.count() > 0).then(column.sum()).alias(name) if name == "response_sum_ns" else column.sum()
-
-
 def _buckets(histograms: pl.DataFrame, counts: pl.DataFrame) -> pl.DataFrame:
     """Return the buckets of each member, those of its intervals one after the other."""
-    return histograms.join(counts.select(*_MEMBER, "member"), on=_MEMBER).select(
-        "member", (pl.col("latency") == "response").alias("response"), "bucket", pl.col("count").cast(pl.Int64)
-    )
+    return histograms.join(counts.select(*_MEMBER, "member"), on=_MEMBER).select(OF_MEMBERS)
 
 
 def _measured(tables: Mapping[str, Mapping[str, pl.DataFrame]], name: str) -> pl.DataFrame:
@@ -242,9 +194,6 @@ def _measured(tables: Mapping[str, Mapping[str, pl.DataFrame]], name: str) -> pl
         for label, found in tables.items()
     ]
     return pl.concat(frames).collect()
-
-
-_RUN_COLUMNS = ("result_set", "run_id", "case_id", "part", "repeat", "order", "control")
 
 
 def run_metrics(results: Results | Facts) -> pl.DataFrame:
@@ -261,7 +210,7 @@ def run_metrics(results: Results | Facts) -> pl.DataFrame:
     scopes = scopes_of(counts, keys=RUN_KEYS)
     table = (
         sums(counts, scopes)
-        .join(_with_media(facts), on=RUN_KEYS)
+        .join(judged(facts.runs().join(facts.simulated_media(), on=RUN_KEYS, how="left")), on=RUN_KEYS)
         .with_columns(seconds=seconds_between("measure_start_ns", "measure_end_ns"))
         .join(latency_percentiles(scopes, facts.histograms(per="run")), on="scope", how="left")
         .join(iops_variation(facts), on=[*RUN_KEYS, *SCOPE_KEYS], how="left")
@@ -271,16 +220,7 @@ def run_metrics(results: Results | Facts) -> pl.DataFrame:
         .join(sustained.metrics(facts), on=RUN_KEYS, how="left")
     )
     rows = _long(derived(table), keys=(*_RUN_COLUMNS, *SCOPE_KEYS), metrics=METRICS)
-    return pl.concat([rows, _of_runs(run_values(facts), facts).select(rows.columns)])
-
-
-def _of_runs(values: pl.DataFrame, facts: Facts) -> pl.DataFrame:
-    """Add the columns of the runs to named values."""
-    return values.join(facts.runs().select(_RUN_COLUMNS), on=RUN_KEYS, maintain_order="left")
-
-
-def _with_media(facts: Facts) -> pl.DataFrame:
-    return judged(facts.runs().join(facts.simulated_media(), on=RUN_KEYS, how="left"))
+    return pl.concat([rows, _run_values(_named_values(facts)).select(rows.columns)])
 
 
 def case_metrics(runs: pl.DataFrame) -> pl.DataFrame:
@@ -402,10 +342,10 @@ def interval_metrics(
     long_enough = of_usual_length([*RUN_KEYS, "phase"])
     counted = derived_counts(table).with_columns(pl.when(long_enough).then(rate).alias(rate) for rate in RATES)
     rows = _long(counted, keys=keys, metrics=[name for name in metrics if name in METRICS and name in counted.columns])
-    lines = interval_values(facts).filter(pl.col("metric").is_in(list(metrics)))
+    lines = _interval_values(_named_values(facts)).filter(pl.col("metric").is_in(list(metrics)))
     rows = rows.select(*keys, "metric", "value")
     # Without a cast, unsigned times mixed with signed ones become 128 bits wide, which reports cannot compute with.
-    return pl.concat([rows, _of_runs(lines, facts).select(rows.columns).cast(rows.schema)])
+    return pl.concat([rows, lines.select(rows.columns).cast(rows.schema)])
 
 
 def stalled_intervals(results: Results, *, run_ids: Sequence[str] | None = None) -> pl.DataFrame:

@@ -9,7 +9,7 @@ decided here, for every percentile that iosonde prints.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 
 import numpy as np
@@ -89,6 +89,35 @@ INTERVAL_KEYS = (*RUN_KEYS, "phase", "interval")
 SCOPE_KEYS = ("stream", "operation")
 
 
+def total(column: pl.Expr) -> pl.Expr:
+    """Sum, null where no value is known."""
+    return pl.when(column.count() > 0).then(column.sum())
+
+
+SUMS: dict[str, tuple[str, Callable[[pl.Expr], pl.Expr]]] = {
+    "count": ("count", pl.Expr.sum),
+    "bytes": ("bytes", pl.Expr.sum),
+    "errors": ("errors", pl.Expr.sum),
+    "completion_sum_ns": ("completion_latency_ns_sum", pl.Expr.sum),
+    "completion_min_ns": ("completion_latency_ns_min", pl.Expr.min),
+    "completion_max_ns": ("completion_latency_ns_max", pl.Expr.max),
+    "response_sum_ns": ("response_latency_ns_sum", total),
+    "response_min_ns": ("response_latency_ns_min", pl.Expr.min),
+    "response_max_ns": ("response_latency_ns_max", pl.Expr.max),
+    "backlog_max": ("backlog_max", pl.Expr.max),
+    "interval_stalled_ns": ("engine_stalled_ns", pl.Expr.max),
+}
+"""Fact of a member or scope: the column of `intervals`, and how its values are put together."""
+
+
+def summed(*, from_table: bool) -> list[pl.Expr]:
+    """The facts of `SUMS`: from rows of `intervals`, or from other such facts."""
+    return [
+        together(pl.col(source if from_table else name).cast(pl.Int64)).alias(name)
+        for name, (source, together) in SUMS.items()
+    ]
+
+
 def overall(metrics: pl.DataFrame) -> pl.DataFrame:
     """Keep each run's (or case's) rows for the whole load: its only stream, or stream `all`; operation `all`."""
     if ALL not in metrics["stream"]:
@@ -150,21 +179,13 @@ def scopes_of(counts: pl.DataFrame, *, keys: Sequence[str]) -> pl.DataFrame:
 def sums(counts: pl.DataFrame, scopes: pl.DataFrame) -> pl.DataFrame:
     """Add up the counts of each scope. A trim moves no data, so its bytes do not count in operation `all`."""
     moved = pl.when((pl.col("operation") == ALL) & (pl.col("member_operation") == "trim")).then(0).otherwise("bytes")
-    facts = ("count", "bytes", "errors", "completion_sum_ns", "completion_min_ns", "completion_max_ns")
-    response = ("response_sum_ns", "response_min_ns", "response_max_ns", "backlog_max")
-    members = counts.select("member", pl.col("operation").alias("member_operation"), *facts, *response)
+    members = counts.select("member", pl.col("operation").alias("member_operation"), *SUMS)
     open_loop = pl.col("response_sum_ns").is_not_null()
     return (
         scopes.join(members, on="member")
-        .with_columns(bytes=moved)
+        .with_columns(bytes=moved, backlog_max=pl.when(open_loop).then("backlog_max"))
         .group_by([name for name in scopes.columns if name != "member"], maintain_order=True)
-        .agg(
-            pl.col("count", "bytes", "errors", "completion_sum_ns", "response_sum_ns").sum(),
-            pl.col("completion_min_ns", "response_min_ns").min(),
-            pl.col("completion_max_ns", "response_max_ns").max(),
-            response_count=pl.col("count").filter(open_loop).sum(),
-            backlog_max=pl.col("backlog_max").filter(open_loop).max(),
-        )
+        .agg(*summed(from_table=False), response_count=pl.col("count").filter(open_loop).sum())
     )
 
 

@@ -13,6 +13,7 @@ from typing import Literal
 
 import numpy as np
 
+from iosonde.metrics.distributions import t_quantile
 from iosonde.metrics.statistics import CONFIDENCE, Estimate, Floats
 
 AGREEMENT = 0.03
@@ -81,6 +82,8 @@ def settling(sample: Floats, *, window: int) -> Settling:
     ]
     agrees = abs(halfway - level) <= allowed[0]
     half = sample[count // 2 :]
+    change, error, freedom = _line(half)
+    excluded = abs(change) + _quantile(freedom, CONFIDENCE) * error
     return Settling(
         level=level,
         first=count - quarter,
@@ -88,7 +91,7 @@ def settling(sample: Floats, *, window: int) -> Settling:
         middle=middle,
         agrees=agrees and abs(last - level) <= allowed[1] and not _ends_apart(sample),
         trend=_trend(sample, level) or ("" if agrees else _monotone(half)),
-        drift_below=_drift_below(half, level),
+        drift_below=excluded / abs(level) if level else math.inf,
     )
 
 
@@ -98,12 +101,6 @@ def _ends_apart(sample: Floats) -> bool:
     apart = abs(float(sample[-1] - others.mean())) if len(others) > 1 else 0.0
     noise = float(others.std(ddof=1)) * math.sqrt(1 + 1 / len(others)) if apart else 0.0
     return apart > max(AGREEMENT * abs(float(others.mean())), _quantile(len(others) - 1, _OUTLYING) * noise)
-
-
-def _drift_below(half: Floats, level: float) -> float:
-    """Return the change of a line through some values that is excluded, as a share of a level."""
-    change, error, freedom = _line(half)
-    return (abs(change) + _quantile(freedom, CONFIDENCE) * error) / abs(level) if level else math.inf
 
 
 def _monotone(half: Floats) -> Trend:
@@ -117,7 +114,8 @@ def _monotone(half: Floats) -> Trend:
 def _trend(sample: Floats, level: float) -> Trend:
     """Direction of a significant change across the second half of a series, by a line or by the curve of all values."""
     half = sample[len(sample) // 2 :]
-    line, curve = _change_of_line(half), _change_of_curve(sample)
+    slope, error, freedom = _line(half)
+    line, curve = (slope, abs(slope) > _quantile(freedom, _SIGNIFICANCE) * error), _change_of_curve(sample)
     # A curve that misses a fast start changes where the series does not.
     changes = [line, (curve[0], curve[1] and line[0] / curve[0] >= _SEEN)]
     significant = [change for change, is_significant in changes if is_significant]
@@ -137,12 +135,6 @@ def drift(sample: Floats) -> tuple[Trend, float]:
     if abs(change) <= max(_quantile(freedom, _SIGNIFICANCE) * error, AGREEMENT * abs(float(sample.mean()))):
         return "", bound
     return "falling" if change < 0 else "rising", bound
-
-
-def _change_of_line(sample: Floats) -> tuple[float, bool]:
-    """Return how much the line through some values changes across them, and whether that is significant."""
-    change, error, freedom = _line(sample)
-    return change, abs(change) > _quantile(freedom, _SIGNIFICANCE) * error
 
 
 def _line(sample: Floats) -> tuple[float, float, float]:
@@ -175,9 +167,7 @@ def _change_of_curve(sample: Floats) -> tuple[float, bool]:
 
 
 def _quantile(freedom: float, confidence: float) -> float:
-    from scipy.special import stdtrit
-
-    return float(stdtrit(max(1.0, freedom), (1 + confidence) / 2))
+    return t_quantile((1 + confidence) / 2, max(1.0, freedom))
 
 
 def _noise_of(residual: Floats, parameters: int) -> tuple[float, float]:

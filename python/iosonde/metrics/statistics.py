@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from iosonde.metrics.distributions import RAISED, ROUNDING, Prior, correlation_between
+from iosonde.metrics.distributions import RAISED, ROUNDING, Prior, correlation_between, t_quantile
 
 CONFIDENCE = 0.95
 RESAMPLES = 4000
@@ -312,9 +312,7 @@ ENOUGH_CASES = 8
 
 
 def _t_quantile(freedom: float, confidence: float = CONFIDENCE) -> float:
-    from scipy.special import stdtrit
-
-    return float(stdtrit(freedom, (1 + confidence) / 2))
+    return t_quantile((1 + confidence) / 2, freedom)
 
 
 CORRELATIONS = np.concatenate([np.arange(0, 0.9, 0.05), np.arange(0.9, 0.985, 0.01)])
@@ -358,7 +356,7 @@ UPPER = 1.4
 """Standard errors by which an estimated correlation is raised, so that the interval covers: chosen by simulation."""
 
 
-def series_interval(series: ArrayLike, *, least: float = 0.0, last: int | None = None) -> Estimate:
+def series_interval(series: ArrayLike, *, last: int | None = None) -> Estimate:
     """Return the mean of one run's interval series, with an interval that respects its autocorrelation.
 
     Consecutive intervals resemble each other, so their mean is less precise than that of as many independent values.
@@ -382,9 +380,9 @@ def series_interval(series: ArrayLike, *, least: float = 0.0, last: int | None =
     if last is not None:
         factor *= _variance_of_mean(last, correlation) / _variance_of_mean(count, correlation)
     half = _t_quantile(freedom) * math.sqrt(total / (count - 1) * factor)
-    low, is_cut = mean - half, mean - half < least <= values.min()
+    low, is_cut = mean - half, mean - half < 0 <= values.min()
     method = AUTOREGRESSIVE + (CUT_OFF if is_cut else "")
-    return Estimate(mean, least if is_cut else low, mean + half, method, count)
+    return Estimate(mean, 0.0 if is_cut else low, mean + half, method, count)
 
 
 def _variance_of_mean(count: int, correlation: float) -> float:
@@ -454,23 +452,15 @@ def repeat_correlation(cases: Sequence[ArrayLike], *, doubt: float = 1.0) -> flo
     return round(share * float(np.interp(mean + RAISED * error * math.sqrt(share), expected, CORRELATIONS)), 2)
 
 
-def _resamples(count: int, resamples: int = RESAMPLES, *, seed: int = SEED) -> NDArray[np.intp]:
+def _resamples(count: int, resamples: int, *, seed: int = SEED) -> NDArray[np.intp]:
     return np.random.default_rng(seed).integers(0, count, size=(resamples, count), dtype=np.intp)
 
 
 @lru_cache(maxsize=1024)
-def _middle_ranks(count: int, resamples: int, seed: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+def _middle_ranks(count: int, seed: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Return the two middle ranks of each resample: all that its median depends on, so drawn once for every sample."""
-    drawn = np.sort(_resamples(count, resamples, seed=seed), axis=1)
+    drawn = np.sort(_resamples(count, RESAMPLES, seed=seed), axis=1)
     return drawn[:, (count - 1) // 2].astype(np.int32), drawn[:, count // 2].astype(np.int32)
-
-
-def resampled_medians(values: ArrayLike, *, seed: int = SEED, resamples: int = RESAMPLES) -> Floats:
-    """Return the medians of bootstrap resamples of a sample."""
-    ordered = np.sort(np.asarray(values, dtype=np.float64))
-    lower, upper = _middle_ranks(len(ordered), resamples, seed)
-    medians: Floats = (ordered[lower] + ordered[upper]) / 2
-    return medians
 
 
 def plausible_medians(values: ArrayLike, *, seed: int = SEED) -> Floats:
@@ -479,11 +469,14 @@ def plausible_medians(values: ArrayLike, *, seed: int = SEED) -> Floats:
     Of values that are not all positive, the medians of bootstrap resamples.
     """
     sample = np.asarray(values, dtype=np.float64)
+    found: Floats
     if (sample <= 0).any():
-        return resampled_medians(sample, seed=seed)
+        ordered, (lower, upper) = np.sort(sample), _middle_ranks(len(sample), seed)
+        found = (ordered[lower] + ordered[upper]) / 2
+        return found
     variance, degrees, _ = _mean_noise(sample)
     drawn = np.random.default_rng(seed).standard_t(max(1.0, degrees), RESAMPLES)
-    found: Floats = np.exp(np.log(sample).mean() + math.sqrt(variance) * drawn)
+    found = np.exp(np.log(sample).mean() + math.sqrt(variance) * drawn)
     return found
 
 
@@ -620,7 +613,7 @@ def _largest_t(count: int, freedom: int) -> float:
     return float(np.quantile(largest / np.sqrt(random.chisquare(freedom, 20_000) / freedom), CONFIDENCE))
 
 
-def verdict(ratio: Estimate, *, better: Literal["higher", "lower"], margin: float = MARGIN) -> Verdict:
+def verdict(ratio: Estimate, *, better: Literal["higher", "lower"]) -> Verdict:
     """Judge a ratio of contender to baseline.
 
     `same` when the whole interval is within the margin, even if it excludes 1: a real difference too small to
@@ -629,7 +622,7 @@ def verdict(ratio: Estimate, *, better: Literal["higher", "lower"], margin: floa
     """
     if ratio.low is None or ratio.high is None or ratio.is_wide:
         return "unclear"
-    if ratio.low >= 1 / (1 + margin) and ratio.high <= 1 + margin:
+    if ratio.low >= 1 / (1 + MARGIN) and ratio.high <= 1 + MARGIN:
         return "same"
     if ratio.low > 1:
         return "better" if better == "higher" else "worse"

@@ -88,12 +88,9 @@ def selection_text(estimate: Estimate, maximum: Estimate, candidates: int) -> st
 
 
 def range_text(low: str, high: str) -> str:
-    """Write a range once with the unit that both ends share: `1.1–1.3 ms`, `980 µs–1.1 ms`."""
-    return low if low == high else _ends_text(low, high)
-
-
-def _ends_text(low: str, high: str) -> str:
-    """Write the words that both end with once: `5,260–34.2 k transactions/s`."""
+    """Write a range with the words that both ends end with once: `1.1–1.3 ms`, `5,260–34.2 k transactions/s`."""
+    if low == high:
+        return low
     first, last = low.split(" "), high.split(" ")
     while len(first) > 1 and first[-1] == last[-1]:
         first.pop()
@@ -208,7 +205,7 @@ def quantity_words(factor: str) -> str:
 
 def at_level(factor: str, level: Any) -> str:
     """Write a level as the place of a value: `at queue depth 16`, `with 4 hosts`, `for reads`."""
-    return f"{_preposition(factor)} {level_words(factor, level)}"
+    return f"{_PLURALS.get(factor, ('at', ''))[0]} {level_words(factor, level)}"
 
 
 def between_levels(factor: str, low: Any, high: Any) -> str:
@@ -217,10 +214,6 @@ def between_levels(factor: str, low: Any, high: Any) -> str:
     if last.startswith(name):
         return f"between {name} {first} and {level_value(factor, high)}"
     return f"between {first} and {last}"
-
-
-def _preposition(factor: str) -> str:
-    return _PLURALS.get(factor, ("at", ""))[0]
 
 
 def range_words(factor: str, levels: Sequence[Any], chosen: Sequence[Any]) -> str:
@@ -285,9 +278,9 @@ def case_words(parameters: Mapping[str, Any], levels: Mapping[str, Any], case_id
     return ", ".join([words, *sizes, *others])
 
 
-def phrase(words: Mapping[str, str], *, with_noun: str = "I/O") -> str:
+def phrase(words: Mapping[str, str]) -> str:
     """Join the words of a load; without an operation it needs a noun."""
-    return " ".join([*words.values(), *([] if _NOUNS & words.keys() else [with_noun])])
+    return " ".join([*words.values(), *([] if _NOUNS & words.keys() else ["I/O"])])
 
 
 def sentence(text: str) -> str:

@@ -307,8 +307,8 @@ def lasting_drops(facts: Facts) -> list[LastingDrop]:
             ~pl.col("control"),
         )
         .join(judged, on=["result_set", "case_id"], how="anti")
-        .join(facts.alternating(), on=["result_set", "case_id"], how="anti")
-        .join(facts.staged(), on=["result_set", "case_id"], how="anti")
+        .join(facts.cases_with("active"), on=["result_set", "case_id"], how="anti")
+        .join(facts.cases_with(STAGE), on=["result_set", "case_id"], how="anti")
     )
     keys = ["result_set", "run_id"]
     intervals = (
