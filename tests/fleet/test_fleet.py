@@ -60,7 +60,7 @@ def planned(study: Path, targets: dict[str, str]) -> Planned:
 
 def carried_out(fleet: fleets.FleetDirectory, notes: list[str]) -> Outcome:
     options = {"parallel": 2, "consent": NO_CONSENT, "retry_failed": False, "time_limit_s": None}
-    return FleetSession(fleet, fleets.remaining(fleet), [], **options, note=notes.append).carry_out()  # type: ignore[arg-type]
+    return FleetSession(fleet, fleet.remaining(), [], **options, note=notes.append).carry_out()  # type: ignore[arg-type]
 
 
 def is_running(pid: int) -> bool:
@@ -116,10 +116,10 @@ def test_a_target_that_fails_is_named_and_the_others_are_measured(study: Path, t
     assert len({(fleet.path / name / "lock").read_text() for name in done.ended}) <= 2, "simulated targets share"
     assert str(gone) in done.failed["gone"]
     assert any(each.startswith("gone: failed: ") for each in notes)
-    assert list(fleets.remaining(fleet)) == ["gone"]
+    assert list(fleet.remaining()) == ["gone"]
     assert fleet.missing == {"gone": "no run was carried out"}
     fleet.keep_failed(done.failed)
-    assert fleets.open_directory(fleet.path).missing == done.failed
+    assert fleets.FleetDirectory.open(fleet.path).missing == done.failed
     (fleet.path / fleets.FAILED).write_text("damaged")
     assert fleet.missing == {"gone": "no run was carried out"}
 
@@ -150,7 +150,7 @@ def test_no_session_outlives_a_fleet_that_is_stopped_or_killed(
     kept = {path: path.read_bytes() for path in directory.glob("*/records/c*/record.json")}
     assert iosonde("resume", directory).returncode == 0
     assert {path: path.read_bytes() for path in kept} == kept
-    assert not fleets.remaining(fleets.open_directory(directory))
+    assert not fleets.FleetDirectory.open(directory).remaining()
 
 
 @pytest.mark.system
@@ -250,12 +250,12 @@ def test_a_received_fleet_that_was_edited_is_refused(study: Path, tmp_path: Path
     shutil.rmtree(fleet.path / "a")
     (fleet.path / "a").symlink_to(fleet.path / "b")
     with pytest.raises(ResultsError, match="missing or not a directory"):
-        fleets.open_directory(fleet.path)
-    (fleet.path / fleets.FLEET.file).write_text('{"format": 1, "study": "tiny", "targets": []}')
+        fleets.FleetDirectory.open(fleet.path)
+    (fleet.path / "fleet.json").write_text('{"format": 1, "study": "tiny", "targets": []}')
     with pytest.raises(ResultsError, match="is damaged"):
-        fleets.open_directory(fleet.path)
+        fleets.FleetDirectory.open(fleet.path)
     with pytest.raises(ResultsError, match="not the directory of a fleet"):
-        fleets.open_directory(tmp_path)
+        fleets.FleetDirectory.open(tmp_path)
 
 
 @pytest.mark.unit

@@ -18,12 +18,13 @@ from plans import a_failure, a_record, hand_plan, tables
 
 from iosonde.errors import ResultsError
 from iosonde.metrics.derivation import _OF_RUN
+from iosonde.metrics.metrics import run_metrics
 from iosonde.metrics.registry import METRICS
 from iosonde.results import ResultSet, column
 from iosonde.results.column import U64, Column
 from iosonde.results.files import new_directory
 from iosonde.results.frames import COLUMNS, TABLES
-from iosonde.results.query import connect, metric_tables
+from iosonde.results.query import metric_tables
 from iosonde.results.run_facts import RUNS, values
 from iosonde.storage import cleanup
 
@@ -278,13 +279,8 @@ def test_result_sets_of_the_same_name_are_distinguished(tmp_path: Path) -> None:
     for name, levels in (("a", (1, 2)), ("b", ("deep",))):
         sets.append(ResultSet.create(tmp_path / name / "set", hand_plan(levels=levels, repeats=1)))
         measure(sets[-1], "c0001-r1", "c0002-r1")
-    with connect(sets) as connection:
-        rows = connection.execute("SELECT result_set, run_id, queue_depth FROM runs ORDER BY ALL").fetchall()
-        merged = connection.execute(
-            "SELECT result_set, sum(count) FROM histograms GROUP BY ALL ORDER BY ALL"
-        ).fetchall()
-    assert rows == [("a/set", "c0001-r1", "1"), ("a/set", "c0002-r1", "2"), ("b/set", "c0001-r1", "deep")]
-    assert merged == [("a/set", 6), ("b/set", 3)]
+    rows = run_metrics(sets).filter(metric="operations", operation="all").select("result_set", "run_id", "value")
+    assert sorted(rows.rows()) == [("a/set", "c0001-r1", 3), ("a/set", "c0002-r1", 3), ("b/set", "c0001-r1", 3)]
 
 
 @pytest.mark.parametrize(

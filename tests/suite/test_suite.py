@@ -213,7 +213,7 @@ def test_consent_is_checked_for_every_study_before_anything_is_created(tmp_path:
             suites.create(directory, suite, planned, target, None, NO_CONSENT)
         assert not directory.exists()
         created = suites.create(directory, suite, planned, target, None, Consent(destroy=(target,)))
-        assert [path.name for path in created.all_result_sets()] == ["01-first", "02-second"]
+        assert [path.name for path in created.result_sets.values()] == ["01-first", "02-second"]
         assert not any(device.read_bytes()), "nothing is written before a study runs"
 
 
@@ -322,7 +322,7 @@ def test_a_log_device_is_compared_with_a_log_on_the_data_device(iosonde: Iosonde
     description["against"] = "/elsewhere"
     (results / "suite.json").write_text(json.dumps(description))
     with pytest.raises(ResultsError, match="its log is on"):
-        suites.open_directory(results)
+        suites.SuiteDirectory.open(results)
 
 
 @pytest.mark.engine
@@ -384,7 +384,7 @@ def test_a_suite_is_interrupted(
     with pytest.raises(typer.Exit) as caught:
         command.carry_out(two_studies, NO_CONSENT, run_options(as_json=True))
     assert caught.value.exit_code == 130
-    assert [ResultSet.open(path).records() for path in two_studies.all_result_sets()] == [[], []]
+    assert [ResultSet.open(path).records() for path in two_studies.result_sets.values()] == [[], []]
 
 
 EDITS = {
@@ -402,7 +402,7 @@ def test_a_description_that_its_result_sets_contradict_or_that_is_damaged_is_ref
     """A page would show values of one study or target under the title of another."""
     suite, directory = suite_of(DEVICE, DATABASE), tmp_path / "suite"
     suites.create(directory, suite, planning.plan_suite(suite, SLOW, FAST, profile="quick"), SLOW, FAST, NO_CONSENT)
-    suites.open_directory(directory)
+    suites.SuiteDirectory.open(directory)
     original = (directory / "suite.json").read_text()
     for (*path, last), value, reason in EDITS.values():
         place = document = json.loads(original)
@@ -411,7 +411,7 @@ def test_a_description_that_its_result_sets_contradict_or_that_is_damaged_is_ref
         place[last] = value
         (directory / "suite.json").write_text(json.dumps(document))
         with pytest.raises(ResultsError, match=reason):
-            suites.open_directory(directory)
+            suites.SuiteDirectory.open(directory)
 
 
 @pytest.mark.parametrize("linked", [False, True])
@@ -424,7 +424,7 @@ def test_a_result_set_that_is_missing_or_a_link_is_refused(tmp_path: Path, linke
     if linked:
         (described.path / "01-a").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(ResultsError, match="is missing or not a directory"):
-        suites.open_directory(described.path)
+        suites.SuiteDirectory.open(described.path)
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 

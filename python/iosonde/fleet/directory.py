@@ -7,7 +7,7 @@ failed.json    targets that failed in the last session, with the reason
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -19,7 +19,7 @@ from iosonde.execution.session import require_startable
 from iosonde.fleet import hosts, model
 from iosonde.fleet.model import Fleet, FleetTarget
 from iosonde.fleet.worker import plan_of
-from iosonde.library.directory import CollectionKind, Strict, unfinished
+from iosonde.library.directory import Collection, Description
 from iosonde.plan import Plan
 from iosonde.results import ResultSet
 from iosonde.results.files import Directory
@@ -36,7 +36,7 @@ REFUSALS_NAMED = 10
 _REASONS = TypeAdapter(dict[str, str])
 
 
-class FleetFile(Strict):
+class FleetFile(Description):
     """Content of `fleet.json`."""
 
     format: Literal[1] = 1
@@ -50,7 +50,7 @@ class FleetFile(Strict):
 
     @property
     def names(self) -> list[str]:
-        """Targets that were planned, which have a result set of that name each."""
+        """Targets that were planned."""
         return [each.name for each in self.targets if each.name not in self.skipped]
 
     @model_validator(mode="after")
@@ -61,20 +61,20 @@ class FleetFile(Strict):
         return self
 
 
-FLEET = CollectionKind("fleet", FleetFile, lambda description: description.names)
+class FleetDirectory(Collection[FleetFile]):
+    """A fleet on disk: a result set for each target that was planned, with its name."""
 
+    kind = "fleet"
+    content = FleetFile
 
-@dataclass(frozen=True, kw_only=True)
-class FleetDirectory:
-    """A fleet on disk."""
-
-    path: Path
-    description: FleetFile
-
-    @property
-    def result_sets(self) -> dict[str, Path]:
-        """Directory of each target that was planned, by its name."""
-        return {name: self.path / name for name in self.description.names}
+    def remaining(self, *, retry_failed: bool = False) -> dict[str, Path]:
+        """Result sets with runs to do; `ResultsError` for one that is of another study than `fleet.json` names."""
+        for name, path in self.result_sets.items():
+            with interpreting([path]):
+                study = ResultSet.open(path).plan.study_name
+            if study != self.description.study:
+                raise self.contradiction(name, f"its study is `{study}`")
+        return super().remaining(retry_failed=retry_failed)
 
     @property
     def missing(self) -> dict[str, str]:
@@ -100,7 +100,7 @@ class FleetDirectory:
         with Directory.open(self.path) as opened:
             opened.write(FAILED, _REASONS.dump_json(dict(reasons), indent=1))
 
-    def targets(self, names: Collection[str]) -> list[FleetTarget]:
+    def targets(self, names: Container[str]) -> list[FleetTarget]:
         """The targets with these names."""
         return [each for each in self.description.targets if each.name in names]
 
@@ -178,8 +178,7 @@ def create(directory: Path, planned: Planned, consent: Consent, note: Callable[[
         shared=planned.shared,
         skipped=planned.skipped,
     )
-    FLEET.create(directory, description, planned.plans)
-    return FleetDirectory(path=directory.absolute(), description=description)
+    return FleetDirectory.create(directory, description, planned.plans)
 
 
 def _require_consent(planned: Planned, directory: Path, consent: Consent, note: Callable[[str], None]) -> None:
@@ -211,18 +210,3 @@ def _require_consent(planned: Planned, directory: Path, consent: Consent, note: 
         where="\n  ".join([*lines[:REFUSALS_NAMED], *more]),
         hint="; ".join(hints),
     )
-
-
-def open_directory(directory: Path) -> FleetDirectory:
-    """Open the directory of a fleet; `ResultsError` if it is none or damaged."""
-    return FleetDirectory(path=directory.absolute(), description=FLEET.read(directory))
-
-
-def remaining(fleet: FleetDirectory, *, retry_failed: bool = False) -> dict[str, Path]:
-    """Result sets with runs to do; `ResultsError` for one that is of another target than `fleet.json` names."""
-    for path in fleet.result_sets.values():
-        with interpreting([path]):
-            study = ResultSet.open(path).plan.study_name
-        if study != fleet.description.study:
-            raise FLEET.contradiction(path, f"its study is `{study}`")
-    return {name: path for name, path in fleet.result_sets.items() if unfinished(path, retry_failed=retry_failed)}

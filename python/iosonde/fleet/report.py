@@ -12,7 +12,7 @@ import numpy as np
 
 from iosonde.errors import ResultsError
 from iosonde.fleet import model
-from iosonde.fleet.directory import open_directory
+from iosonde.fleet.directory import FleetDirectory
 from iosonde.fleet.drives import ERROR_RATE, STALL_FACTORS, Comparison, Drive, FleetOfStudy, Group, Stalls, fleets
 from iosonde.fleet.outliers import MINIMUM_OTHERS, reference
 from iosonde.library import Index, index
@@ -338,7 +338,7 @@ def collect(root: Path, found: Index | None = None) -> FleetReport:
     notes: list[str] = []
     missing: Mapping[str, str] = {}
     if kind_of(root) == "fleet":
-        fleet = open_directory(root)
+        fleet = FleetDirectory.open(root)
         notes += model.sentences(fleet.description.shared)
         missing = fleet.missing
         shown = {drive.summary.path for each in chapters for drive in each.fleet.drives}

@@ -9,10 +9,11 @@ may come from somebody else, who may have edited it or put links into it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, Literal, TypeVar
+from typing import ClassVar, Generic, Literal, Self, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -36,85 +37,102 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-Description = TypeVar("Description", bound=Strict)
-
-
-@dataclass(frozen=True)
-class CollectionKind(Generic[Description]):
-    """A kind of such directories."""
-
-    name: Literal["fleet", "suite"]
-    """In messages, and the subcommand that creates one."""
-    content: type[Description]
-    """Content of the file that describes it."""
-    names_of: Callable[[Description], Iterable[str]]
-    """Directories of the result sets that a description has."""
+class Description(Strict, ABC):
+    """Content of the file that describes a directory."""
 
     @property
-    def file(self) -> str:
-        """Name of the file that makes a directory one of this kind."""
-        return f"{self.name}.json"
+    @abstractmethod
+    def names(self) -> list[str]:
+        """Directories of the result sets, in the order of execution."""
 
-    def create(self, directory: Path, description: Description, plans: Mapping[str, Plan]) -> None:
+
+D = TypeVar("D", bound=Description)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Collection(Generic[D]):
+    """Such a directory. A subclass is one kind of them."""
+
+    kind: ClassVar[Literal["fleet", "suite"]]
+    """In messages and the name of the file, and the subcommand that creates one."""
+    content: ClassVar[type[Description]]
+    """Type of the description."""
+    path: Path
+    description: D
+
+    @property
+    def result_sets(self) -> dict[str, Path]:
+        """Every result set by name, in the order of execution."""
+        return {name: self.path / name for name in self.description.names}
+
+    @classmethod
+    def create(cls, directory: Path, description: D, plans: Mapping[str, Plan]) -> Self:
         """Create a directory with a result set for each plan, by the name of its directory; nothing is run.
 
         `ResultsError` if the directory exists and is not empty.
         """
+        path = directory.absolute()
+        file = f"{cls.kind}.json"
         try:
-            with new_directory(directory.absolute(), last=self.file) as place, Directory.open(place) as opened:
+            with new_directory(path, last=file) as place, Directory.open(place) as opened:
                 for name, plan in plans.items():
                     (place / name).mkdir()
                     ResultSet.create(place / name, plan)
                 # Last: a directory with this file has every result set.
-                opened.write(self.file, description.model_dump_json(indent=1).encode())
+                opened.write(file, description.model_dump_json(indent=1).encode())
         except OSError as error:
             raise ResultsError(
-                f"cannot create the {self.name} `{directory}`: {error.strerror}",
+                f"cannot create the {cls.kind} `{directory}`: {error.strerror}",
                 hint="name another directory with `--output DIR`",
             ) from error
+        return cls(path=path, description=description)
 
-    def read(self, directory: Path) -> Description:
-        """Return the description of a directory; `ResultsError` if it is of another kind or damaged.
+    @classmethod
+    def open(cls, directory: Path) -> Self:
+        """Open a directory; `ResultsError` if it is of another kind or damaged.
 
         Reports are written into result sets, so a link in the place of one is refused.
         """
-        path = directory.absolute()
+        path, file = directory.absolute(), f"{cls.kind}.json"
         try:
             with Directory.open(path) as opened:
-                found = self.content.model_validate_json(opened.read(self.file))
+                found = cls.content.model_validate_json(opened.read(file))
                 there = set(opened.names())
-                lost = [each for each in self.names_of(found) if each not in there or not opened.is_directory(each)]
+                lost = [each for each in found.names if each not in there or not opened.is_directory(each)]
         except OSError as error:
             raise ResultsError(
-                f"`{directory}` is not the directory of a {self.name}: {error.strerror}",
-                hint=f"`iosonde {self.name}` creates one",
+                f"`{directory}` is not the directory of a {cls.kind}: {error.strerror}",
+                hint=f"`iosonde {cls.kind}` creates one",
             ) from error
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             place = ".".join(str(each) for each in first["loc"])
             raise ResultsError(
-                f"`{directory / self.file}` is damaged: {first['msg']}",
+                f"`{directory / file}` is damaged: {first['msg']}",
                 where=f"at `{place}`" if place else "",
                 hint="the result sets next to it can be read one by one with `iosonde report`",
             ) from error
         if lost:
             raise ResultsError(
                 f"`{path / lost[0]}` is missing or not a directory",
-                where=f"in the {self.name} `{path}`",
-                hint=f"a {self.name} has its result sets in its own directory; read others with `iosonde report DIR`",
+                where=f"in the {cls.kind} `{path}`",
+                hint=f"a {cls.kind} has its result sets in its own directory; read others with `iosonde report DIR`",
             )
+        return cls(path=path, description=cast("D", found))
+
+    def remaining(self, *, retry_failed: bool = False) -> dict[str, Path]:
+        """Result sets with runs to do, in the order of execution."""
+        found = {}
+        for name, path in self.result_sets.items():
+            with interpreting([path]):
+                if Schedule(ResultSet.open(path), retry_failed=retry_failed).next_run() is not None:
+                    found[name] = path
         return found
 
-    def contradiction(self, result_set: Path, problem: str) -> ResultsError:
+    def contradiction(self, name: str, problem: str) -> ResultsError:
         """Return the error of a result set that the description contradicts."""
         return ResultsError(
-            f"`{self.file}` does not describe the result set `{result_set.name}`: {problem}",
-            where=f"in the {self.name} `{result_set.parent}`",
+            f"`{self.kind}.json` does not describe the result set `{name}`: {problem}",
+            where=f"in the {self.kind} `{self.path}`",
             hint="one of them was edited; the result sets can be read one by one with `iosonde report`",
         )
-
-
-def unfinished(result_set: Path, *, retry_failed: bool = False) -> bool:
-    """Return True if a result set has runs to do."""
-    with interpreting([result_set]):
-        return Schedule(ResultSet.open(result_set), retry_failed=retry_failed).next_run() is not None

@@ -114,7 +114,7 @@ class Facts:
         """One row a run and stream: its jobs, their busiest thread, and I/Os due and started (null in closed loop)."""
         busy, wall = pl.col("busiest_thread_cpu_ns"), pl.col("wall_ns")
         return (
-            self._each(lambda _, records: frames.jobs(records))
+            self._each(lambda _, records: frames.table("jobs", records))
             .group_by(*RUN_KEYS, "stream", maintain_order=True)
             .agg(
                 stream_jobs=pl.len().cast(pl.Int64),

@@ -5,8 +5,6 @@ The application provides this module to `iosonde.results`, a lower layer.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import polars as pl
 
 from iosonde.metrics.metrics import case_metrics, run_metrics
@@ -105,14 +103,3 @@ def _described(rows: pl.DataFrame, described: Table) -> pl.DataFrame:
     )
     joined = rows.join(kinds, on="metric", how="left", maintain_order="left")
     return joined.select(pl.col(column.name).cast(column.dtype) for column in described.columns)
-
-
-def stack(
-    name: str, result_sets: Sequence[ResultSet], labels: Sequence[str], *, label: str = "result_set"
-) -> pl.DataFrame:
-    """Return a table of several result sets, with a column `label` if they have labels."""
-    parts = [table(name, each) for each in result_sets]
-    if not any(labels):
-        return parts[0]
-    labelled = zip(labels, parts, strict=True)
-    return pl.concat([part.select(pl.lit(name).alias(label), pl.all()) for name, part in labelled])

@@ -11,7 +11,8 @@ import duckdb
 from iosonde.core.provided import provided
 from iosonde.errors import ResultsError
 from iosonde.foreign_text import markdown, markdown_code
-from iosonde.results import files, frames
+from iosonde.results import frames
+from iosonde.results.files import Directory
 from iosonde.results.frames import TABLES, Source
 from iosonde.results.query import add_metrics, connect, metric_tables
 from iosonde.results.shapes import first_line, interpreting
@@ -42,7 +43,8 @@ def export(result_set: Source, format: str, directory: Path) -> list[Path]:
             of_format = _tables if format in FORMATS else _runs
             written, text = of_format(result_set, format, directory)
         readme = directory / "README.md"
-        files.write_file(readme, text.encode())
+        with Directory.open(directory) as opened:
+            opened.write(readme.name, text.encode())
     except OSError as error:
         raise ResultsError(
             f"cannot export into `{directory}`: {first_line(error)}", hint="name another directory with `--output DIR`"
@@ -63,7 +65,7 @@ def _tables(result_set: Source, format: str, directory: Path) -> tuple[list[Path
         connect(result_set, writable=directory.absolute(), check=True) as connection,
         temporary_names(directory) as names,
     ):
-        add_metrics(connection, [result_set], [""])
+        add_metrics(connection, result_set)
         tables = TABLES | metric_tables()
         for table in tables:
             path = directory / f"{table}.{format}"
@@ -86,12 +88,13 @@ def _tables(result_set: Source, format: str, directory: Path) -> tuple[list[Path
 
 def _runs(result_set: Source, format: str, directory: Path) -> tuple[list[Path], str]:
     module = provided("interop").exports()[format]
-    written = []
-    for name, content in module.files(result_set):
-        files.write_file(directory / name, content)
-        written.append(directory / name)
-    names = {path.name for path in written}
-    return written, "\n".join(_about_runs(result_set, module.WHAT, module.SUFFIX, names)) + "\n"
+    names = []
+    with Directory.open(directory) as opened:
+        for name, content in module.files(result_set):
+            opened.write(name, content)
+            names.append(name)
+    text = "\n".join(_about_runs(result_set, module.WHAT, module.SUFFIX, set(names))) + "\n"
+    return [directory / name for name in names], text
 
 
 def _about_runs(result_set: Source, what: str, suffix: str | None, names: set[str]) -> Iterator[str]:

@@ -181,12 +181,6 @@ def _write_synced(file: BinaryIO, content: bytes) -> None:
     os.fsync(file.fileno())
 
 
-def write_file(path: Path, content: bytes) -> None:
-    """Write a file at a path that the user named; a file or link of that name is replaced."""
-    with Directory.open(path.parent) as directory:
-        directory.write(path.name, content)
-
-
 @contextmanager
 def new_directory(path: Path, *, last: str = "") -> Iterator[Path]:
     """Yield a directory to fill, which gets its name once it is complete, so that no part of it has that name.
@@ -227,11 +221,19 @@ def write_output(path: Path, content: bytes, *, within: Iterable[Path] = ()) -> 
     even one in place of a directory. Elsewhere the path is the user's own: it may be a link, a pipe or `/dev/stdout`,
     but no block device.
     """
-    with _output_directory(path.absolute(), within) as directory:
-        if directory:
-            directory.write(path.name, content)
-        else:
-            _write_anywhere(path, content)
+    path = path.absolute()
+    known = [each.stat() for each in within]
+    parents = (each for each in path.parents if each.exists())
+    root = next((each for each in parents if any(os.path.samestat(each.stat(), found) for found in known)), None)
+    if root is None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _write_anywhere(path, content)
+        return
+    with ExitStack() as opened:
+        directory = opened.enter_context(Directory.open(root))
+        for name in path.relative_to(root).parts[:-1]:
+            directory = opened.enter_context(directory.subdirectory(name, create=True))
+        directory.write(path.name, content)
 
 
 def _write_anywhere(path: Path, content: bytes) -> None:
@@ -245,31 +247,11 @@ def _write_anywhere(path: Path, content: bytes) -> None:
         file.write(content)
 
 
-@contextmanager
-def _output_directory(path: Path, within: Iterable[Path]) -> Iterator[Directory | None]:
-    """Open the directory of an output in `within`; create the directory of any other."""
-    roots = [each.stat() for each in within]
-    root = next((each for each in path.parents if each.exists() and any(_is(each, found) for found in roots)), None)
-    if root is None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        yield None
-        return
-    with ExitStack() as opened:
-        directory = opened.enter_context(Directory.open(root))
-        for name in path.relative_to(root).parts[:-1]:
-            directory = opened.enter_context(directory.subdirectory(name, create=True))
-        yield directory
-
-
-def _is(path: Path, found: os.stat_result) -> bool:
-    return os.path.samestat(path.stat(), found)
-
-
 RESERVE_BYTES = 8 << 20
 
 
 class Reserve:
-    """Space reserved for records, because the study itself may fill the file system that holds them."""
+    """Space reserved for records, because the study itself may fill their file system; until `release`."""
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
@@ -303,16 +285,6 @@ class Reserve:
                 os.posix_fallocate(descriptor, 0, RESERVE_BYTES)
             finally:
                 os.close(descriptor)
-
-
-@contextmanager
-def reserve(directory: Directory) -> Iterator[Reserve]:
-    """Reserve space on the file system of `directory` for the duration of the context."""
-    kept = Reserve(directory)
-    try:
-        yield kept
-    finally:
-        kept.release()
 
 
 def _component(name: str) -> str:

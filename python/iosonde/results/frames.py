@@ -181,7 +181,8 @@ def stack(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
 
 def as_csv(frame: pl.DataFrame, *, with_heads: bool = True) -> str:
     """Return a frame as CSV; lists and structures as JSON."""
-    texts = frame.with_columns(_as_text(column) for column in frame.get_columns() if _is_nested(column.dtype))
+    nested = [each for each in frame.get_columns() if each.dtype.is_nested() or each.dtype in (pl.Binary, pl.Object)]
+    texts = frame.with_columns(map(_as_text, nested))
     safe = texts.with_columns(_marked(name) for name, kind in texts.schema.items() if kind == pl.String)
     # Two heads that differ in the apostrophe alone stay distinct.
     renamed = [cell(name) for name in safe.columns]
@@ -213,16 +214,9 @@ def _marked_in_sql(column: str) -> str:
     return f"CASE WHEN {is_formula} THEN '''' || {column} ELSE {column} END"
 
 
-def _is_nested(kind: pl.DataType) -> bool:
-    return kind.is_nested() or kind in (pl.Binary, pl.Object)
-
-
 def _as_text(column: pl.Series) -> pl.Series:
-    return pl.Series(column.name, [_nested_text(value) for value in column.to_list()], dtype=pl.String)
-
-
-def _nested_text(value: Any) -> str | None:
-    return value if value is None else json.dumps(value, default=str)
+    texts = [value if value is None else json.dumps(value, default=str) for value in column.to_list()]
+    return pl.Series(column.name, texts, dtype=pl.String)
 
 
 Row = dict[str, Any]
@@ -243,48 +237,23 @@ def cases(cases: Sequence[Case], wanted: Callable[[str], bool] = lambda _: True)
 
 
 def with_levels(fixed: pl.DataFrame, records: Sequence[Record]) -> pl.DataFrame:
-    """`runs`: one row per record with the columns of factors, from `fixed_runs` of the same records."""
+    """`runs`: one row per record with the columns of factors, from the table without them."""
     return _with_columns(fixed, [record.levels for record in records])
 
 
-def fixed_runs(records: Sequence[Record]) -> pl.DataFrame:
-    """`runs` without the columns of factors."""
-    return pl.DataFrame([row for record in records for row in run_rows(record)], schema=RUNS.schema)
-
-
-def jobs(records: Iterable[Record]) -> pl.DataFrame:
-    """One row per job of each run that has a result."""
-    return _table(JOBS, job_rows, records)
-
-
-def warnings(records: Iterable[Record]) -> pl.DataFrame:
-    """One row per warning of each run."""
-    return _table(WARNINGS, warning_rows, records)
-
-
-def evidence(records: Iterable[Record]) -> pl.DataFrame:
-    """One row per number that a run's verdict is based on."""
-    return _table(EVIDENCE, evidence_rows, records)
-
-
-def faults(records: Iterable[Record]) -> pl.DataFrame:
-    """One row per location where verification found wrong data."""
-    return _table(FAULTS, fault_rows, records)
+def table(name: str, records: Iterable[Record]) -> pl.DataFrame:
+    """A table whose rows are made from records; `runs` without the columns of factors."""
+    return pl.DataFrame([row for record in records for row in _ROWS[name](record)], schema=TABLES[name].schema)
 
 
 def check(record: Record) -> None:
     """Raise an error if any row cannot be made from the record, or has a value of the wrong type."""
-    for table, rows in _ROWS:
+    for name, rows in _ROWS.items():
         for row in rows(record):
-            table.check(row)
+            TABLES[name].check(row)
 
 
-def run_rows(record: Record) -> Iterator[Row]:
-    """Yield the record's row of `runs`."""
-    yield values(record, RUNS.columns)
-
-
-def job_rows(record: Record) -> Iterator[Row]:
+def _job_rows(record: Record) -> Iterator[Row]:
     """Yield the record's rows of `jobs`."""
     result = record.result or {}
     for job in result.get("jobs", []):
@@ -296,36 +265,32 @@ def job_rows(record: Record) -> Iterator[Row]:
         yield _known(JOBS, {"run_id": record.run_id, **rest, **(job.get("schedule") or {}), **job["usage"], **threads})
 
 
-def warning_rows(record: Record) -> Iterator[Row]:
+def _warning_rows(record: Record) -> Iterator[Row]:
     """Yield the record's rows of `warnings`."""
     for warning in record.warnings:
         yield _known(WARNINGS, {"run_id": record.run_id, **warning.model_dump()})
 
 
-def evidence_rows(record: Record) -> Iterator[Row]:
+def _evidence_rows(record: Record) -> Iterator[Row]:
     """Yield the record's rows of `evidence`."""
     for name, value in (record.verdict.evidence if record.verdict else {}).items():
         if value is not None:
             yield {"run_id": record.run_id, "number": name, "value": value}
 
 
-def fault_rows(record: Record) -> Iterator[Row]:
+def _fault_rows(record: Record) -> Iterator[Row]:
     """Yield the record's rows of `faults`."""
     for finding in ((record.result or {}).get("verification") or {}).get("findings", []):
         yield _known(FAULTS, {"run_id": record.run_id, **finding})
 
 
-_ROWS: tuple[tuple[Table, Callable[[Record], Iterator[Row]]], ...] = (
-    (RUNS, run_rows),
-    (JOBS, job_rows),
-    (WARNINGS, warning_rows),
-    (EVIDENCE, evidence_rows),
-    (FAULTS, fault_rows),
-)
-
-
-def _table(table: Table, rows: Callable[[Record], Iterator[Row]], records: Iterable[Record]) -> pl.DataFrame:
-    return pl.DataFrame([row for record in records for row in rows(record)], schema=table.schema)
+_ROWS: dict[str, Callable[[Record], Iterable[Row]]] = {
+    "runs": lambda record: [values(record, RUNS.columns)],
+    "jobs": _job_rows,
+    "warnings": _warning_rows,
+    "evidence": _evidence_rows,
+    "faults": _fault_rows,
+}
 
 
 def _known(table: Table, row: Mapping[str, Any]) -> Row:
@@ -352,8 +317,5 @@ def _column(name: str, values: Sequence[Any]) -> pl.Series:
         return pl.Series(name, values, dtype=pl.Float64, strict=False)
     if len(kinds) <= 1 and not kinds & {list, dict}:
         return pl.Series(name, values, dtype=pl.String if not kinds else None)
-    return pl.Series(name, [_level_text(value) for value in values], dtype=pl.String)
-
-
-def _level_text(value: Any) -> str | None:
-    return value if value is None or isinstance(value, str) else json.dumps(value)
+    texts = [value if value is None or isinstance(value, str) else json.dumps(value) for value in values]
+    return pl.Series(name, texts, dtype=pl.String)

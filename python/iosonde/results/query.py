@@ -18,7 +18,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +29,10 @@ from iosonde import object_storage
 from iosonde.core.provided import provided
 from iosonde.errors import ResultsError
 from iosonde.memory import available_bytes
-from iosonde.results import column, frames, schema
+from iosonde.results import column, schema
 from iosonde.results.column import Table
 from iosonde.results.files import Directory
-from iosonde.results.frames import TABLES, Source, labelled, labels, stack
+from iosonde.results.frames import TABLES, Source, labelled, stack
 from iosonde.results.reading import record_name
 from iosonde.results.shapes import first_line
 from iosonde.storage.targets.temporary_files import create_scratch, remove_scratch
@@ -90,52 +90,30 @@ def answer_library(library: Mapping[str, Any], text: str) -> pl.DataFrame:
 
 
 def connect(
-    result_sets: Source | Sequence[Source],
-    *,
-    hosts: Sequence[Source] = (),
-    writable: Path | None = None,
-    check: bool = False,
+    result_set: Source, *, hosts: Sequence[Source] = (), writable: Path | None = None, check: bool = False
 ) -> duckdb.DuckDBPyConnection:
-    """Connect to one result set, or to several, whose tables then start with a column `result_set`.
+    """Connect to a result set.
 
     The tables of `hosts` are in a schema of that name and start with a column `host`. `writable` is a directory that
     statements may write to. With `check`, records with a file that DuckDB cannot decode are skipped.
     """
-    several = isinstance(result_sets, Sequence)
-    sets = list(result_sets) if isinstance(result_sets, Sequence) else [result_sets]
-    names = labels(sets) if several else [""]
     scratch = create_scratch()
-    records = [_open_records(each) for each in (*sets, *hosts)]
+    opened = [(each, _open_records(each)) for each in (result_set, *hosts)]
     connection = duckdb.connect()
-    weakref.finalize(connection, _close, scratch, records)
-    _confine(connection, scratch, [*map(_path, records), *([str(writable)] if writable else [])])
+    weakref.finalize(connection, _close, scratch, [records for _, records in opened])
+    directories = [_path(records) for _, records in opened]
+    _confine(connection, scratch, [*directories, *([str(writable)] if writable else [])])
     if check:
-        for result_set, descriptor in zip((*sets, *hosts), records, strict=True):
-            _skip_undecodable(connection, result_set, descriptor)
+        for each, records in opened:
+            _skip_undecodable(connection, each, records)
     for macro in column.MACROS:
         connection.execute(macro)
-    _make_tables(connection, _Group("", "result_set", sets, names, records[: len(sets)]))
+    _make_tables(connection, "", {"": opened[0]})
     if hosts:
         connection.execute(f"CREATE SCHEMA {HOSTS}")
-        _make_tables(connection, _Group(f"{HOSTS}.", "host", hosts, _names(hosts), records[len(sets) :]))
+        _make_tables(connection, f"{HOSTS}.", {each.directory.name: (each, records) for each, records in opened[1:]})
     connection.execute("SET lock_configuration = true")
     return connection
-
-
-@dataclass(frozen=True)
-class _Group:
-    """Result sets whose tables are one below the other."""
-
-    schema: str
-    label: str
-    """Column with their names."""
-    sets: Sequence[Source]
-    names: Sequence[str]
-    records: Sequence[int | None]
-
-
-def _names(hosts: Sequence[Source]) -> list[str]:
-    return [each.directory.name for each in hosts]
 
 
 def _confine(connection: duckdb.DuckDBPyConnection, scratch: Path, directories: Sequence[str]) -> None:
@@ -206,26 +184,28 @@ def select(
         for table in sorted(_words(text) & set(metrics.TABLES)):
             _add_table(connection, table, metrics.table(table, result_set))
             if hosts:
-                _add_table(connection, f"{HOSTS}.{table}", metrics.stack(table, hosts, _names(hosts), label="host"))
+                rows = _of_hosts(hosts, partial(metrics.table, table))
+                _add_table(connection, f"{HOSTS}.{table}", rows)
         while (added := _missing_column(connection, text)) and added in metrics.names(result_set):
             table = "cases" if "cases" in _words(text) and "runs" not in _words(text) else "runs"
             _add_column(connection, table, metrics.whole_load(table, added, result_set))
             if hosts:
-                rows = [
-                    labelled(metrics.whole_load(table, added, each), name, "host")
-                    for each, name in zip(hosts, _names(hosts), strict=True)
-                ]
-                _add_column(connection, f"{HOSTS}.{table}", stack(rows))
+                rows = _of_hosts(hosts, partial(metrics.whole_load, table, added))
+                _add_column(connection, f"{HOSTS}.{table}", rows)
     except duckdb.Error as error:
         raise _failed(error) from error
     return frame(connection, text)
 
 
-def add_metrics(connection: duckdb.DuckDBPyConnection, result_sets: Sequence[Source], labels: Sequence[str]) -> None:
+def _of_hosts(hosts: Sequence[Source], table: Callable[[Source], pl.DataFrame]) -> pl.DataFrame:
+    return stack([labelled(table(each), each.directory.name, "host") for each in hosts])
+
+
+def add_metrics(connection: duckdb.DuckDBPyConnection, result_set: Source) -> None:
     """Add the tables of metrics to a connection."""
     metrics = provided("metrics")
     for table in metrics.TABLES:
-        _add_table(connection, table, metrics.stack(table, result_sets, labels))
+        _add_table(connection, table, metrics.table(table, result_set))
 
 
 def metric_tables() -> dict[str, Table]:
@@ -329,36 +309,30 @@ def _failed(error: Exception) -> ResultsError:
     return ResultsError(f"the query failed: {text}", hint=hint)
 
 
-def _make_tables(connection: duckdb.DuckDBPyConnection, of: _Group) -> None:
-    """The tables go through Parquet files, because DuckDB reads Polars frames only with pyarrow."""
-    makers: dict[str, Callable[[Source], pl.DataFrame]] = {
-        "cases": lambda result_set: frames.cases(result_set.known_cases()),
-        "runs": lambda result_set: result_set.runs,
-        "jobs": lambda result_set: frames.jobs(result_set.records()),
-        "warnings": lambda result_set: frames.warnings(result_set.records()),
-        "evidence": lambda result_set: frames.evidence(result_set.records()),
-        "faults": lambda result_set: frames.faults(result_set.records()),
-    }
-    for table, make in makers.items():
-        parts = [labelled(make(each), name, of.label) for each, name in zip(of.sets, of.names, strict=True)]
-        _add_table(connection, f"{of.schema}{table}", stack(parts))
+def _make_tables(
+    connection: duckdb.DuckDBPyConnection, prefix: str, of: Mapping[str, tuple[Source, int | None]]
+) -> None:
+    """Make the tables of result sets, by the names of their hosts, with a descriptor of `records` each.
+
+    Those that are no files go through Parquet files, because DuckDB reads Polars frames only with pyarrow.
+    """
+    for table in (name for name in TABLES if name not in schema.STORED_TABLES):
+        parts = [labelled(getattr(each, table), name, "host") for name, (each, _) in of.items()]
+        _add_table(connection, f"{prefix}{table}", stack(parts))
     for table, columns in schema.STORED_TABLES.items():
-        selects = [
-            _select(table, columns, each, f"{_quoted(name)} AS {of.label}" if name else "", records)
-            for each, name, records in zip(of.sets, of.names, of.records, strict=True)
-        ]
+        selects = [_select(table, columns, name, *each) for name, each in of.items()]
         try:
-            connection.execute(f"CREATE VIEW {of.schema}{table} AS {' UNION ALL '.join(selects)}")
+            connection.execute(f"CREATE VIEW {prefix}{table} AS {' UNION ALL '.join(selects)}")
         except duckdb.Error as error:
             raise _failed(error) from error
 
 
-def _select(name: str, table: Table, result_set: Source, label: str, records: int | None) -> str:
+def _select(table: str, described: Table, host: str, result_set: Source, records: int | None) -> str:
     """Return one result set's part of a view; without records, the columns without rows."""
-    columns = [label] if label else []
-    columns += [f'{each.computed or _column(each.name)} AS "{each.name}"' for each in table.columns]
-    paths = [f"{_path(records)}/{file}" for file in result_set.table_files(name)] if records is not None else []
-    source = f"read_parquet([{', '.join(map(_quoted, paths))}])" if paths else _empty(table.schema)
+    columns = [f"{_quoted(host)} AS host"] if host else []
+    columns += [f'{each.computed or _column(each.name)} AS "{each.name}"' for each in described.columns]
+    paths = [f"{_path(records)}/{file}" for file in result_set.table_files(table)] if records is not None else []
+    source = f"read_parquet([{', '.join(map(_quoted, paths))}])" if paths else _empty(described.schema)
     return f"SELECT {', '.join(columns)} FROM {source}"
 
 

@@ -24,14 +24,7 @@ from iosonde.plan import MOST_PLANNED_CASES, PREPARATION, Case, Plan, Run
 from iosonde.protocol.validation import mismatch_of_hello, mismatch_of_result, mismatch_of_spec
 from iosonde.results import frames, shapes
 from iosonde.results.files import MARK, Directory
-from iosonde.results.schema import (
-    FORMAT,
-    MANIFEST,
-    RECORD_TABLES,
-    WORKLOAD_TABLES,
-    Record,
-    check_numbers,
-)
+from iosonde.results.schema import FORMAT, MANIFEST, RECORD_TABLES, WORKLOAD_TABLES, Record, check_numbers
 from iosonde.results.shapes import first_line
 
 _OF_NUMBERS = ("search", "derived", "until")
@@ -62,7 +55,7 @@ def _tried(case: Case, plan: Plan, records: Sequence[Record]) -> list[Case]:
     tried = {record.case_id: record for record in own}
     if case.procedure and case.procedure.kind not in _OF_NUMBERS:
         return [_case(case, record) for record in tried.values()] or [case]
-    return sorted((_case(case, record) for record in tried.values()), key=lambda each: _place(case, each)) or [case]
+    return sorted((_case(case, record) for record in tried.values()), key=lambda each: _numbers(case, each)) or [case]
 
 
 def _case(case: Case, record: Record) -> Case:
@@ -77,13 +70,9 @@ def _case(case: Case, record: Record) -> Case:
     )
 
 
-def _place(case: Case, tried: Case) -> list[float]:
-    """By the numbers that were tried, the smallest first."""
-    return list(_numbers(case, tried))
-
-
-def _numbers(case: Case, tried: Case) -> Iterator[float]:
-    return (float(level) for name, level in tried.levels.items() if name not in case.levels)
+def _numbers(case: Case, tried: Case) -> list[float]:
+    """The numbers that were tried."""
+    return [float(level) for name, level in tried.levels.items() if name not in case.levels]
 
 
 OWN_NAMES = {
@@ -415,21 +404,22 @@ def _read_record(directory: Directory, run_id: str, attempt: int, plan: Plan, *,
 
 
 def _check_tables(directory: Directory, sums: Mapping[str, str], run_id: str) -> None:
-    names = [f"{name}.parquet" for name in (*RECORD_TABLES, *WORKLOAD_TABLES)]
     present = set(directory.names())
-    for name, schema in zip(names, (*RECORD_TABLES.values(), *WORKLOAD_TABLES.values()), strict=True):
-        if name in present or name.removesuffix(".parquet") in RECORD_TABLES:
-            with _naming(directory.path / name):
-                _check_values(_decoded_table(directory, name, schema, sums), run_id)
+    for name, schema in (RECORD_TABLES | WORKLOAD_TABLES).items():
+        file = f"{name}.parquet"
+        if file not in present and name in WORKLOAD_TABLES:
+            continue
+        with _naming(directory.path / file):
+            rows = _decoded_table(directory, file, schema, sums)
+            if rows["run_id"].ne_missing(run_id).any():
+                raise ValueError("it has rows from another run")
+            check_numbers(rows)
 
 
 def _record_of(directory: Directory, sums: Mapping[str, str], run_id: str, attempt: int) -> Record:
     file = directory.path / "record.json"
     with _naming(file):
-        content = directory.read("record.json")
-        if hashlib.sha256(content).hexdigest() != sums.get("record.json"):
-            raise _DamagedError(f"`{file}` was modified after it was written: its SHA-256 differs from the manifest")
-        record = Record.model_validate(parsed(content))
+        record = Record.model_validate(parsed(_checked_file(directory, "record.json", sums)))
         _check_parts(record)
     if (record.run_id, record.attempt) != (run_id, attempt):
         raise _DamagedError(f"`{file}` belongs to another run: `{record.run_id}`, attempt {record.attempt}")
@@ -486,13 +476,6 @@ def _decoded_table(directory: Directory, name: str, schema: pl.Schema, sums: Map
             "has a different type"
         )
     return rows
-
-
-def _check_values(rows: pl.DataFrame, run_id: str) -> None:
-    """Refuse rows of another run, and numbers that no run has and that arithmetic would stop at."""
-    if rows["run_id"].ne_missing(run_id).any():
-        raise ValueError("it has rows from another run")
-    check_numbers(rows)
 
 
 def _most_rows(files: Sequence[bytes]) -> int:

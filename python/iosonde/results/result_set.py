@@ -81,9 +81,14 @@ class ResultSet:
         try:
             with files.new_directory(path) as place, Directory.open(place) as opened:
                 if not _is_unused(opened):
-                    raise _not_empty(path)
+                    raise ResultsError(
+                        f"`{path}` is not empty",
+                        hint="name a new directory with `--output DIR`, or continue a result set with `iosonde resume "
+                        "DIR`",
+                    )
                 # First: by it `resume` knows what a kill left in a directory that existed.
-                opened.write(MARK, _format_of(content))
+                mark = {"format": FORMAT, "plan_sha256": hashlib.sha256(content).hexdigest()}
+                opened.write(MARK, json.dumps(mark).encode())
                 for name in _SUBDIRECTORIES:
                     opened.subdirectory(name, create=True).close()
                 opened.write("plan.json", content)  # Last: with it the result set exists.
@@ -171,17 +176,18 @@ class ResultSet:
             with self._writing("prepare"):
                 os.ftruncate(lock, 0)
                 os.pwrite(lock, str(os.getpid()).encode(), 0)
-                self._prepare(directory)
-                records, environments = (opened.enter_context(directory.subdirectory(name)) for name in _SUBDIRECTORIES)
+                subdirectories = (directory.subdirectory(name, create=True) for name in _SUBDIRECTORIES)
+                records, environments = map(opened.enter_context, subdirectories)
+                for each in (directory, records, environments):
+                    each.remove_temporaries()
             self.__dict__.pop("_contents", None)
-            with files.reserve(directory) as reserve:
-                self._writable = _Writable(
-                    directory=directory, records=records, environments=environments, reserve=reserve
-                )
-                try:
-                    yield
-                finally:
-                    self._writable = None
+            reserve = files.Reserve(directory)
+            opened.callback(reserve.release)
+            self._writable = _Writable(directory=directory, records=records, environments=environments, reserve=reserve)
+            try:
+                yield
+            finally:
+                self._writable = None
 
     def write(
         self,
@@ -201,24 +207,23 @@ class ResultSet:
         content = {"record.json": record.model_dump_json(indent=1).encode()}
         for name, table in tables.items():
             assert table.schema == (RECORD_TABLES | WORKLOAD_TABLES)[name], f"`{name}` is not of its schema"
-            content[f"{name}.parquet"] = _parquet(table)
+            buffer = io.BytesIO()
+            table.write_parquet(buffer, compression="zstd")
+            content[f"{name}.parquet"] = buffer.getvalue()
         content[MANIFEST] = manifest(content)
         name = record_name(record.run_id, record.attempt)
         with self._writing(f"write the record `{name}` to"):
             self._writable.reserve.use(lambda: records.write_directory(name, content))
-        self._check_place()
-        self._contents.add(record)
-
-    def _check_place(self) -> None:
-        """Raise if the directory was renamed: records are written to it all the same, and readers would not find it."""
-        assert self._writable
-        if not self._writable.directory.is_in_place():
+        if (
+            not self._writable.directory.is_in_place()
+        ):  # Records are written all the same, and readers would not find it.
             with self._writing("find"):
                 now = self._writable.directory.present_path()
             raise ResultsError(
                 f"the result set `{self.directory}` was moved during a run, to `{now}`",
                 hint=f"complete runs are kept: run `iosonde resume {now}`",
             )
+        self._contents.add(record)
 
     def write_environment(self, facts: dict[str, Any]) -> str:
         """Write a description of machine and software, once per state; returns its hash."""
@@ -235,13 +240,6 @@ class ResultSet:
     def next_attempt(self, run_id: str) -> int:
         """Return the number of the next attempt of a run; damaged attempts keep theirs."""
         return self._contents.attempts.get(run_id, 0) + 1
-
-    def _prepare(self, directory: Directory) -> None:
-        """Remove incompletely written files, and create missing directories."""
-        directory.remove_temporaries()
-        for name in _SUBDIRECTORIES:
-            with directory.subdirectory(name, create=True) as each:
-                each.remove_temporaries()
 
     @contextmanager
     def _writing(self, what: str) -> Iterator[None]:
@@ -385,28 +383,28 @@ class ResultSet:
         """
         key = tuple((record.run_id, record.attempt) for record in records)
         if self._fixed_runs is None or self._fixed_runs[0] != key:
-            self._fixed_runs = key, frames.fixed_runs(records)
+            self._fixed_runs = key, frames.table("runs", records)
         return self._fixed_runs[1]
 
     @property
     def jobs(self) -> pl.DataFrame:
         """One row per job."""
-        return frames.jobs(self.records())
+        return frames.table("jobs", self.records())
 
     @property
     def warnings(self) -> pl.DataFrame:
         """One row per warning."""
-        return frames.warnings(self.records())
+        return frames.table("warnings", self.records())
 
     @property
     def evidence(self) -> pl.DataFrame:
         """One row per number that a run's verdict is based on."""
-        return frames.evidence(self.records())
+        return frames.table("evidence", self.records())
 
     @property
     def faults(self) -> pl.DataFrame:
         """One row per location where verification found wrong data."""
-        return frames.faults(self.records())
+        return frames.table("faults", self.records())
 
     @property
     def intervals(self) -> pl.DataFrame:
@@ -447,21 +445,19 @@ class ResultSet:
     @property
     def findings(self) -> list[Any]:
         """All statements of the report, each finding with its evidence."""
-        found: list[Any] = provided("report").findings(self)
-        return found
+        return list(provided("report").findings(self))
 
     @property
     def figures(self) -> list[Any]:
         """The figures of the report, each with its rows and its chart."""
-        found: list[Any] = provided("report").figures_of(self)
-        return found
+        return list(provided("report").figures_of(self))
 
     def connect(self) -> duckdb.DuckDBPyConnection:
         """Return a DuckDB connection with all tables, metrics included; it can read nothing else."""
         from iosonde.results.query import add_metrics, connect
 
         connection = connect(self, check=True)
-        add_metrics(connection, [self], [""])
+        add_metrics(connection, self)
         return connection
 
     def sql(self, text: str) -> pl.DataFrame:
@@ -490,10 +486,6 @@ def load(directory: Path | str) -> ResultSet:
     return ResultSet.open(directory)
 
 
-def _format_of(plan: bytes) -> bytes:
-    return json.dumps({"format": FORMAT, "plan_sha256": hashlib.sha256(plan).hexdigest()}).encode()
-
-
 def _is_unused(directory: Directory) -> bool:
     """Return whether a directory is empty, or has only what precedes the plan, without any record."""
     names = directory.names()
@@ -504,13 +496,6 @@ def _is_unused(directory: Directory) -> bool:
             if each.names():
                 return False
     return True
-
-
-def _not_empty(path: Path) -> ResultsError:
-    return ResultsError(
-        f"`{path}` is not empty",
-        hint="name a new directory with `--output DIR`, or continue a result set with `iosonde resume DIR`",
-    )
 
 
 def _absolute(directory: Path | str) -> Path:
@@ -526,9 +511,3 @@ def _in_use(directory: Path, holder: str) -> ResultsError:
         f"`{directory}` is being written by process {holder}",
         hint="wait until it exits, or stop it with Ctrl-C; `report` and `sql` can read it at any time",
     )
-
-
-def _parquet(table: pl.DataFrame) -> bytes:
-    buffer = io.BytesIO()
-    table.write_parquet(buffer, compression="zstd")
-    return buffer.getvalue()

@@ -8,14 +8,13 @@ suite.json           the suite, its targets, what was skipped; never changed
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field, model_validator
 
 from iosonde.execution.session import require_startable
-from iosonde.library.directory import CollectionKind, Strict, unfinished
+from iosonde.library.directory import Collection, Description
 from iosonde.results import ResultSet
 from iosonde.storage import open_target
 from iosonde.suite.planning import MOST_STUDIES, Entry, Planned, Role, Suite, shared_by_targets
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from iosonde.storage.safety.consent import Consent
 
 
-class SuiteFile(Strict):
+class SuiteFile(Description):
     """Content of `suite.json`."""
 
     format: Literal[1] = 1
@@ -54,6 +53,10 @@ class SuiteFile(Strict):
                     found[entry.name] = {"a": f"{stem}-a", "b": f"{stem}-b"}
         return found
 
+    @property
+    def names(self) -> list[str]:
+        return [name for by_role in self.result_sets.values() for name in by_role.values()]
+
     @model_validator(mode="after")
     def _known(self) -> SuiteFile:
         names = {entry.name for entry in self.suite.entries}
@@ -63,33 +66,34 @@ class SuiteFile(Strict):
         return self
 
 
-@dataclass(frozen=True, kw_only=True)
-class SuiteDirectory:
+class SuiteDirectory(Collection[SuiteFile]):
     """A suite on disk."""
 
-    path: Path
-    description: SuiteFile
+    kind = "suite"
+    content = SuiteFile
+
+    @classmethod
+    def open(cls, directory: Path) -> Self:
+        """Open the directory of a suite; `ResultsError` if it is none or damaged.
+
+        So is a result set that contradicts the description, which decides which values are quoted, under which title
+        and of which target: a received suite may have been edited.
+        """
+        found = super().open(directory)
+        for entry in found.description.suite.entries:
+            for role, path in found.of_entry(entry.name).items():
+                if problem := _problem(entry, role, found.description, ResultSet.open(path).plan):
+                    raise found.contradiction(path.name, problem)
+        return found
 
     @property
     def targets(self) -> list[str]:
         return [each for each in (self.description.target, self.description.against) if each]
 
-    def result_sets(self, entry_name: str) -> dict[Role, Path]:
+    def of_entry(self, entry_name: str) -> dict[Role, Path]:
         """Directories of the result sets of an entry, by target."""
         names = self.description.result_sets.get(entry_name, {})
         return {role: self.path / name for role, name in names.items()}
-
-    def all_result_sets(self) -> list[Path]:
-        """Every result set, in the order of execution."""
-        return [self.path / name for name in names_of(self.description)]
-
-
-def names_of(description: SuiteFile) -> list[str]:
-    """Return the directories of all result sets, in the order of execution."""
-    return [name for by_role in description.result_sets.values() for name in by_role.values()]
-
-
-SUITE = CollectionKind("suite", SuiteFile, names_of)
 
 
 def create(
@@ -121,22 +125,7 @@ def create(
     )
     names = description.result_sets
     plans = {names[each.entry.name][role]: plan for each in planned for role, plan in each.plans.items()}
-    SUITE.create(directory, description, plans)
-    return SuiteDirectory(path=directory.absolute(), description=description)
-
-
-def open_directory(directory: Path) -> SuiteDirectory:
-    """Open the directory of a suite; `ResultsError` if it is none or damaged.
-
-    So is a result set that contradicts the description, which decides which values are quoted, under which title and of
-    which target: a received suite may have been edited.
-    """
-    found = SuiteDirectory(path=directory.absolute(), description=SUITE.read(directory))
-    for entry in found.description.suite.entries:
-        for role, path in found.result_sets(entry.name).items():
-            if problem := _problem(entry, role, found.description, ResultSet.open(path).plan):
-                raise SUITE.contradiction(path, problem)
-    return found
+    return SuiteDirectory.create(directory, description, plans)
 
 
 def _problem(entry: Entry, role: Role, description: SuiteFile, plan: Plan) -> str:
@@ -160,8 +149,3 @@ def _problem(entry: Entry, role: Role, description: SuiteFile, plan: Plan) -> st
         return f"it is of {measured}, and the suite of {named}"
     missing = sorted(set(entry.settings) - set(plan.settings))
     return f"its plan has no setting `{missing[0]}`, and the suite has" if missing else ""
-
-
-def remaining(suite: SuiteDirectory, *, retry_failed: bool = False) -> list[Path]:
-    """Result sets with runs to do, in the order of execution."""
-    return [each for each in suite.all_result_sets() if unfinished(each, retry_failed=retry_failed)]

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal
 
+from iosonde.comparison.cases import UNUSABLE
 from iosonde.data import shipped_suites
 from iosonde.errors import ResultsError
+from iosonde.findings.cells import cells
+from iosonde.metrics.metrics import repeat_noise
 from iosonde.metrics.registry import find
-from iosonde.metrics.statistics import MARGIN
+from iosonde.metrics.scopes import ALL
+from iosonde.metrics.statistics import Estimate, known_noise, ratio, verdict
+from iosonde.metrics.wording import level_words, range_text, value_text
+from iosonde.procedure.search import SearchConclusion
+from iosonde.report import comparison
+from iosonde.report.content import collect
+from iosonde.report.material import gather
 from iosonde.results import ResultSet
 from iosonde.results.shapes import interpreting
 from iosonde.suite.directory import SuiteDirectory
@@ -20,9 +28,7 @@ from iosonde.suite.planning import Entry, Value, load
 from iosonde.verdict.verdict import TimeUse, mean_of, time_use
 
 if TYPE_CHECKING:
-    from iosonde.comparison.cases import Verdict
     from iosonde.plan import Case
-    from iosonde.procedure.search import SearchConclusion
     from iosonde.report.material import Material, Source
 
 
@@ -30,28 +36,8 @@ LIMIT = "limit"
 """Metric of a value that quotes the limit of a search."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Improvement:
-    """Ratio by which a limit is higher, with the bounds that follow from the precision of both searches."""
-
-    ratio: float
-    low: float
-    high: float
-
-    @property
-    def outcome(self) -> Literal["better", "worse", "same", "unclear"]:
-        """The verdict, with the same margin as other comparisons."""
-        if self.low > 1:
-            return "better"
-        if self.high < 1:
-            return "worse"
-        return "same" if self.low >= 1 - MARGIN and self.high <= 1 + MARGIN else "unclear"
-
-
 def limit_of(source: Source, part: str) -> SearchConclusion | None:
     """The search of a part, if it found a limit."""
-    from iosonde.procedure.search import SearchConclusion
-
     found = (each for case, each in source.procedures if case.part == part and isinstance(each, SearchConclusion))
     return next((each for each in found if each.reached and each.value and each.fails_at), None)
 
@@ -59,14 +45,6 @@ def limit_of(source: Source, part: str) -> SearchConclusion | None:
 def limit_text(found: SearchConclusion) -> str:
     """A limit with the value that failed: `16 to 22.6`."""
     return f"{found.value:,.3g} to {found.fails_at:,.3g}"
-
-
-def improvement_of(before: SearchConclusion, after: SearchConclusion) -> Improvement:
-    """Return the ratio of both limits, second to first, each between its highest pass and lowest failure."""
-    assert before.value and before.fails_at and after.value and after.fails_at, "both searches found a limit"
-    return Improvement(
-        ratio=after.value / before.value, low=after.value / before.fails_at, high=after.fails_at / before.value
-    )
 
 
 NO_LIMIT = "the search found no limit, or was not carried out on every target"
@@ -83,7 +61,7 @@ class Line:
 
     entry: Entry
     value: Value
-    case: str
+    case: str = ""
     """Distinguishing levels of the case; empty if it is the only one."""
     outcome: Outcome
     """`value`: of a single target."""
@@ -161,9 +139,6 @@ class Summary:
         by_entry: dict[str, list[Line]] = {}
         for line in self.lines:
             by_entry.setdefault(line.entry.title, []).append(line)
-        groups: dict[str, list[str]] = {}
-        for title, lines in by_entry.items():
-            groups.setdefault(_decision(Counter(line.outcome for line in lines)), []).append(_with_gain(title, lines))
         sentences = {
             "better": f"{description.against} is better for",
             "worse": f"{description.target} is better for",
@@ -174,16 +149,12 @@ class Summary:
             "excluded": "Excluded, because most runs of a target are undetermined or were served from a cache:",
             "missing": "Not measured:",
         }
-        found = [f"{text} {_listed(groups[kind])}" for kind, text in sentences.items() if kind in groups]
-        return found
-
-
-def _decision(counts: Counter[str]) -> str:
-    """The decision on an application from the outcomes of its values."""
-    if counts["better"] and counts["worse"]:
-        return "mixed"
-    order = ("better", "worse", "same", "unexplained", "unclear", "excluded", "missing")
-    return next(kind for kind in order if counts[kind])
+        groups: dict[str, list[str]] = {}
+        for title, lines in by_entry.items():
+            outcomes = {line.outcome for line in lines}
+            kind = "mixed" if outcomes >= {"better", "worse"} else next(each for each in sentences if each in outcomes)
+            groups.setdefault(kind, []).append(_with_gain(title, lines))
+        return [f"{text} {_listed(groups[kind])}" for kind, text in sentences.items() if kind in groups]
 
 
 def _with_gain(title: str, lines: Sequence[Line]) -> str:
@@ -207,7 +178,7 @@ def summarize(directory: SuiteDirectory) -> Summary:
     studies = []
     kinds: set[bool] = set()
     for entry in directory.description.suite.entries:
-        paths = list(directory.result_sets(entry.name).values())
+        paths = list(directory.of_entry(entry.name).values())
         if not paths:
             studies.append(_skipped(entry, directory.description.skipped.get(entry.name, "not planned")))
             continue
@@ -225,7 +196,7 @@ def _skipped(entry: Entry, reason: str, paths: Sequence[Path] = ()) -> StudySumm
     """A study without values."""
     return StudySummary(
         entry=entry,
-        lines=[_missing(entry, value, reason) for value in entry.values],
+        lines=[Line(entry=entry, value=value, outcome="missing", reason=reason) for value in entry.values],
         answers={},
         result_sets=paths,
         skipped=reason,
@@ -233,9 +204,6 @@ def _skipped(entry: Entry, reason: str, paths: Sequence[Path] = ()) -> StudySumm
 
 
 def _study(entry: Entry, result_sets: Sequence[ResultSet], directory: SuiteDirectory) -> StudySummary:
-    from iosonde.report.content import collect
-    from iosonde.report.material import gather
-
     paths = [each.directory for each in result_sets]
     if not all(any(record.outcome == "complete" for record in each.records()) for each in result_sets):
         return _skipped(entry, "no complete runs", paths)
@@ -258,9 +226,11 @@ def _study(entry: Entry, result_sets: Sequence[ResultSet], directory: SuiteDirec
     return StudySummary(entry=entry, lines=lines, answers=answers, question=chapter.study.question, result_sets=paths)
 
 
-def _compared(entry: Entry, material: Material) -> Iterator[Line]:
-    from iosonde.report import comparison
+def _missing(entry: Entry, value: Value, reason: str) -> Line:
+    return Line(entry=entry, value=value, outcome="missing", reason=reason)
 
+
+def _compared(entry: Entry, material: Material) -> Iterator[Line]:
     baseline, _ = comparison.systems(material)
     cases = {case.case_id: case for case in baseline.cases}
     for value in entry.values:
@@ -278,6 +248,7 @@ def _compared(entry: Entry, material: Material) -> Iterator[Line]:
             yield _missing(entry, value, "no case of this profile fits, or it has no result on both targets")
         chosen = [cases[row["case_id"]] for row in rows]
         for row, case in zip(rows, chosen, strict=True):
+            improvement, low, high = _improvement(value.metric, row["ratio"], row["low"], row["high"])
             line = Line(
                 entry=entry,
                 value=value,
@@ -285,7 +256,9 @@ def _compared(entry: Entry, material: Material) -> Iterator[Line]:
                 outcome=row["verdict"],
                 first=_text(value.metric, row["baseline"]),
                 second=_text(value.metric, row["contender"]),
-                **_improvement(value.metric, row),
+                improvement=improvement,
+                low=low,
+                high=high,
                 reason=row["reason"] or "",
                 limits=_limits(material, row["case_id"]),
                 uses=_uses(material, row["case_id"]),
@@ -293,15 +266,14 @@ def _compared(entry: Entry, material: Material) -> Iterator[Line]:
             yield _checked_by_device_time(line, [source.plan.target for source in material.sources])
 
 
-def _is_rate(name: str) -> bool:
-    """True if a device without latency raises a metric by no more than the time in which it was busy allows."""
-    metric = find(name)
-    return bool(metric and (metric.counted or (metric.unit in ("1/s", "B/s") and metric.better == "higher")))
-
-
 def _checked_by_device_time(line: Line, targets: Sequence[str]) -> Line:
-    """A decided difference is `unexplained` if a device that takes no time could not make it on the slower target."""
-    if line.outcome not in ("better", "worse") or not _is_rate(line.value.metric):
+    """A decided difference is `unexplained` if a device that takes no time could not make it on the slower target.
+
+    Of rates alone: such a device raises them by no more than the time in which it was busy allows.
+    """
+    metric = find(line.value.metric)
+    is_rate = metric and (metric.counted or (metric.unit in ("1/s", "B/s") and metric.better == "higher"))
+    if line.outcome not in ("better", "worse") or not is_rate:
         return line
     slower = targets[0] if line.outcome == "better" else targets[-1]
     use = line.uses.get(slower)
@@ -317,101 +289,73 @@ def _checked_by_device_time(line: Line, targets: Sequence[str]) -> Line:
 
 def _compared_levels(entry: Entry, material: Material, second: str) -> Iterator[Line]:
     """Lines of a log device: a level of a factor against its baseline, within one result set."""
-    from iosonde.findings.cells import cells
-    from iosonde.metrics.metrics import repeat_noise
-    from iosonde.metrics.registry import metric as metric_of
-    from iosonde.metrics.statistics import known_noise, ratio, verdict
-
     source = material.sources[0]
-    cases = {case.case_id: case for case in source.cases}
     noise = repeat_noise(material.run_metrics)
     for value in entry.values:
-        [(factor, (baseline, contender))] = value.levels.items()
+        [(factor, levels)] = value.levels.items()
         found = cells(
             material.run_metrics, source.results.cases, part=value.part, metric=value.metric,
             factors=[factor, *value.where], where=value.where,
         )  # fmt: skip
-        rows = {row[factor]: row for row in found.to_dicts()}
-        if baseline not in rows or contender not in rows:
+        of_level = {row[factor]: row for row in found.to_dicts()}
+        if any(level not in of_level for level in levels):
             yield _missing(entry, value, "no case of this profile fits, or it has no result at both levels")
             continue
+        rows = [of_level[level] for level in levels]
         with known_noise(noise[source.label]):
-            estimate = ratio(rows[contender]["values"], rows[baseline]["values"])
-        better: Literal["higher", "lower"] = "lower" if metric_of(value.metric).better == "lower" else "higher"
-        outcome, reason = _decided(source, (rows[baseline], rows[contender]), verdict(estimate, better=better))
-        ends = {"ratio": estimate.value, "low": estimate.low, "high": estimate.high}
-        texts = [_text(value.metric, median(rows[level]["values"])) for level in (baseline, contender)]
-        named = {level: cases[rows[level]["case_id"]].case_id for level in (baseline, contender)}
+            estimate = ratio(rows[1]["values"], rows[0]["values"])
+        metric = find(value.metric)
+        better: Literal["higher", "lower"] = "lower" if metric and metric.better == "lower" else "higher"
+        unusable = [kind for row in rows if (kind := source.verdict(row["case_id"])) in UNUSABLE]
+        improvement, low, high = _improvement(value.metric, estimate.value, estimate.low, estimate.high)
+        first, other = (_text(value.metric, median(row["values"])) for row in rows)
+        cases = {f"log {level}": row["case_id"] for level, row in zip(levels, rows, strict=True)}
         yield Line(
             entry=entry,
             value=value,
-            case="",
-            outcome=outcome,
-            first=texts[0],
-            second=texts[1],
-            notes=(f"log {baseline}", f"log on {second}"),
-            **_improvement(value.metric, ends),
-            reason=reason,
-            limits={f"log {level}": text for level in named for text in _limits(material, named[level]).values()},
-            uses={f"log {level}": use for level in named for use in _uses(material, named[level]).values()},
+            outcome="excluded" if unusable else verdict(estimate, better=better),
+            first=first,
+            second=other,
+            notes=(f"log {levels[0]}", f"log on {second}"),
+            improvement=improvement,
+            low=low,
+            high=high,
+            reason=f"most runs of a level are {unusable[0]}" if unusable else "",
+            limits={log: text for log, case_id in cases.items() for text in _limits(material, case_id).values()},
+            uses={log: use for log, case_id in cases.items() for use in _uses(material, case_id).values()},
         )
-
-
-def _decided(source: Source, rows: Sequence[Mapping[str, Any]], judged: Verdict) -> tuple[Outcome, str]:
-    """The verdict, unless runs of a level cannot be compared."""
-    from iosonde.comparison.cases import UNUSABLE
-
-    verdicts = [source.verdict(row["case_id"]) for row in rows]
-    unusable = [kind for kind in verdicts if kind in UNUSABLE]
-    if unusable:
-        return "excluded", f"most runs of a level are {unusable[0]}"
-    return judged, ""
 
 
 def _compared_limit(entry: Entry, value: Value, material: Material) -> Line:
     """The limit of a search on both targets; its interval is what the precision of both searches leaves."""
-    from iosonde.report import comparison
-
     first, second = (limit_of(system.sources[0], value.part) for system in comparison.systems(material))
     if first is None or second is None:
         return _missing(entry, value, NO_LIMIT)
-    found = improvement_of(first, second)
+    assert first.value and first.fails_at and second.value and second.fails_at, "both searches found a limit"
+    found = Estimate(second.value / first.value, second.value / first.fails_at, second.fails_at / first.value)
     return Line(
         entry=entry,
         value=value,
-        case="",
-        outcome=found.outcome,
+        outcome=verdict(found, better="higher"),
         first=limit_text(first),
         second=limit_text(second),
-        improvement=found.ratio,
+        improvement=found.value,
         low=found.low,
         high=found.high,
-        limits={},
     )
 
 
 def _single(entry: Entry, material: Material) -> Iterator[Line]:
     source = material.sources[0]
-    cases = {case.case_id: case for case in source.cases}
+    cases = {case.case_id: case for case in source.cases if not case.control}
     for value in entry.values:
         if value.metric == LIMIT:
             found = limit_of(source, value.part)
-            yield (
-                Line(entry=entry, value=value, case="", outcome="value", first=limit_text(found), limits={})
-                if found
-                else _missing(entry, value, NO_LIMIT)
-            )
+            line = Line(entry=entry, value=value, outcome="value", first=limit_text(found)) if found else None
+            yield line or _missing(entry, value, NO_LIMIT)
             continue
-        rows = _of_streams(
-            [
-                row
-                for row in material.summary.to_dicts()
-                if row["metric"] == value.metric
-                and row["case_id"] in cases
-                and not cases[row["case_id"]].control
-                and _fits(row, value, cases[row["case_id"]])
-            ]
-        )
+        known = [row for row in material.summary.to_dicts() if row["case_id"] in cases]
+        rows = _of_streams([row for row in known if _fits(row, value, cases[row["case_id"]])])
         if not rows:
             yield _missing(entry, value, "no case of this profile fits, or it has no result")
         chosen = [cases[row["case_id"]] for row in rows]
@@ -429,8 +373,6 @@ def _single(entry: Entry, material: Material) -> Iterator[Line]:
 
 def _fits(row: Mapping[str, object], value: Value, case: Case) -> bool:
     """Return True if a row of a table matches the value: its metric, stream, operation and levels."""
-    from iosonde.metrics.scopes import ALL
-
     if row["metric"] != value.metric or case.part != value.part:
         return False
     if row.get("operation", ALL) not in ((value.operation,) if value.operation else (ALL, "", None)):
@@ -440,35 +382,23 @@ def _fits(row: Mapping[str, object], value: Value, case: Case) -> bool:
     return all(str(case.levels.get(name)) == str(level) for name, level in value.where.items())
 
 
-class _Improvement(TypedDict):
-    improvement: float | None
-    low: float | None
-    high: float | None
-
-
-def _improvement(metric: str, row: Mapping[str, float | None]) -> _Improvement:
-    """The ratio turned so that above 1 is better."""
+def _improvement(metric: str, *ratio: float | None) -> tuple[float | None, ...]:
+    """A ratio, its lower and its upper end, turned so that above 1 is better."""
     definition = find(metric)
-    ratio, low, high = row["ratio"], row["low"], row["high"]
     if definition is None or definition.better != "lower":
-        return {"improvement": ratio, "low": low, "high": high}
-    turned, lowest, highest = (1 / each if each else None for each in (ratio, high, low))
-    return {"improvement": turned, "low": lowest, "high": highest}
+        return ratio
+    turned, highest, lowest = (1 / each if each else None for each in ratio)
+    return turned, lowest, highest
 
 
 def _limits(material: Material, case_id: str) -> dict[str, str]:
     """Return the limiting factor of a case for each target: the verdict, and the first sentence of its evidence."""
     found = {}
     for source in material.sources:
-        wanted = case_id
-        kind = source.verdict(wanted)
-        if kind is None:
+        if (kind := source.verdict(case_id)) is None:
             continue
-        sentences = [
-            record.verdict.because[0]
-            for record in source.records
-            if record.case_id == wanted and record.verdict and record.verdict.kind == kind and record.verdict.because
-        ]
+        verdicts = [record.verdict for record in source.records if record.case_id == case_id and record.verdict]
+        sentences = [each.because[0] for each in verdicts if each.kind == kind and each.because]
         found[source.plan.target] = f"{kind}: {sentences[0]}" if sentences else kind
     return found
 
@@ -503,16 +433,12 @@ def gain_limit(use: TimeUse) -> str:
 
 def _of_streams(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Without the rows of all streams together of cases that have several, whose sum is not a rate of a load."""
-    from iosonde.metrics.scopes import ALL
-
     apart = {row["case_id"] for row in rows if row.get("stream") not in (ALL, None)}
     return [row for row in rows if row["case_id"] not in apart or row.get("stream") != ALL]
 
 
 def _case_text(case: Case, cases: Sequence[Case], row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
     """Return the levels and stream that distinguish a case from the others that the value covers."""
-    from iosonde.metrics.wording import level_words
-
     varying = [name for name in case.levels if len({str(each.levels.get(name)) for each in cases}) > 1]
     streams = {each.get("stream") for each in rows if each["case_id"] == case.case_id}
     stream = [str(row["stream"])] if len(streams) > 1 else []
@@ -521,19 +447,11 @@ def _case_text(case: Case, cases: Sequence[Case], row: Mapping[str, Any], rows: 
 
 def _interval_text(metric: str, row: Mapping[str, float | None]) -> str:
     """The median with its interval, unless both ends read like the median."""
-    from iosonde.metrics.wording import range_text
-
     text, low, high = (_text(metric, row.get(each)) for each in ("median", "low", "high"))
     return f"{text} ({range_text(low, high)})" if low and high and (low, high) != (text, text) else text
 
 
-def _missing(entry: Entry, value: Value, reason: str) -> Line:
-    return Line(entry=entry, value=value, case="", outcome="missing", reason=reason, limits={})
-
-
 def _text(metric: str, number: float | None) -> str:
-    from iosonde.metrics.wording import value_text
-
     return "" if number is None else value_text(metric, number)
 
 

@@ -128,7 +128,8 @@ class FactsOfOneRun:
     def rounds(self) -> pl.DataFrame:
         return pl.DataFrame(RUN).clear()
 
-    alternating = staged = rounds
+    def cases_with(self, parameter: str) -> pl.DataFrame:
+        return self.rounds()
 
     def counts(self, *, per: str) -> pl.DataFrame:
         assert per == "interval"

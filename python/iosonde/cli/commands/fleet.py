@@ -78,18 +78,18 @@ def fleet_command(
     path = Path(output or Path("iosonde-results") / f"fleet-{planned.study}-{datetime.now():%Y%m%d-%H%M%S}")
     created = fleets.create(path, planned, consent, messages.info)
     named = f" --hosts ssh:{targets}" if fleet.hosts else ""
-    carry_out(created, fleets.remaining(created), consent, given, hosts=fleet.hosts, named=named, parallel=parallel)
+    carry_out(created, created.remaining(), consent, given, hosts=fleet.hosts, named=named, parallel=parallel)
 
 
 def resume(directory: Path, given: RunOptions) -> None:
     """Continue a fleet that was stopped."""
-    from iosonde.fleet.directory import open_directory, remaining
+    from iosonde.fleet.directory import FleetDirectory
     from iosonde.fleet.model import named_hosts
 
-    fleet = open_directory(directory)
+    fleet = FleetDirectory.open(directory)
     if given.hosts and not fleet.description.hosts:
         raise typer.BadParameter("the fleet has no targets on other hosts: resume it without `--hosts`")
-    pending = remaining(fleet, retry_failed=given.retry_failed)
+    pending = fleet.remaining(retry_failed=given.retry_failed)
     required = dict.fromkeys(each.host for each in fleet.targets(pending) if each.host)
     consent = _consent(fleet.description, given)
     hosts = named_hosts(given.hosts, list(required), directory)
@@ -190,7 +190,6 @@ def carry_out(
 
     `named` is the option that names the hosts again.
     """
-    from iosonde.fleet.directory import remaining
     from iosonde.fleet.session import FleetSession
 
     time_limit_s = given.time_limit_s()
@@ -211,7 +210,7 @@ def carry_out(
     failed |= {name: f"not measured: {reason}" for name, reason in fleet.description.skipped.items()}
     for name, reason in failed.items():
         messages.warning(f"error: {name}: {reason}")
-    if time_limit_s is not None and remaining(fleet):
+    if time_limit_s is not None and fleet.remaining():
         messages.warning(f"The time limit is reached. Continue with: iosonde resume {fleet.path}{named}")
     write_report(fleet.path, as_json=given.as_json)
     session.exit_for_several(fleet.result_sets.values(), failed=bool(failed))

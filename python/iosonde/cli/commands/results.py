@@ -336,11 +336,11 @@ def report_command(
         return
     if kind == "suite":
         from iosonde.cli.commands import suite
-        from iosonde.suite.directory import open_directory
+        from iosonde.suite.directory import SuiteDirectory
 
         if format != "html" or figures:
             raise typer.BadParameter("the report of a suite is one HTML page; name the result sets in it instead")
-        suite.write_report(open_directory(directories[0]), as_json=as_json, output=output)
+        suite.write_report(SuiteDirectory.open(directories[0]), as_json=as_json, output=output)
         return
     result_sets = [ResultSet.open(directory) for directory in directories]
     if as_json:

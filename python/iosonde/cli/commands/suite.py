@@ -82,9 +82,9 @@ def suite_command(
 
 def resume(directory: Path, given: RunOptions) -> None:
     """Continue a suite that was stopped."""
-    from iosonde.suite.directory import open_directory
+    from iosonde.suite.directory import SuiteDirectory
 
-    opened = open_directory(directory)
+    opened = SuiteDirectory.open(directory)
     carry_out(opened, given.consent(opened.targets), given)
 
 
@@ -144,12 +144,11 @@ def carry_out(suite: SuiteDirectory, consent: Consent, given: RunOptions) -> Non
 
     from iosonde.errors import IosondeError
     from iosonde.execution import Interrupted
-    from iosonde.suite import directory as suites
 
     time_limit_s = given.time_limit_s()
     end = None if time_limit_s is None else time.monotonic() + time_limit_s
     failed = False
-    for path in suites.remaining(suite, retry_failed=given.retry_failed):
+    for path in suite.remaining(retry_failed=given.retry_failed).values():
         left = None if end is None else end - time.monotonic()
         if left is not None and left <= 0:
             messages.warning(f"The time limit is reached. Continue with: iosonde resume {suite.path}")
@@ -163,7 +162,7 @@ def carry_out(suite: SuiteDirectory, consent: Consent, given: RunOptions) -> Non
             messages.warning(f"error: {error}")
             messages.warning(f"`{path.name}` is not complete; the suite continues")
     write_report(suite, as_json=given.as_json)
-    session.exit_for_several(suite.all_result_sets(), failed=failed)
+    session.exit_for_several(suite.result_sets.values(), failed=failed)
 
 
 def _mostly_failed(path: Path, *, consent: Consent, retry_failed: bool, time_limit_s: float | None) -> bool:
@@ -194,7 +193,7 @@ def write_report(suite: SuiteDirectory, *, as_json: bool, output: Path | None = 
     from iosonde.suite import page
     from iosonde.suite.summary import summarize
 
-    for path in suite.all_result_sets():
+    for path in suite.result_sets.values():
         try:
             result_set = ResultSet.open(path)
             session.warn_of_problems(result_set)
@@ -202,7 +201,7 @@ def write_report(suite: SuiteDirectory, *, as_json: bool, output: Path | None = 
                 write([result_set], path / "report.html", format="html")
         except ResultsError as error:
             messages.warning(f"warning: no report of `{path.name}`: {error}")
-    with interpreting(suite.all_result_sets()):
+    with interpreting(suite.result_sets.values()):
         summary = summarize(suite)
     path = output or suite.path / "report.html"
     page.write(summary, path)
