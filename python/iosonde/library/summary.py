@@ -331,7 +331,9 @@ def _cells(metrics: pl.DataFrame, result_sets: Mapping[str, ResultSet]) -> dict[
 def _stalls(results: ResultSet) -> dict[str, StallCounts]:
     cases = {each.run_id: each.case_id for each in results.records() if not each.control and each.part != PREPARATION}
     columns = ("run_id", "phase", "interval", "completion_latency_ns_max", "engine_stalled_ns")
-    return count_stalls(results.tables({"intervals": columns})["intervals"], cases)
+    complete = [each for each in results.records() if each.outcome == "complete"]
+    with results.scan("intervals", complete) as rows:
+        return count_stalls(rows.select(columns).collect(), cases)
 
 
 def count_stalls(intervals: pl.DataFrame, cases: Mapping[str, str]) -> dict[str, StallCounts]:

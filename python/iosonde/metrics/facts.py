@@ -8,7 +8,7 @@ Without SQL: procedures need the metrics of a single run after each run, and sta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, Literal
@@ -17,9 +17,7 @@ import polars as pl
 
 from iosonde.metrics.scopes import INTERVAL_KEYS, RUN_KEYS, SCOPE_KEYS, SUMS, summed, total
 from iosonde.results import ResultSet, frames
-from iosonde.results.column import U64
 from iosonde.results.frames import labelled, labels, stack
-from iosonde.results.run_facts import RUNS
 from iosonde.results.schema import P, Record
 from iosonde.study.model import STAGE, Rounds
 
@@ -42,9 +40,7 @@ _COUNTED = ("count", "bytes", "errors", "completion_sum_ns")
 """Zero where nothing was counted; sums and extremes of `SUMS` that are not among these are null there."""
 
 
-_UNSIGNED = tuple(each.name for each in RUNS.columns if each.dtype is U64)
-
-OF_MEMBERS = (
+_OF_MEMBERS = (
     pl.col("member"),
     (pl.col("latency") == "response").alias("response"),
     pl.col("bucket"),
@@ -56,16 +52,16 @@ OF_MEMBERS = (
 class Facts:
     """The completed runs of one or several result sets."""
 
-    def __init__(self, results: Results, *, run_ids: Sequence[str] | None = None) -> None:
-        """Take only some runs if so asked."""
-        sets = [results] if isinstance(results, ResultSet) else list(results)
-        self._sets = list(zip(labels(sets), sets, strict=True))
+    def __init__(self, results: Results | Mapping[str, ResultSet], *, run_ids: Sequence[str] | None = None) -> None:
+        """Take only some runs if so asked. Result sets are named after their directories, unless they have names."""
+        sets = [results] if isinstance(results, ResultSet) else results
+        sets = sets if isinstance(sets, Mapping) else dict(zip(labels(sets), sets, strict=True))
+        self._sets = list(sets.items())
         chosen = None if run_ids is None else frozenset(run_ids)
         self._records = [
             [each for each in one.records() if each.outcome == "complete" and (chosen is None or each.run_id in chosen)]
-            for one in sets
+            for _, one in self._sets
         ]
-        self._runs = self._each(ResultSet.fixed_runs).with_columns(pl.col(_UNSIGNED).cast(pl.Int64))
         self._counts: dict[Per, pl.DataFrame] = {}
         self._small_tables: dict[tuple[int, str], pl.DataFrame] = {}
 
@@ -85,9 +81,19 @@ class Facts:
         sets = zip(self._sets, self._records, strict=True)
         return sum(one.table_bytes("intervals", records) for (_, one), records in sets) < _SMALL_BYTES
 
-    def runs(self) -> pl.DataFrame:
-        """One row a run: identity, measured time, concurrency, loop, and the resources that its process used."""
-        return self._runs
+    @cached_property
+    def _runs(self) -> pl.DataFrame:
+        return self._each(ResultSet.fixed_runs).with_columns(pl.col(pl.UInt64).cast(pl.Int64))
+
+    def runs(self, *names: str) -> pl.DataFrame:
+        """One row a run: identity, measured time, concurrency, loop, and the resources that its process used.
+
+        With `names` these columns alone, which is faster where nothing else is read.
+        """
+        if not names:
+            return self._runs
+        found = self._each(lambda _, records: frames.runs(records, names))
+        return found.with_columns(pl.col(pl.UInt64).cast(pl.Int64))
 
     def counts(self, *, per: Per) -> pl.DataFrame:
         """One row a member: its keys, `stream, operation, member` and the sums of what was counted.
@@ -267,14 +273,14 @@ class Facts:
         if per == "case":
             buckets = buckets.join(self._runs.select(*RUN_KEYS, "case_id"), on=RUN_KEYS)
         keys = ["result_set", "case_id" if per == "case" else "run_id", *SCOPE_KEYS]
-        return buckets.join(self.counts(per=per).select(*keys, "member"), on=keys).select(OF_MEMBERS)
+        return buckets.join(self.counts(per=per).select(*keys, "member"), on=keys).select(_OF_MEMBERS)
 
     def _interval_buckets(self, run_ids: frozenset[str]) -> pl.DataFrame:
         keys = [*INTERVAL_KEYS, *SCOPE_KEYS]
         members = self.counts(per="interval").filter(pl.col("run_id").is_in(run_ids)).select(*keys, "member").lazy()
         return self._read(
             "histograms",
-            lambda rows: rows.join(members, on=keys).select(OF_MEMBERS),
+            lambda rows: rows.join(members, on=keys).select(_OF_MEMBERS),
             run_ids=run_ids,
         )
 

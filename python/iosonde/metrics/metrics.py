@@ -26,7 +26,7 @@ from iosonde.metrics.derivation import (
     with_interval_facts,
 )
 from iosonde.metrics.distributions import Prior, prior_of
-from iosonde.metrics.facts import OF_MEMBERS, Facts, Results
+from iosonde.metrics.facts import Facts, Results
 from iosonde.metrics.registry import METRICS, declare, least_value, named_among
 from iosonde.metrics.scopes import (
     ALL,
@@ -34,7 +34,6 @@ from iosonde.metrics.scopes import (
     PERCENTILES,
     RUN_KEYS,
     SCOPE_KEYS,
-    SUMS,
     each_load,
     latency_percentiles,
     of_same_repeats,
@@ -42,7 +41,6 @@ from iosonde.metrics.scopes import (
     overall,
     scopes_of,
     seconds_between,
-    summed,
     sums,
 )
 from iosonde.metrics.statistics import (
@@ -117,83 +115,24 @@ BULK_METRICS = (
 )
 """The metrics of `bulk_metrics`."""
 
-_MEMBER = [*RUN_KEYS, *SCOPE_KEYS]
-_PLACE = ("run_id", "phase", "stream", "operation")
-_WANTED = {
-    "intervals": [*_PLACE, *(column for column, _ in SUMS.values())],
-    "histograms": [*_PLACE, "latency", "bucket", "count"],
-}
-
 
 def bulk_metrics(result_sets: Mapping[str, ResultSet]) -> pl.DataFrame:
-    """Return one row per completed run, stream, operation and metric of `METRICS`, as `run_metrics` does.
+    """Return one row per completed run, stream, operation and metric of `BULK_METRICS`, as `run_metrics` does.
 
-    Columns: `result_set` (the key of the mapping), `run_id, case_id, part, repeat, order, control, stream, operation,
-    metric, value`. `ResultsError` where a table is damaged.
+    `result_set` is the key of the mapping. `ResultsError` where a table is damaged.
     """
-    runs = pl.concat([_runs(label, each) for label, each in result_sets.items()])
-    tables = {label: each.tables(_WANTED) for label, each in result_sets.items()}
-    counts = _bulk_counts(_measured(tables, "intervals"))
+    facts = Facts(result_sets)
+    runs = facts.runs(*_RUN_COLUMNS[1:], "workload", "measure_start_ns", "measure_end_ns")
+    counts = facts.counts(per="run")
     scopes = scopes_of(counts, keys=RUN_KEYS)
     table = (
         sums(counts, scopes)
         .join(runs, on=RUN_KEYS)
-        .with_columns(seconds=seconds_between("measure_begin_ns", "measure_end_ns"))
-        .join(
-            latency_percentiles(scopes, [_buckets(_measured(tables, "histograms"), counts)], parts=PARTS),
-            on="scope",
-            how="left",
-        )
+        .with_columns(seconds=seconds_between("measure_start_ns", "measure_end_ns"))
+        .join(latency_percentiles(scopes, facts.histograms(per="run"), parts=PARTS), on="scope", how="left")
     )
-    keys = (*_RUN_COLUMNS, *SCOPE_KEYS)
-    wide = derived_counts(table).select(*keys, *(pl.col(name).cast(pl.Float64) for name in BULK_METRICS))
-    return wide.unpivot(index=keys, on=BULK_METRICS, variable_name="metric").drop_nulls("value")
-
-
-def _runs(label: str, results: ResultSet) -> pl.DataFrame:
-    rows = [
-        {
-            "result_set": label,
-            **{name: getattr(each, name) for name in ("run_id", "case_id", "part", "repeat", "order", "control")},
-            "workload": str(each.spec["workload"]["kind"]),
-            "measure_begin_ns": int(each.result["begin_ns"]),
-            "measure_end_ns": int(each.result["end_ns"]),
-        }
-        for each in results.records()
-        if each.outcome == "complete" and each.result
-    ]
-    schema = dict.fromkeys(("result_set", "run_id", "case_id", "part", "workload"), pl.String)
-    whole = dict.fromkeys(("repeat", "order", "measure_begin_ns", "measure_end_ns"), pl.Int64)
-    return pl.DataFrame(rows, schema={**schema, **whole, "control": pl.Boolean})
-
-
-def _bulk_counts(intervals: pl.DataFrame) -> pl.DataFrame:
-    """Return the sums of each member, as `Facts.counts` does."""
-    return (
-        intervals.lazy()
-        .group_by(_MEMBER)
-        .agg(summed(from_table=True))
-        .sort(_MEMBER)
-        .with_row_index("member", offset=1)
-        .with_columns(pl.col("member").cast(pl.Int64))
-        .collect()
-    )
-
-
-def _buckets(histograms: pl.DataFrame, counts: pl.DataFrame) -> pl.DataFrame:
-    """Return the buckets of each member, those of its intervals one after the other."""
-    return histograms.join(counts.select(*_MEMBER, "member"), on=_MEMBER).select(OF_MEMBERS)
-
-
-def _measured(tables: Mapping[str, Mapping[str, pl.DataFrame]], name: str) -> pl.DataFrame:
-    frames = [
-        found[name]
-        .lazy()
-        .filter(pl.col("phase") == "measure")
-        .select(pl.lit(label).alias("result_set"), pl.exclude("phase"))
-        for label, found in tables.items()
-    ]
-    return pl.concat(frames).collect()
+    whole = pl.col("repeat", "order").cast(pl.Int64)
+    return _long(derived_counts(table).with_columns(whole), keys=(*_RUN_COLUMNS, *SCOPE_KEYS), metrics=BULK_METRICS)
 
 
 def run_metrics(results: Results | Facts) -> pl.DataFrame:

@@ -241,6 +241,13 @@ def with_levels(fixed: pl.DataFrame, records: Sequence[Record]) -> pl.DataFrame:
     return _with_columns(fixed, [record.levels for record in records])
 
 
+def runs(records: Sequence[Record], names: Sequence[str]) -> pl.DataFrame:
+    """Some columns of `runs`."""
+    columns = [each for each in RUNS.columns if each.name in names]
+    rows = [values(record, columns) for record in records]
+    return pl.DataFrame(rows, schema={each.name: each.dtype for each in columns})
+
+
 def table(name: str, records: Iterable[Record]) -> pl.DataFrame:
     """A table whose rows are made from records; `runs` without the columns of factors."""
     return pl.DataFrame([row for record in records for row in _ROWS[name](record)], schema=TABLES[name].schema)

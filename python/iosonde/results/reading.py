@@ -124,7 +124,7 @@ class _DamagedError(Exception):
 def read_contents(path: Path, plan: Plan, *, tables: bool = True) -> Contents:
     """Read every environment and record; what is skipped is in `problems`.
 
-    Without `tables` only the records themselves are checked: `read_tables` checks each table that it reads.
+    Without `tables` only the records themselves are checked: `scan_table` checks each table that it reads.
     """
     contents = Contents()
     with Directory.open(path) as directory:
@@ -142,56 +142,41 @@ def read_contents(path: Path, plan: Plan, *, tables: bool = True) -> Contents:
     return contents
 
 
-def read_tables(
-    path: Path, record_names: Sequence[str], wanted: Mapping[str, Sequence[str]]
-) -> dict[str, pl.DataFrame]:
-    """Read columns of tables of several records at once, without SQL; `ResultsError` if any is damaged."""
-    contents: dict[str, list[bytes]] = {name: [] for name in wanted}
-    with Directory.open(path) as directory, directory.subdirectory("records") as records:
-        for record in record_names:
-            try:
-                with records.subdirectory(record) as found:
-                    sums = _read_manifest(found)
-                    for name, files in contents.items():
-                        files.append(_checked_file(found, f"{name}.parquet", sums))
-            except (OSError, _DamagedError) as error:
-                raise _damaged_table(path, path / "records" / record, error) from error
-    try:
-        return {name: _joined(name, files, wanted[name]) for name, files in contents.items()}
-    except (ValueError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-        raise _damaged_table(path, path / "records", error) from error
-
-
 @contextmanager
-def scan_table(path: Path, name: str, files: Sequence[str]) -> Iterator[pl.LazyFrame]:
+def scan_table(path: Path, name: str, files: Sequence[str], *, check: bool) -> Iterator[pl.LazyFrame]:
     """Scan Parquet files of one table, relative to `records`, without SQL; read in the block, in which they are open.
 
-    Through a descriptor, and without patterns, so that a directory named `a[1]` is none.
+    Through a descriptor, and without patterns, so that a directory named `a[1]` is none. With `check`, files are first
+    compared with the manifests of their records. `ResultsError` for damaged ones.
     """
     schema = (RECORD_TABLES | WORKLOAD_TABLES)[name]
     if not files:
         yield pl.LazyFrame(schema=schema)
         return
     with Directory.open(path) as directory, directory.subdirectory("records") as records:
-        rows = pl.scan_parquet(
-            [f"/proc/self/fd/{records.descriptor}/{file}" for file in files],
-            schema=schema,
-            extra_columns="ignore",
-            glob=False,
-            hive_partitioning=False,
-        )
+        paths = [f"/proc/self/fd/{records.descriptor}/{file}" for file in files]
+        contents = _checked_contents(path, records, files) if check else []
         try:
+            rows = pl.scan_parquet(
+                contents or paths, schema=schema, extra_columns="ignore", glob=False, hive_partitioning=False
+            )
+            if contents and rows.select(pl.len()).collect().item() > (most := _most_rows(contents)):
+                raise _damaged_table(path, path / "records", ValueError(f"it has more than {most} rows"))
             yield rows
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
             raise _damaged_table(path, path / "records", error) from error
 
 
-def _joined(name: str, files: list[bytes], columns: Sequence[str]) -> pl.DataFrame:
-    empty = pl.DataFrame(schema={each: RECORD_TABLES[name][each] for each in columns})
-    if not files:
-        return empty
-    most = _most_rows(files)
-    return empty.vstack(_complete(pl.read_parquet(files, columns=list(columns), n_rows=most + 1), most))
+def _checked_contents(path: Path, records: Directory, files: Sequence[str]) -> list[bytes]:
+    contents = []
+    for file in files:
+        record, _, name = file.partition("/")
+        try:
+            with records.subdirectory(record) as found:
+                contents.append(_checked_file(found, name, _read_manifest(found)))
+        except (OSError, _DamagedError) as error:
+            raise _damaged_table(path, path / "records" / record, error) from error
+    return contents
 
 
 def _damaged_table(path: Path, place: Path, error: BaseException) -> ResultsError:
@@ -468,7 +453,9 @@ def _decoded_table(directory: Directory, name: str, schema: pl.Schema, sums: Map
     content = _checked_file(directory, name, sums)
     most = _most_rows([content])
     # Most tables are small: threads would cost more.
-    rows = _complete(pl.read_parquet(io.BytesIO(content), parallel="none", n_rows=most + 1), most)
+    rows = pl.read_parquet(io.BytesIO(content), parallel="none", n_rows=most + 1)
+    if rows.height > most:  # Parquet stores a repeated row once.
+        raise ValueError(f"it has more than {most} rows")
     missing = [each for each, kind in schema.items() if rows.schema.get(each) != kind]
     if missing:
         raise _DamagedError(
@@ -479,11 +466,5 @@ def _decoded_table(directory: Directory, name: str, schema: pl.Schema, sums: Map
 
 
 def _most_rows(files: Sequence[bytes]) -> int:
+    """More rows than any run writes into files of these sizes."""
     return sum(_FEW_ROWS + _ROWS_PER_BYTE * len(content) for content in files)
-
-
-def _complete(rows: pl.DataFrame, most: int) -> pl.DataFrame:
-    """Refuse a table with more rows than any run writes: Parquet stores a repeated row once."""
-    if rows.height > most:
-        raise ValueError(f"it has more than {most} rows")
-    return rows

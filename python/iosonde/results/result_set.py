@@ -11,7 +11,7 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -26,7 +26,7 @@ from iosonde.errors import ResultsError
 from iosonde.plan import Arm, Case, Plan, Run
 from iosonde.results import column, files, frames, reading
 from iosonde.results.files import MARK, Directory
-from iosonde.results.reading import Contents, manifest, read_contents, read_plan, read_tables, record_name, scan_table
+from iosonde.results.reading import Contents, manifest, read_contents, read_plan, record_name, scan_table
 from iosonde.results.schema import FORMAT, MANIFEST, RECORD_TABLES, WORKLOAD_TABLES, Record
 from iosonde.results.shapes import field_of, first_line, reason_of
 from iosonde.text_files import is_utf8
@@ -120,7 +120,7 @@ class ResultSet:
 
     @classmethod
     def open_records(cls, directory: Path | str) -> ResultSet:
-        """Open a result set for its records alone, which is fast; of its tables only `tables` may be used."""
+        """Open a result set for its records alone, which is fast; its tables are checked when they are scanned."""
         opened = cls.open(directory)
         opened._tables = False
         return opened
@@ -338,15 +338,10 @@ class ResultSet:
             return [path for path in paths if (self.directory / "records" / path).is_file()]
         return paths
 
-    def tables(self, wanted: Mapping[str, Sequence[str]]) -> dict[str, pl.DataFrame]:
-        """Return columns of tables of all completed runs, checked against the manifests, without SQL."""
-        names = [record_name(each.run_id, each.attempt) for each in self.records() if each.outcome == "complete"]
-        return read_tables(self.directory, names, wanted)
-
     @contextmanager
     def scan(self, name: str, records: Sequence[Record]) -> Iterator[pl.LazyFrame]:
         """Scan a table of some runs, without SQL; collect what is needed of it within the block."""
-        with scan_table(self.directory, name, self._files(name, records)) as rows:
+        with scan_table(self.directory, name, self._files(name, records), check=not self._tables) as rows:
             yield rows
 
     def table_bytes(self, name: str, records: Sequence[Record]) -> int:
