@@ -44,9 +44,9 @@ def _interop() -> Any:
 
 
 def _metrics() -> Any:
-    from iosonde.metrics import tables
+    from iosonde.metrics import metrics
 
-    return tables
+    return metrics
 
 
 def _questions() -> Any:

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from fleet_samples import P99, fleet
 
-from iosonde.fleet import outliers, page
-from iosonde.fleet.drives import fleets
-from iosonde.fleet.outliers import drive_deviation, excess_p_values, group_deviation, holm, reference
+from iosonde.fleet import drives
+from iosonde.fleet.drives import drive_deviation, excess_p_values, fleets, group_deviation, holm, reference
 from iosonde.fleet.report import Chapter, FleetReport, collect, document
 from iosonde.library import Index
 from iosonde.library.summary import Summary
@@ -90,7 +89,7 @@ def test_corrections_and_edge_cases_of_the_statistics() -> None:
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert holm([]) == []
     of_many = reference(np.random.default_rng(5).normal(0, 0.02, 5000))
-    assert of_many.count == outliers.MOST_OTHERS and of_many.deviation == pytest.approx(0.02, rel=0.2)
+    assert of_many.count == drives.MOST_OTHERS and of_many.deviation == pytest.approx(0.02, rel=0.2)
     found = drive_deviation(0.0, reference([0.0] * 5), run_variance=0.0, runs=3)
     assert found.p_value > 0.5 and found.interval == pytest.approx((1, 1), abs=1e-5)
 
@@ -182,10 +181,10 @@ def test_the_page_and_markdown_have_every_sentence_and_names_are_text() -> None:
     drives = fleet(12, seed=15, slower={3: 1.5}, model="<b>SSD</b>")
     found = {"chapters": [chapter(drives)], "notes": ["a & b share a port"], "problems": []}
     report = FleetReport(root=Path("/fleet"), missing={"slot-9": "host <b>north</b> was lost"}, **found)  # type: ignore[arg-type]
-    html = page.html(report)
+    html = report.html(report)
     assert "<b>" not in html and "&lt;b&gt;SSD" in html
     assert html.count('class="named"') == 2 and "a &amp; b share a port" in html
-    markdown = "\n".join(page.markdown(report))
+    markdown = "\n".join(report.markdown(report))
     for text in (html, markdown):
         assert "1 target without a complete run" in text and "slot-9: host" in text
         assert "slot-3 (serial 00000003…)" in text and "comparisons, adjusted together (Holm)" in text

@@ -23,12 +23,11 @@ from iosonde.metrics import registry
 from iosonde.metrics.derivation import ALWAYS_KNOWN
 from iosonde.metrics.facts import Facts
 from iosonde.metrics.metric import Metric
-from iosonde.metrics.metrics import case_metrics, interval_metrics, percentile_curves, run_metrics
+from iosonde.metrics.metrics import case_metrics, interval_metrics, percentile_curves, run_metrics, table
 from iosonde.metrics.registry import METRICS, declare
 from iosonde.metrics.scopes import MILLION, PERCENTILES, SAMPLES_BEYOND, of_same_repeats, overall, percentiles
 from iosonde.metrics.statistics import CUT_OFF, T_LOG, T_PLAIN
 from iosonde.metrics.sustained import METRICS as LONG_RUN_METRICS
-from iosonde.metrics.tables import table
 from iosonde.regression.sessions import session_values
 from iosonde.report.content import collect
 from iosonde.report.quantities import metric_title

@@ -2,6 +2,6 @@
 
 `model.py` reads the list of targets and finds what they share, `directory.py` creates a result set with its
 plan for each, and `session.py` carries them out: each in a process of its own (`worker.py`), those that share something
-one after the other. `drives.py` reduces result sets to drives and their values, `outliers.py` is the statistics,
-`report.py` decides on the content of the report, `page.py` writes it.
+one after the other. `drives.py` reduces result sets to drives and their values and compares them, `report.py` decides
+on the content of the report and writes it.
 """

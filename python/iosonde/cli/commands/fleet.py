@@ -234,8 +234,7 @@ def write_report(
     directory: Path, *, as_json: bool, output: Path | None = None, format: Literal["html", "md"] = "html"
 ) -> None:
     """Write the report on the drives of all result sets below a directory, and print its answer."""
-    from iosonde.fleet import page
-    from iosonde.fleet.report import collect, document
+    from iosonde.fleet.report import collect, document, write
     from iosonde.library.page import require_outside, require_replaceable
 
     report = collect(directory)
@@ -254,5 +253,5 @@ def write_report(
         mark = f" ({report.simulated})" if report.simulated else ""
         print("\n".join(wrapped([f"{chapter.fleet.title} ({chapter.fleet.profile}), {chapter.drives_text}{mark}"])))
         print("\n".join(wrapped(f"  {sentence}." for sentence in chapter.answer)))
-    page.write(report, path, format)
+    write(report, path, format)
     messages.info(str(path))
