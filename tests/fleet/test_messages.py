@@ -147,7 +147,7 @@ def test_no_message_of_a_host_ends_a_fleet(
         except IosondeError as error:
             assert "\n" not in error.what and len(error.what) < 500
         for answer in (
-            lambda line=line: hosts.checked_by("north", line, asked),
+            lambda line=line: hosts.answered(Checked, "north", line, asked),
             lambda line=line: [
                 hosts.plan_of_host("north", study, asked[name], each)
                 for name, each in hosts.described_by("north", line, own, asked).targets.items()
@@ -216,7 +216,7 @@ def test_an_answer_is_about_the_targets_that_were_asked_for(plan: Plan, study: S
     own = {"iosonde": "1", "engine": "1", "engine_sha256": "a"}
     *_, described, checked = valid(plan)
     with pytest.raises(TargetError, match="host `north` sent no answer for `c`"):
-        hosts.checked_by("north", json.dumps(checked).encode(), dict.fromkeys("abc"))
+        hosts.answered(Checked, "north", json.dumps(checked).encode(), dict.fromkeys("abc"))
     with pytest.raises(TargetError, match="sent an answer for an unknown target, `b`"):
         hosts.described_by("north", json.dumps(described).encode(), own, {"a": "sim:p900"})
     older = described | {"software": own | {"iosonde": "0"}, "targets": None}

@@ -23,7 +23,7 @@ from iosonde.errors import IosondeError, ResultsError, TargetError
 from iosonde.execution import resume
 from iosonde.execution.admission import Admission, check_libraries
 from iosonde.plan import Plan
-from iosonde.results import ResultSet, reading
+from iosonde.results import ResultSet
 
 OWN = "iosonde-00000001"
 FILE_BYTES = 1 << 20
@@ -285,8 +285,10 @@ def test_a_table_of_millions_of_equal_rows_in_a_few_bytes_is_damaged(tmp_path: P
     [problem] = again.problems
     assert "histograms.parquet` is damaged: it has more than" in problem
     assert victim not in [each.run_id for each in again.records()]
-    with pytest.raises(ResultsError, match="it has more than"):
-        _ = ResultSet.open_records(result_set).histograms
+    opened = ResultSet.open_records(result_set)
+    records = [each for each in opened.records() if each.run_id == victim]
+    with pytest.raises(ResultsError, match="it has more than"), opened.scan("histograms", records):
+        pass
 
 
 def test_a_directory_with_a_pattern_for_a_name_is_read_and_none_of_its_siblings(tmp_path: Path) -> None:

@@ -64,8 +64,10 @@ class Deviation:
 
     difference: float
     p_value: float
-    half_width: float | None
+    half_width: float | None = None
     """Of the 95 % confidence interval; None where the repeats of a single drive are unknown."""
+    center: float = 0.0
+    """Median of the others' logarithms."""
 
     @property
     def ratio(self) -> float:
@@ -96,6 +98,7 @@ def drive_deviation(value: float, others: Reference, *, run_variance: float, run
         difference=difference,
         p_value=_tail(difference / others.scale, others.count, 1),
         half_width=None if own is None else _half_width(own, runs - 1, others),
+        center=others.center,
     )
 
 
@@ -107,6 +110,7 @@ def group_deviation(values: Sequence[float], others: Reference) -> Deviation:
         difference=difference,
         p_value=_tail(difference / others.scale, others.count, len(values)),
         half_width=_half_width(own, others.count - 1, others),
+        center=others.center,
     )
 
 
@@ -260,18 +264,21 @@ class Comparison:
     group: Group
     """Of the drive; of the firmware that is compared; of the trend."""
     drive: Drive | None = None
-    others: Group
-    """Compared with these."""
+    base: Group | None = None
+    """Of a firmware, the group that it is compared with."""
     count: int
-    """Number of drives in `others`."""
-    center: float = 0.0
-    """Median of the others' logarithms."""
+    """Number of drives that it is compared with."""
     deviation: Deviation
     """Of a trend, its rank correlation."""
     stalls: Stalls | None = None
     """Of a comparison of these."""
     adjusted: float = 1.0
     """p-value after Holm."""
+
+    @property
+    def others(self) -> Group:
+        """Compared with these."""
+        return self.base or self.group
 
     @property
     def is_named(self) -> bool:
@@ -342,7 +349,9 @@ class FleetOfStudy:
                 for place, drive in enumerate(tested):
                     others, own = reference(logs[:place] + logs[place + 1 :]), drive.values[cell]
                     deviation = drive_deviation(own.mean_log, others, run_variance=own.run_variance, runs=own.runs)
-                    yield _comparison("drive", cell, group, group, others, deviation, len(logs) - 1, drive)
+                    yield Comparison(
+                        kind="drive", cell=cell, group=group, drive=drive, count=len(logs) - 1, deviation=deviation
+                    )
 
     def _of_stalls(self) -> Iterator[Comparison]:
         """Compare how often a drive stalls with the others of its group."""
@@ -359,9 +368,8 @@ class FleetOfStudy:
                         cell=("", STALLS),
                         group=group,
                         drive=drive,
-                        others=group,
                         count=len(drives) - 1,
-                        deviation=Deviation(difference=difference, p_value=p_value, half_width=None),
+                        deviation=Deviation(difference=difference, p_value=p_value),
                         stalls=stalls,
                     )
 
@@ -371,9 +379,10 @@ class FleetOfStudy:
                 known = [each.mean_log for each in self.values(base, cell).values()]
                 compared = [each.mean_log for each in self.values(group, cell).values()]
                 if len(known) >= MINIMUM_OTHERS and compared:
-                    others = reference(known)
-                    deviation = group_deviation(compared, others)
-                    yield _comparison("firmware", cell, group, base, others, deviation, len(known))
+                    deviation = group_deviation(compared, reference(known))
+                    yield Comparison(
+                        kind="firmware", cell=cell, group=group, base=base, count=len(known), deviation=deviation
+                    )
 
     @property
     def firmware_pairs(self) -> list[tuple[Group, Group]]:
@@ -385,10 +394,11 @@ class FleetOfStudy:
 
     def _trends(self) -> Iterator[Comparison]:
         for group, drives in self.groups.items():
-            for kind, age in (
-                ("age", {each.summary.path: each.summary.power_on_hours for each in drives}),
-                ("wear", {each.summary.path: each.summary.percentage_used for each in drives}),
-            ):
+            ages: dict[Kind, dict[str, int | None]] = {
+                "age": {each.summary.path: each.summary.power_on_hours for each in drives},
+                "wear": {each.summary.path: each.summary.percentage_used for each in drives},
+            }
+            for kind, age in ages.items():
                 for cell in self.cells:
                     known = [
                         (float(at), value.mean_log)
@@ -396,14 +406,8 @@ class FleetOfStudy:
                         if (at := age[path]) is not None
                     ]
                     if len(known) >= TREND_DRIVES and len({each[0] for each in known}) > 2:
-                        yield Comparison(
-                            kind="age" if kind == "age" else "wear",
-                            cell=cell,
-                            group=group,
-                            others=group,
-                            count=len(known),
-                            deviation=rank_correlation(known),
-                        )
+                        deviation = rank_correlation(known)
+                        yield Comparison(kind=kind, cell=cell, group=group, count=len(known), deviation=deviation)
 
 
 def _stalls(drives: Sequence[Drive], factor: int) -> list[Stalls]:
@@ -447,37 +451,15 @@ def _latencies(drive: Drive) -> dict[str, float]:
     return found
 
 
-def _comparison(
-    kind: Kind,
-    cell: CellKey,
-    group: Group,
-    base: Group,
-    others: Reference,
-    deviation: Deviation,
-    count: int,
-    drive: Drive | None = None,
-) -> Comparison:
-    return Comparison(
-        kind=kind,
-        cell=cell,
-        group=group,
-        drive=drive,
-        others=base,
-        count=count,
-        center=others.center,
-        deviation=deviation,
-    )
-
-
 def rank_correlation(points: Sequence[tuple[float, float]]) -> Deviation:
     """Spearman's rank correlation with its p-value by Student's t, in place of a difference; without an interval."""
     x, y = (_ranks([point[axis] for point in points]) for axis in (0, 1))
     if len(set(y)) < 2:
-        return Deviation(difference=0.0, p_value=1.0, half_width=None)
+        return Deviation(difference=0.0, p_value=1.0)
     correlation = float(np.corrcoef(x, y)[0, 1])
     freedom = len(points) - 2
     statistic = abs(correlation) * math.sqrt(freedom / max(1e-12, 1 - correlation**2))
-    return Deviation(difference=correlation, p_value=min(1.0, 2 * t_tail(statistic, freedom)), half_width=None)
+    return Deviation(difference=correlation, p_value=min(1.0, 2 * t_tail(statistic, freedom)))
 
 
 def _ranks(values: Sequence[float]) -> list[float]:

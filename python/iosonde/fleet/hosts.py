@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, TypeAdapter
+from pydantic import TypeAdapter
 
 from iosonde import ssh_hosts
 from iosonde.errors import IosondeError, ResultsError, TargetError
@@ -42,7 +42,6 @@ ASKED_AT_ONCE = 16
 SAME = "install the same version of iosonde on all hosts"
 ANSWER_S = 900.0
 """An answer takes seconds, and minutes on a host that builds its engine first or has no CPU to spare."""
-T = TypeVar("T", bound=BaseModel)
 A = TypeVar("A", messages.Described, messages.Checked)
 
 
@@ -149,9 +148,10 @@ def described_by(
     host: str, output: bytes | IosondeError, own: Mapping[str, Any], asked: Mapping[str, str]
 ) -> messages.Described:
     """The answer of a host about the targets that it was asked for; `TargetError` if it is none."""
-    answer = _answer(messages.Machine, host, output)
-    environment.require_same_software(host, answer.software, own)
-    return _of_all(host, _answer(messages.Described, host, output), asked)
+    if not isinstance(output, IosondeError):
+        machine = messages.read(TypeAdapter(messages.Machine), output, f"host `{host}`")
+        environment.require_same_software(host, machine.software, own)
+    return answered(messages.Described, host, output, asked)
 
 
 def plan_of_host(host: str, study: Study, name: str, target: messages.DescribedTarget) -> Plan:
@@ -187,7 +187,7 @@ def check(
     refused: dict[str, TargetError] = {}
     for host, output in ask(hosts, requests).items():
         try:
-            answer = checked_by(host, output, plans[host])
+            answer = answered(messages.Checked, host, output, plans[host])
         except IosondeError as error:
             refused |= dict.fromkeys(plans[host], TargetError(error.what, where=error.where, hint=error.hint))
             continue
@@ -197,19 +197,11 @@ def check(
     return refused
 
 
-def checked_by(host: str, output: bytes | IosondeError, asked: Mapping[str, object]) -> messages.Checked:
-    """The answer of a host about consent and guard of these targets; `TargetError` if it is none."""
-    return _of_all(host, _answer(messages.Checked, host, output), asked)
-
-
-def _answer(kind: type[T], host: str, output: bytes | IosondeError) -> T:
+def answered(kind: type[A], host: str, output: bytes | IosondeError, asked: Mapping[str, object]) -> A:
+    """The answer of a host about these targets and no others; `TargetError` if it is none."""
     if isinstance(output, IosondeError):
         raise output
-    return messages.read(TypeAdapter(kind), output, f"host `{host}`")
-
-
-def _of_all(host: str, answer: A, asked: Mapping[str, object]) -> A:
-    """`TargetError` unless the answer is about the targets that were asked for, and no others."""
+    answer = messages.read(TypeAdapter(kind), output, f"host `{host}`")
     if wrong := sorted(answer.targets.keys() ^ asked.keys()):
         what = "sent no answer for" if wrong[0] in asked else "sent an answer for an unknown target,"
         raise TargetError(f"host `{host}` {what} `{printable(wrong[0])}`", hint=SAME)

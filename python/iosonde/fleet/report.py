@@ -1,4 +1,4 @@
-"""The report of a fleet: its content in order, and as an HTML page that loads nothing and needs no script, or Markdown."""
+"""The report of a fleet: its content in order, and as an HTML page without scripts, or as Markdown."""
 
 from __future__ import annotations
 
@@ -150,7 +150,8 @@ class Chapter:
                 sorted(abs(end - 1) for end in interval) if (interval[0] - 1) * (interval[1] - 1) > 0 else (0, 0)
             )
             ends = f"95 % CI {percent_range(low, high)}; " if high else ""
-        own, median = (value_text(metric, math.exp(each)) for each in (found.center + change, found.center))
+        center = found.deviation.center
+        own, median = (value_text(metric, math.exp(each)) for each in (center + change, center))
         others = "other drives of" if found.drive else "drives of"
         return (
             f"{metric_words(metric)} is {percent_text(ratio)} {'higher' if change > 0 else 'lower'} than the median of "
@@ -268,7 +269,7 @@ class Chapter:
                 Cell(text=f"{found.adjusted:.1g}", number=found.adjusted),
             ]
         (case, metric), change = found.cell, found.deviation.difference
-        own, median = (math.exp(each) for each in (found.center + change, found.center))
+        own, median = (math.exp(each) for each in (found.deviation.center + change, found.deviation.center))
         interval = found.deviation.interval
         ends = " to ".join(f"{100 * (end - 1):+.1f} %" for end in interval) if interval else ""
         return [

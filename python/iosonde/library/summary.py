@@ -6,7 +6,6 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -33,10 +32,9 @@ class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
-class Device(BaseModel):
+class Device(_Frozen):
     """A device at the bottom of the target's stack."""
 
-    model_config = ConfigDict(frozen=True)
     name: str
     model: str
     firmware: str
@@ -115,12 +113,6 @@ def wear_of(records: Sequence[Record]) -> tuple[int | None, int | None]:
 def _lowest(target: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     devices = [each for each in target.get("devices", []) if isinstance(each, Mapping)]
     return [each for each in devices if not each.get("under")] or devices
-
-
-def environment_of(environments: Mapping[str, Mapping[str, Any]], records: Sequence[Record]) -> Mapping[str, Any]:
-    """Return machine and software of most runs."""
-    used = Counter(record.environment for record in records)
-    return next((environments[name] for name, _ in used.most_common() if name in environments), {})
 
 
 def facts_of(environment: Mapping[str, Any], records: Sequence[Record], settings: Mapping[str, str]) -> dict[str, str]:
@@ -281,9 +273,11 @@ def _summary(
     records = [record for record in results.records() if record.part != PREPARATION]
     verdicts = [record.verdict.kind for record in records if record.verdict]
     study = results.study
-    environment = environment_of(results.environments(), records)
+    environments, used = results.environments(), Counter(record.environment for record in records)
+    environment = next((environments[name] for name, _ in used.most_common() if name in environments), {})
     loads, parameters = _cases(records, cells)
-    hours, used = wear_of(records)
+    hours, worn = wear_of(records)
+    report = results.directory / "report.html"
     return Summary(
         path=path,
         study=results.plan.study_name,
@@ -293,7 +287,7 @@ def _summary(
         simulated=results.simulated,
         devices=devices_of(records),
         power_on_hours=hours,
-        percentage_used=used,
+        percentage_used=worn,
         kernel=_text(_part(environment, "kernel").get("release")),
         software=_text(_part(environment, "software").get("iosonde")),
         started_at=min((record.started_at for record in records), default=""),
@@ -303,7 +297,7 @@ def _summary(
         headlines=list(_headlines(study, medians)),
         verdict=Counter(verdicts).most_common(1)[0][0] if verdicts else "",
         trust=_trust(records, drifted, simulated=results.simulated),
-        report=_report_in(results.directory),
+        report=report.name if report.is_file() and not report.is_symlink() else "",
         problems=results.problems,
         facts=facts_of(environment, records, results.plan.settings),
         loads=loads,
@@ -411,8 +405,3 @@ def _asked(study: Study) -> list[str]:
     named = [each.metric for each in study.analysis]
     named += [metric for view in study.views for metric in (view.y, view.x or "", *view.metrics)]
     return [metric for metric in dict.fromkeys(named) if metric in BULK_METRICS]
-
-
-def _report_in(directory: Path) -> str:
-    report = directory / "report.html"
-    return report.name if report.is_file() and not report.is_symlink() else ""

@@ -52,12 +52,6 @@ def export(result_set: Source, format: str, directory: Path) -> list[Path]:
     return [*written, readme]
 
 
-def failure_text(error: duckdb.Error) -> str:
-    """Return the message within the JSON that DuckDB writes about a failed write, or the first line."""
-    found = re.search(r'"exception_message":"((?:[^"\\]|\\.)*)"', str(error))
-    return found[1].replace('\\"', "`") if found else first_line(error)
-
-
 def _tables(result_set: Source, format: str, directory: Path) -> tuple[list[Path], str]:
     written = []
     described: dict[str, list[str]] = {}
@@ -77,8 +71,11 @@ def _tables(result_set: Source, format: str, directory: Path) -> tuple[list[Path
             try:
                 connection.execute(f"COPY ({rows}) TO '{target}' {FORMATS[format]}")
             except duckdb.Error as error:
+                # DuckDB writes JSON about a failed write.
+                found = re.search(r'"exception_message":"((?:[^"\\]|\\.)*)"', str(error))
+                reason = found[1].replace('\\"', "`") if found else first_line(error)
                 raise ResultsError(
-                    f"cannot export the table `{table}`: {failure_text(error)}",
+                    f"cannot export the table `{table}`: {reason}",
                     hint="make room, or name another directory with `--output DIR`",
                 ) from error
             temporary.rename(path)

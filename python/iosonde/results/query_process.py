@@ -86,8 +86,10 @@ def _ask(request: dict[str, Any], scratch: Path) -> dict[str, Any]:
         reply: dict[str, Any] = json.loads((scratch / "reply").read_bytes())
     except FileNotFoundError:
         lines = (scratch / "messages").read_text(errors="replace", encoding="utf-8").strip().splitlines()
+        status = process.returncode
+        end = f"was killed by signal {-status}" if status < 0 else f"exited with status {status}"
         raise ResultsError(
-            f"the query failed: its process {_end_of(process.returncode)}",
+            f"the query failed: its process {end}",
             where=lines[-1] if lines else "",
             hint="simplify the query, or export the tables with `iosonde export`",
         ) from None
@@ -103,10 +105,6 @@ def _wait(process: Process) -> None:
                 f"the query needs more than {format_bytes(limit)} of memory",
                 hint="aggregate, select fewer columns, or add `LIMIT`; `iosonde export` writes tables to files",
             )
-
-
-def _end_of(status: int) -> str:
-    return f"was killed by signal {-status}" if status < 0 else f"exited with status {status}"
 
 
 def main() -> None:

@@ -205,11 +205,6 @@ _OF_SERVER = facts(
 )
 
 
-def _reporting_drives(record: Record) -> Sequence[Json] | None:
-    """The physical drives of a record, if each reports what it wrote to its media."""
-    return record.drives if record.drives and not _not_reported(record) else None
-
-
 def _not_reported(record: Record) -> str | None:
     """Return why one of the drives does not report its media writes."""
     return next(filter(None, map(_reason, record.drives)), None)
@@ -217,7 +212,7 @@ def _not_reported(record: Record) -> str | None:
 
 _OF_DRIVES = (
     *facts(
-        _reporting_drives,
+        lambda record: record.drives if record.drives and not _not_reported(record) else None,
         (
             "drive_write_bytes",
             U64,

@@ -194,16 +194,15 @@ def _parameter_types(workload: str) -> Mapping[str, tuple[Any, Number | None]]:
     models: list[type[BaseModel]] = [Setup, *CASE_MODELS]
     if workload in workloads.workloads():
         models.append(workloads.named(workload).parameters)
-    found = {name: found for model in models for name, found in _types_of(model)}
+    found = {}
+    for model in models:
+        hints = get_type_hints(model)
+        for name, field in model.model_fields.items():
+            bounds = (getattr(each, "ge", None) for each in field.metadata)
+            least = next((each for each in bounds if isinstance(each, int | float)), None)
+            found[name] = _plain(hints[name]), least
     window = {"rounds.window": (int, 2), "rounds.min_length": (int, 0), "rounds.min_written": (Number, 0)}
     return {**found, **window, **dict.fromkeys(("rounds.range", "rounds.slope"), (Number, 1e-12))}
-
-
-def _types_of(model: type[BaseModel]) -> Iterator[tuple[str, tuple[Any, Number | None]]]:
-    hints = get_type_hints(model)
-    for name, field in model.model_fields.items():
-        bounds = (getattr(each, "ge", None) for each in field.metadata)
-        yield name, (_plain(hints[name]), next((each for each in bounds if isinstance(each, int | float)), None))
 
 
 def _plain(kind: Any) -> Any:

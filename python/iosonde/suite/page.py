@@ -42,16 +42,7 @@ def render(summary: Summary) -> str:
         label=label,
         ratio=ratio_text,
         percent=percent_text,
-        reports=reports(summary),
     )
-
-
-def reports(summary: Summary) -> dict[str, list[tuple[str, str]]]:
-    """Links to the report of each result set, by entry: its directory's name, and the link."""
-    return {
-        study.entry.name: [(path.name, f"{path.name}/report.html") for path in study.result_sets]
-        for study in summary.studies
-    }
 
 
 def ratio_text(line: Line) -> str:

@@ -222,7 +222,13 @@ def shared_by_targets(suite: Suite, target: str, against: str | None, *, mix_sim
     targets = open_target(target), open_target(against)
     simulated = [each for each in targets if is_simulated(each)]
     if len(simulated) == 1:
-        return _simulated_note(simulated[0].name, mix_simulated=mix_simulated)
+        name = simulated[0].name
+        if not mix_simulated:
+            raise TargetError(
+                f"cannot compare a measured target with the simulated target `{name}`",
+                hint="add `--mix-simulated` to compare a device with a model of one, in the studies of block I/O",
+            )
+        return f"`{name}` is simulated: its values are those of a device model, and the others are measured"
     check_targets(*targets)
     shared = shared_storage(*targets)
     if shared and share_file_system(*targets):
@@ -231,15 +237,6 @@ def shared_by_targets(suite: Suite, target: str, against: str | None, *, mix_sim
             hint="check that the file systems of both devices are mounted; to measure one target twice, name it twice",
         )
     return shared
-
-
-def _simulated_note(name: str, *, mix_simulated: bool) -> str:
-    if not mix_simulated:
-        raise TargetError(
-            f"cannot compare a measured target with the simulated target `{name}`",
-            hint="add `--mix-simulated` to compare a device with a model of one, in the studies of block I/O",
-        )
-    return f"`{name}` is simulated: its values are those of a device model, and the others are measured"
 
 
 def _plan_entry(
@@ -279,7 +276,9 @@ def _plan_entry(
         if against is None:
             return Planned(entry=entry, plans={"a": one(target, None)})
         mixed = is_simulated(open_target(target)) != is_simulated(open_target(against))
-        if mixed or depends_on_results(study, profile, settings=settings):
+        whole = effective(study, profile=profile, settings=settings)
+        # Two targets cannot alternate where later runs depend on earlier ones.
+        if mixed or whole.repeats_until or any(kind_of(part) for part in whole.parts):
             return Planned(entry=entry, plans={"a": one(target, None), "b": one(against, None)})
         return Planned(entry=entry, plans={"both": one(target, against)})
     except IosondeError as error:
@@ -309,12 +308,6 @@ def with_parts(study: Study, names: Sequence[str]) -> Study:
             "profiles": profiles,
         }
     )
-
-
-def depends_on_results(study: Study, profile: str, *, settings: Mapping[str, str]) -> bool:
-    """Return True if later runs of the study depend on earlier ones, so that two targets cannot alternate."""
-    whole = effective(study, profile=profile, settings=settings)
-    return whole.repeats_until or any(kind_of(part) for part in whole.parts)
 
 
 def total_seconds(planned: Sequence[Planned]) -> float:
