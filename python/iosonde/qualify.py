@@ -11,6 +11,7 @@ from __future__ import annotations
 import difflib
 import json
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -77,7 +78,7 @@ def plan_of(
     length_ns = study.pass_after if time_limit_ns is None else time_limit_ns
     plan = expand(study, target, settings={"duration": f"{length_ns}ns", **(settings or {})}, keep=keep)
     notes = [*plan.notes, *_on_limits(study, plan, target, length_ns=length_ns)]
-    return plan.model_copy(update={"notes": notes, "application": _application(plan)})
+    return plan.model_copy(update={"notes": notes, "application": plan.study_name.removeprefix("qualify-")})
 
 
 def watch_plan(
@@ -112,7 +113,7 @@ def watch_plan(
     plan = expand(watched, target, repeats=windows, settings=settings, keep=keep)
     on_limits = _on_limits(watched, plan, target, length_ns=windows * every_ns)
     notes = [*plan.notes, *on_limits, _note(plan, every_ns)]
-    return plan.model_copy(update={"notes": notes, "application": _application(plan)})
+    return plan.model_copy(update={"notes": notes, "application": plan.study_name.removeprefix("qualify-")})
 
 
 def loads_of(study: Study) -> int:
@@ -150,10 +151,6 @@ def _memory_of(target: Mapping[str, Any]) -> str:
 def _has_reads(plan: Plan, requirement: Requirement) -> bool:
     cases = {case.case_id for case in plan.cases if case.part == requirement.part}
     return any(run.case_id in cases and reads(run.spec["workload"]) for run in plan.runs)
-
-
-def _application(plan: Plan) -> str:
-    return plan.study_name.removeprefix("qualify-")
 
 
 def _note(plan: Plan, every_ns: int) -> str:
@@ -256,47 +253,39 @@ def exit_code(qualifications: Sequence[Qualification]) -> int:
 
 def to_json(qualifications: Sequence[Qualification]) -> str:
     """Return all values, in the units of the metrics; margins as shares."""
-    return json.dumps([_document(each) for each in qualifications], indent=2)
-
-
-def _document(qualification: Qualification) -> dict[str, Any]:
-    results = [{**asdict(each), "requirement": each.requirement.model_dump()} for each in qualification.results]
-    directory = str(qualification.directory) if qualification.directory else None
-    return {**asdict(qualification), "directory": directory, "results": results}
+    documents = [
+        {
+            **asdict(each),
+            "directory": str(each.directory) if each.directory else None,
+            "results": [{**asdict(result), "requirement": result.requirement.model_dump()} for result in each.results],
+        }
+        for each in qualifications
+    ]
+    return json.dumps(documents, indent=2)
 
 
 def junit(qualifications: Sequence[Qualification]) -> str:
     """Return JUnit XML: a suite per application, a test case per requirement; what is undecided is skipped."""
     root = ElementTree.Element("testsuites", name="iosonde qualify")
-    for qualification in qualifications:
-        outcomes = [each.outcome for each in qualification.results] or ["undecided"]
-        suite = ElementTree.SubElement(
-            root,
-            "testsuite",
-            name=qualification.application,
-            tests=str(len(outcomes)),
-            failures=str(outcomes.count("fail")),
-            skipped=str(outcomes.count("undecided")),
-        )
-        for result in qualification.results:
-            _test_case(suite, qualification, result)
-        if not qualification.results:
-            case = ElementTree.SubElement(suite, "testcase", classname=qualification.application, name="limits")
-            ElementTree.SubElement(case, "skipped", message=qualification.reason)
+    for of in qualifications:
+        suite = ElementTree.SubElement(root, "testsuite", name=of.application)
+        outcomes = []
+        for each in of.results:
+            name = f"{each.requirement.name} ({each.requirement.level})"
+            value = f"{each.text(each.value)}, limit {each.text(each.limit)}"
+            meaning = each.requirement.means if each.outcome == "fail" else each.reason
+            outcomes.append((f"{of.application}.{each.case_id}", name, each.outcome, f"{value}: {meaning}"))
+        outcomes = outcomes or [(of.application, "limits", "undecided", of.reason)]
+        kinds = Counter(outcome for _, _, outcome, _ in outcomes)
+        counts = {"tests": len(outcomes), "failures": kinds["fail"], "skipped": kinds["undecided"]}
+        suite.attrib |= {name: str(count) for name, count in counts.items()}
+        for place, name, outcome, message in outcomes:
+            case = ElementTree.SubElement(suite, "testcase", classname=place, name=name)
+            if outcome != "pass":
+                ElementTree.SubElement(case, "failure" if outcome == "fail" else "skipped", message=message)
     ElementTree.indent(root)
     # Control characters are not allowed in XML, not even escaped.
     return printable(ElementTree.tostring(root, encoding="unicode", xml_declaration=True)) + "\n"
-
-
-def _test_case(suite: ElementTree.Element, qualification: Qualification, result: Result) -> None:
-    place = f"{qualification.application}.{result.case_id}"
-    name = f"{result.requirement.name} ({result.requirement.level})"
-    case = ElementTree.SubElement(suite, "testcase", classname=place, name=name)
-    message = f"{result.text(result.value)}, limit {result.text(result.limit)}"
-    if result.outcome == "fail":
-        ElementTree.SubElement(case, "failure", message=f"{message}: {result.requirement.means}")
-    elif result.outcome == "undecided":
-        ElementTree.SubElement(case, "skipped", message=f"{message}: {result.reason}")
 
 
 _LEAST_NS = 60 * 10**9

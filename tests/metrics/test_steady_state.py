@@ -70,14 +70,14 @@ def test_a_step_to_another_level_is_noticed() -> None:
     assert found.achieved and found.first and (found.first.last, found.first.mean) == (5, 100)
     assert found.earlier and (found.left, found.earlier.mean, found.since) == (6, 100, 7)
     # Results are taken from the level of the end: a fresh plateau is no steady state.
-    assert found.came_back and not found.lost
+    assert found.measured and found.earlier and not found.lost
     assert found.measured and (found.measured.first, found.level) == (7, 60)
 
 
 def test_a_level_that_is_left_without_another_is_lost() -> None:
     found = steady_state([100] * 8 + [10, 10, 10])
     assert found.first and found.measured is None and found.first.last == 5
-    assert (found.achieved, found.left, found.came_back, found.lost) == (False, 8, False, True)
+    assert (found.achieved, found.left, found.lost) == (False, 8, True)
 
 
 def test_a_slow_decline_meets_the_criterion_of_snia_and_is_not_steady() -> None:
@@ -100,7 +100,7 @@ def test_a_window_with_a_value_that_is_not_finite_is_not_steady() -> None:
 def test_not_achieved_is_a_result_and_what_lasts_until_the_end_was_not_left() -> None:
     lasting = steady_state([300, 100, 100, 100, 100, 100, 101, 99, 100])
     assert (lasting.measured and lasting.measured.first, lasting.left) == (2, None)
-    assert not lasting.came_back and not lasting.lost
+    assert not lasting.earlier and not lasting.lost
     for series in ([100, 80, 64, 51, 41, 33, 26], [100, 50] * 6):
         found = steady_state(series)
         assert (found.achieved, found.left) == (False, None)

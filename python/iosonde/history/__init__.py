@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Literal
 
 from iosonde.errors import ResultsError
-from iosonde.history.changes import LEVEL, Change, changes
+from iosonde.history.changes import LEVEL as LEVEL
+from iosonde.history.changes import Change, changes
 from iosonde.library.indexing import Index
 from iosonde.library.summary import Summary
 from iosonde.metrics import wording
@@ -59,11 +60,6 @@ def events_of(sessions: Sequence[Summary]) -> list[Event]:
             values = (before.get(name, "default") or NONE, after.get(name, "default") or NONE)
             found.append(Event(session=number, kind=_kind(name), name=name, before=values[0], after=values[1]))
     return found
-
-
-def between(events: Sequence[Event], first: int, last: int) -> list[Event]:
-    """Return the events after session `first`, up to session `last`."""
-    return [each for each in events if first < each.session <= last]
 
 
 def in_words(events: Sequence[Event]) -> str:
@@ -227,11 +223,6 @@ class History:
     def tested(self) -> int:
         return sum(len(track.series) for track in self.tracks)
 
-    @property
-    def expected_false(self) -> float:
-        """Change points to be expected if nothing changed at all."""
-        return LEVEL * self.tested
-
     def losses(self, sessions: int) -> list[tuple[Track, Shift]]:
         """Return changes for the worse whose new level started within the last `sessions` sessions."""
         return [
@@ -288,7 +279,7 @@ def _shifts(series: Series, events: Sequence[Event]) -> Iterator[Shift]:
             change=change,
             last_before=before,
             first_after=after,
-            events=between(events, before.session, after.session),
+            events=[each for each in events if before.session < each.session <= after.session],
         )
 
 

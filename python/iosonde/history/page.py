@@ -9,7 +9,7 @@ from html import escape
 from itertools import pairwise
 from typing import Any
 
-from iosonde.history import KINDS, Event, History, Kind, Point, Series, Shift, Track, in_words
+from iosonde.history import KINDS, Event, History, Kind, Series, Shift, Track, in_words
 from iosonde.history.changes import LEVEL, OUTLIER, PENALTY, SEGMENT
 from iosonde.library.page import moment, page_of, shown
 from iosonde.library.summary import Summary
@@ -18,10 +18,12 @@ from iosonde.metrics import wording
 
 def render(history: History) -> str:
     """Return the page."""
+    sessions = sum(len(track.sessions) for track in history.tracks)
+    changes = wording.counted(len(history.shifts), "change")
     return page_of(
         "history",
         name=shown(str(history.root)),
-        overview=overview(history),
+        overview=f"{changes} in {history.tested:,} series over {wording.counted(sessions, 'session')}",
         changes=[(shift, sentence(track, shift), track) for track, shift in history.shifts],
         association=ASSOCIATION,
         tracks=[_drawn_track(each) for each in history.tracks],
@@ -70,34 +72,31 @@ def document(history: History) -> dict[str, Any]:
 
 
 def _track(track: Track) -> dict[str, Any]:
+    identity = track.identity
     return {
-        "study": track.identity.study,
-        "profile": track.identity.profile,
-        "target": track.identity.target,
-        "devices": [{"model": model, "serial": serial} for model, serial in track.identity.devices],
+        "study": identity.study,
+        "profile": identity.profile,
+        "target": identity.target,
+        "devices": [{"model": model, "serial": serial} for model, serial in identity.devices],
         "sessions": [{"path": each.path, "started_at": each.started_at} for each in track.sessions],
         "events": [asdict(each) for each in track.events],
-        "changes": [_shift(track, shift) for shift in track.shifts],
+        "changes": [
+            {
+                "case_id": shift.series.case_id,
+                "metric": shift.series.metric,
+                **{name: getattr(shift.change, name) for name in ("change", "low", "high", "p_value")},
+                "loss": shift.is_loss,
+                "last_before": shift.last_before.session,
+                "first_after": shift.first_after.session,
+                "events": [each.text for each in shift.events],
+                "sentence": sentence(track, shift),
+            }
+            for shift in track.shifts
+        ],
         "series": [
             {"case_id": each.case_id, "metric": each.metric, "points": [asdict(point) for point in each.points]}
             for each in track.series
         ],
-    }
-
-
-def _shift(track: Track, shift: Shift) -> dict[str, Any]:
-    return {
-        "case_id": shift.series.case_id,
-        "metric": shift.series.metric,
-        "change": shift.change.change,
-        "low": shift.change.low,
-        "high": shift.change.high,
-        "p_value": shift.change.p_value,
-        "loss": shift.is_loss,
-        "last_before": shift.last_before.session,
-        "first_after": shift.first_after.session,
-        "events": [each.text for each in shift.events],
-        "sentence": sentence(track, shift),
     }
 
 
@@ -135,20 +134,13 @@ def exclusions(track: Track) -> list[str]:
     ]
 
 
-def overview(history: History) -> str:
-    """Return how much was followed and found."""
-    sessions = sum(len(track.sessions) for track in history.tracks)
-    changes = wording.counted(len(history.shifts), "change")
-    return f"{changes} in {history.tested:,} series over {wording.counted(sessions, 'session')}"
-
-
 def method(history: History) -> str:
     """Return the method with its settings."""
     return (
         f"Change points of the mean by PELT (penalty {PENALTY:g} ln n, at least {SEGMENT} sessions at a level, "
         f"outliers beyond {OUTLIER:g} standard deviations moved to that bound), each confirmed by a t test at "
         f"{100 * LEVEL:g} % per series, corrected for the number of places. If nothing had changed, "
-        f"{history.expected_false:.2g} change points would be expected in {history.tested} series."
+        f"{LEVEL * history.tested:.2g} change points would be expected in {history.tested} series."
     )
 
 
@@ -192,8 +184,7 @@ def figure(track: Track, series: Series) -> str:
         *_date_axis(track, at),
         *_bands(shifts, at),
         *_marks(track.events, at),
-        _dots("dot", [each for each in series.points if not each.excluded], at, y),
-        _crosses([each for each in series.points if each.excluded], at, y),
+        *_points(series, at, y),
         *_levels(series, shifts, at, y),
     ]
     label = escape(f"{series.title}, {len(series.points)} sessions, {len(shifts)} changes")
@@ -251,26 +242,22 @@ def _marks(events: Sequence[Event], at: Sequence[float]) -> Iterator[str]:
     last = -math.inf
     for session in sessions:
         own = [each for each in events if each.session == session]
-        line = f"M{at[session]:.1f},{TOP - 4}V{HEIGHT - BOTTOM}"
-        yield f'<path class="event" d="{line}"><title>{_listed(own)}</title></path>'
+        line, listed = f"M{at[session]:.1f},{TOP - 4}V{HEIGHT - BOTTOM}", escape("; ".join(each.text for each in own))
+        yield f'<path class="event" d="{line}"><title>{listed}</title></path>'
         letters = "".join(LETTERS[kind] for kind in KINDS if any(each.kind == kind for each in own))
         if at[session] - last >= CLOSE * max(1, len(letters)):
             last = at[session]
             yield f'<text class="mark" x="{at[session]:.1f}" y="{TOP - 8}" text-anchor="middle">{letters}</text>'
 
 
-def _listed(events: Sequence[Event]) -> str:
-    return escape("; ".join(each.text for each in events))
-
-
-def _dots(kind: str, points: Sequence[Point], at: Sequence[float], y: Place) -> str:
-    path = "".join(f"M{at[each.session]:.1f},{y(each.mean_log):.1f}h0" for each in points)
-    return f'<path class="{kind}" d="{path}"/>' if path else ""
-
-
-def _crosses(points: Sequence[Point], at: Sequence[float], y: Place) -> str:
-    path = "".join(f"M{at[each.session] - 3:.1f},{y(each.mean_log) - 3:.1f}l6,6m0,-6l-6,6" for each in points)
-    return f'<path class="cross" d="{path}"/>' if path else ""
+def _points(series: Series, at: Sequence[float], y: Place) -> Iterator[str]:
+    """Draw a dot for each value, a cross for an excluded one."""
+    dots = [f"M{at[each.session]:.1f},{y(each.mean_log):.1f}h0" for each in series.usable]
+    excluded = [(at[each.session] - 3, y(each.mean_log) - 3) for each in series.points if each.excluded]
+    crosses = [f"M{left:.1f},{top:.1f}l6,6m0,-6l-6,6" for left, top in excluded]
+    for kind, path in (("dot", dots), ("cross", crosses)):
+        if path:
+            yield f'<path class="{kind}" d="{"".join(path)}"/>'
 
 
 def _levels(series: Series, shifts: Sequence[Shift], at: Sequence[float], y: Place) -> Iterator[str]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from iosonde.metrics.change_points import steps
 from iosonde.metrics.settling import AGREEMENT, Settling, Trend, drift, extrapolated, settling
@@ -212,11 +212,6 @@ class SteadyState:
         return self.earlier.last if self.earlier else None
 
     @property
-    def came_back(self) -> bool:
-        """Return True if an earlier level was left, and another one is steady."""
-        return self.measured is not None and self.earlier is not None
-
-    @property
     def lost(self) -> bool:
         """Return True if a level was left by a step, and none is steady at the end."""
         return self.earlier is not None and self.measured is None and not self.trend
@@ -242,12 +237,13 @@ def steady_state(values: Sequence[float] | Floats, *, criteria: Criteria = SNIA)
     meet the criterion, and the rounds since the first window at that level exclude a drift of `DRIFT` per round.
     """
     sample = np.asarray(values, dtype=np.float64)
-    windows = _windows(sample, criteria)
+    windows = [_window_ending(sample, end, criteria) for end in range(criteria.window, len(sample) + 1)]
     known = np.flatnonzero(np.isfinite(sample))
     bounds = [0, *(int(known[at]) for at in steps(sample[known])), len(sample)]
     stretch = sample[bounds[-2] :]
     finite = np.isfinite(stretch)
-    found = settling(stretch[finite], window=criteria.window) if finite.sum() >= criteria.window else None
+    places = np.flatnonzero(finite)
+    found = settling(stretch[finite], window=criteria.window) if len(places) >= criteria.window else None
     inside = [each for each in windows if each.first > bounds[-2]]
     at_level = (each for each in inside if found and each.steady and _same_level(each.mean, found.level, criteria))
     measured = next(at_level, None)
@@ -263,7 +259,7 @@ def steady_state(values: Sequence[float] | Floats, *, criteria: Criteria = SNIA)
         measured=measured if lasts and hidden is None else None,
         latest=windows[-1] if windows else None,
         since=bounds[-2] + 1,
-        settling=found and _with_unknown(found, np.flatnonzero(finite)),
+        settling=found and replace(found, first=int(places[found.first]), middle=int(places[found.middle])),
         trend=trend,
         hidden=None if trend else hidden,
         earlier=_earlier(sample, bounds, windows, level),
@@ -280,16 +276,6 @@ def _hidden(sample: Floats, begin: int, level: float, *, late: int) -> tuple[flo
     found = [drift(each[np.isfinite(each)]) for each in since]
     hidden = min(change for _, change in found) / level
     return (None, "") if hidden < DRIFT else (hidden, found[0][0])
-
-
-def _with_unknown(found: Settling, places: NDArray[np.intp]) -> Settling:
-    """Return a result about the known rounds with their places among all."""
-    return replace(found, first=int(places[found.first]), middle=int(places[found.middle]))
-
-
-def _windows(sample: Floats, criteria: Criteria) -> list[Window]:
-    ends = range(criteria.window, len(sample) + 1)
-    return [_window_ending(sample, end, criteria) for end in ends]
 
 
 def _enough_hold(windows: Sequence[Window]) -> bool:

@@ -164,7 +164,8 @@ def _long_run(run: dict[str, object], intervals: pl.DataFrame) -> LongRun | None
     intervals = _loaded(intervals, run.get("active"))
     if intervals.is_empty():
         return None
-    series = Series.from_intervals(intervals)
+    names = ("begin_ns", "end_ns", "count", "bytes", "completion_sum_ns", "interval_stalled_ns")
+    series = Series(intervals.select(pl.col(names).cast(pl.Float64)).rows())
     length = float(run["round_length"])  # type: ignore[arg-type]
     rounds = gather(series, length)
     tracking = str(run["tracking"])
@@ -172,9 +173,8 @@ def _long_run(run: dict[str, object], intervals: pl.DataFrame) -> LongRun | None
     if len(values) and not np.nanmax(values) > 0:
         return None
     steady = steady_state(values, criteria=Criteria.from_parameters(run))
-    begin, end, written = (
-        np.asarray(each, dtype=np.float64) for each in (series.begin, series.end, intervals["written"])
-    )
+    begin, end, *_ = series.columns
+    written = intervals["written"].cast(pl.Float64).to_numpy()
     # Runs that are not judged have written bytes too.
     judged = np.flatnonzero(~series.stalled_intervals & (end > begin))
     cliff = write_cliff(written[judged] / ((end - begin)[judged] / 1e9))
@@ -202,44 +202,30 @@ def _long_run(run: dict[str, object], intervals: pl.DataFrame) -> LongRun | None
 
 @dataclass
 class Series:
-    """The intervals of a measurement: times in nanoseconds, I/Os, bytes, and the sum of their latencies."""
+    """The intervals of a measurement."""
 
-    begin: list[float] = field(default_factory=list)
-    end: list[float] = field(default_factory=list)
-    count: list[float] = field(default_factory=list)
-    moved: list[float] = field(default_factory=list)
-    latency: list[float] = field(default_factory=list)
-    stalled: list[float] = field(default_factory=list)
-    """Nanoseconds in which the engine did not run."""
+    rows: list[tuple[float, ...]] = field(default_factory=list)
+    """Start and end in nanoseconds, I/Os, bytes, sum of their latencies, and nanoseconds in which the engine did not
+    run."""
 
-    @classmethod
-    def from_intervals(cls, intervals: pl.DataFrame) -> Series:
-        """The intervals of one run, in their order."""
-        names = ("begin_ns", "end_ns", "count", "bytes", "completion_sum_ns", "interval_stalled_ns")
-        return cls(*(intervals[name].cast(pl.Float64).to_list() for name in names))
-
-    def add(self, *, begin_ns: int, end_ns: int, count: int, moved: int, latency_ns: int, stalled_ns: int = 0) -> None:
-        """Append an interval."""
-        self.begin.append(begin_ns)
-        self.end.append(end_ns)
-        self.count.append(count)
-        self.moved.append(moved)
-        self.latency.append(latency_ns)
-        self.stalled.append(stalled_ns)
+    @property
+    def columns(self) -> list[Floats]:
+        """The same by column."""
+        return list(np.asarray(self.rows, dtype=np.float64).T)
 
     def whole_rounds(self, length_ns: float) -> int:
         """Number of complete rounds of that length; the last may be up to 5 % shorter."""
-        return int((self.end[-1] - self.begin[0] + 0.05 * length_ns) // length_ns)
+        return int((self.rows[-1][1] - self.rows[0][0] + 0.05 * length_ns) // length_ns)
 
     @property
     def stalled_intervals(self) -> NDArray[np.bool_]:
         """Mask of the intervals to exclude because the engine itself did not run for part of them."""
-        begin, end, stalled = (np.asarray(each, dtype=np.float64) for each in (self.begin, self.end, self.stalled))
+        begin, end, *_, stalled = self.columns
         return stalled >= STALLED_SHARE * np.maximum(end - begin, 1)
 
     def numbers(self, length_ns: float) -> NDArray[np.int64]:
         """Round of each interval, from 0: the one that contains its middle."""
-        begin, end = np.asarray(self.begin, dtype=np.float64), np.asarray(self.end, dtype=np.float64)
+        begin, end, *_ = self.columns
         numbers: NDArray[np.int64] = ((begin - begin[0] + (end - begin) / 2) // length_ns).astype(np.int64)
         return numbers
 
@@ -247,11 +233,10 @@ class Series:
 def gather(series: Series, length_ns: float) -> dict[str, Floats]:
     """Return what may be tracked, in every whole round: IOPS, bytes per second, mean latency in nanoseconds."""
     number, whole = series.numbers(length_ns), series.whole_rounds(length_ns)
-    lengths = np.asarray(series.end, dtype=np.float64) - np.asarray(series.begin, dtype=np.float64)
+    begin, end, *summed, _ = series.columns
     kept = ~series.stalled_intervals
     seconds, counts, moved, latency = (
-        np.bincount(number, weights=np.asarray(each, dtype=np.float64) * kept)[:whole]
-        for each in (lengths / 1e9, series.count, series.moved, series.latency)
+        np.bincount(number, weights=each * kept)[:whole] for each in ((end - begin) / 1e9, *summed)
     )
     unknown = np.full(whole, np.nan)
     return {
@@ -272,10 +257,7 @@ def _loaded(intervals: pl.DataFrame, active: object) -> pl.DataFrame:
 
 
 def _of_intervals(tracking: str, series: Series) -> Floats:
-    begin, end, counts, moved, latency = (
-        np.asarray(each, dtype=np.float64)
-        for each in (series.begin, series.end, series.count, series.moved, series.latency)
-    )
+    begin, end, counts, moved, latency, _ = series.columns
     if tracking in LOWER_IS_BETTER:
         return np.divide(latency, counts, out=np.zeros(len(counts)), where=counts > 0)
     return (counts if tracking == "iops" else moved) / ((end - begin) / 1e9)

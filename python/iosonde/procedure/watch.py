@@ -44,14 +44,15 @@ class Watch:
             for operation in stream["operations"]
             if operation["operation"] in _OPERATIONS
         ]
-        self._series.add(
-            begin_ns=event["begin_ns"],
-            end_ns=event["end_ns"],
-            count=sum(operation["count"] for operation in operations),
-            moved=sum(operation["bytes"] for operation in operations),
-            latency_ns=sum((operation["completion_latency"] or {}).get("sum_ns", 0) for operation in operations),
-            stalled_ns=event.get("stalled_ns", 0),
+        numbers = (
+            event["begin_ns"],
+            event["end_ns"],
+            sum(operation["count"] for operation in operations),
+            sum(operation["bytes"] for operation in operations),
+            sum((operation["completion_latency"] or {}).get("sum_ns", 0) for operation in operations),
+            event.get("stalled_ns", 0),
         )
+        self._series.rows.append(numbers)
         whole = self._series.whole_rounds(self._round_ns)
         if whole == self._judged:
             return False
