@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from fleet_samples import P99, fleet
 
-from iosonde.fleet import drives
+from iosonde.fleet import drives, report
 from iosonde.fleet.drives import drive_deviation, excess_p_values, fleets, group_deviation, holm, reference
 from iosonde.fleet.report import Chapter, FleetReport, collect, document
 from iosonde.library import Index
@@ -180,11 +180,11 @@ def test_the_newest_session_of_a_drive_counts() -> None:
 def test_the_page_and_markdown_have_every_sentence_and_names_are_text() -> None:
     drives = fleet(12, seed=15, slower={3: 1.5}, model="<b>SSD</b>")
     found = {"chapters": [chapter(drives)], "notes": ["a & b share a port"], "problems": []}
-    report = FleetReport(root=Path("/fleet"), missing={"slot-9": "host <b>north</b> was lost"}, **found)  # type: ignore[arg-type]
-    html = report.html(report)
+    content = FleetReport(root=Path("/fleet"), missing={"slot-9": "host <b>north</b> was lost"}, **found)  # type: ignore[arg-type]
+    html = report.html(content)
     assert "<b>" not in html and "&lt;b&gt;SSD" in html
     assert html.count('class="named"') == 2 and "a &amp; b share a port" in html
-    markdown = "\n".join(report.markdown(report))
+    markdown = "\n".join(report.markdown(content))
     for text in (html, markdown):
         assert "1 target without a complete run" in text and "slot-9: host" in text
         assert "slot-3 (serial 00000003…)" in text and "comparisons, adjusted together (Holm)" in text
