@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from command_line import CHECKOUT
+from parameter_texts import descriptions
 
 from iosonde.core.features import contributed
 from iosonde.features.key_value_stores.phases import PHASES
@@ -66,8 +67,9 @@ STORES_GUIDE = (CHECKOUT / "docs/stores.md").read_text()
 
 
 def test_the_table_of_parameters_is_that_of_the_code() -> None:
+    described = descriptions(KV.parameters)
     for name, field in KV.parameters.model_fields.items():
-        row = f"| `{name}` | {_default(name, field.get_default(call_default_factory=True))} | {field.description} |"
+        row = f"| `{name}` | {_default(name, field.get_default(call_default_factory=True))} | {described[name]} |"
         assert row in STORES_GUIDE, name
 
 

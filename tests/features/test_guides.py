@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from command_line import CHECKOUT
+from parameter_texts import descriptions
 
 from iosonde import servers
 from iosonde.data import adapters, shipped
@@ -62,8 +63,8 @@ def shown(workload: Any, name: str, value: Any) -> str:
 )
 def test_the_tables_of_parameters_are_those_of_the_code(guide: str, name: str) -> None:
     workload = named(name)
-    for parameter, field in workload.parameters.model_fields.items():
-        row = f"| `{parameter}` | {default_text(workload, parameter)} | {field.description} |"
+    for parameter, description in descriptions(workload.parameters).items():
+        row = f"| `{parameter}` | {default_text(workload, parameter)} | {description} |"
         assert row in GUIDES[guide], parameter
 
 

@@ -58,46 +58,37 @@ class OltpFields(BaseModel, ABC):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    server: Literal["postgresql", "mariadb"] = Field(
-        "postgresql", description="Which server iosonde starts: PostgreSQL, or MariaDB (InnoDB; MySQL if installed)."
-    )
-    server_url: Annotated[str | None, BeforeValidator(parse_url)] = Field(
-        None,
-        description="Instead of starting a server, use a running one: `postgresql://USER@HOST:PORT` or "
-        "`mariadb://USER@HOST:PORT` (command line: `--server URL`); passwords come from the environment.",
-    )
-    postgresql: Settings = Field(
-        default_factory=dict, description="Settings of PostgreSQL by its own names, such as `shared_buffers`."
-    )
-    mariadb: Settings = Field(
-        default_factory=dict, description="Settings of MariaDB by its own names, such as `innodb_buffer_pool_size`."
-    )
-    memory_limit: SizeOrNone = Field(
-        None,
-        description="Memory of the server: its own cache and the page cache together (a control group; needs root); "
-        "empty: the machine's.",
-    )
-    log: Literal["with_data", "apart"] = Field(
-        "with_data", description="Where the write-ahead log is; `apart` is in `log_target`."
-    )
-    log_target: Annotated[str | None, BeforeValidator(parse_path)] = Field(
-        None, description="Directory on a second target for the log, named with `--set log_target=DIRECTORY`."
-    )
-    arrival: Literal["closed", "constant", "poisson"] = Field(
-        "closed", description="Closed loop (the next transaction when one completes), or open loop."
-    )
-    rate: Annotated[float | None, BeforeValidator(parse_positive_rate)] = Field(
-        None, description="Open loop: transactions per second of all connections together."
-    )
-    ramp: DurationOrZero = Field(5 * 10**9, description="Load before the measurement.")
-    duration: Duration = Field(10 * 10**9, description="Length of the measurement.")
-    interval: Interval = Field(10**9, description="Length of an interval of the time series, at least 100 ms.")
-    kill_server_after: DurationOrNone = Field(
-        None,
-        description="Kill the server (SIGKILL) this long after the start of the measurement, restart it, and look up "
-        "every acknowledged commit; empty: never.",
-    )
-    cpus: Cpus = Field(default_factory=list, description="CPUs of the client, as a list or `0-3`; empty: any.")
+    server: Literal["postgresql", "mariadb"] = "postgresql"
+    """Which server iosonde starts: PostgreSQL, or MariaDB (InnoDB; MySQL if installed)."""
+    server_url: Annotated[str | None, BeforeValidator(parse_url)] = None
+    """Instead of starting a server, use a running one: `postgresql://USER@HOST:PORT` or `mariadb://USER@HOST:PORT`
+    (command line: `--server URL`); passwords come from the environment."""
+    postgresql: Settings = Field(default_factory=dict)
+    """Settings of PostgreSQL by its own names, such as `shared_buffers`."""
+    mariadb: Settings = Field(default_factory=dict)
+    """Settings of MariaDB by its own names, such as `innodb_buffer_pool_size`."""
+    memory_limit: SizeOrNone = None
+    """Memory of the server: its own cache and the page cache together (a control group; needs root); empty: the
+    machine's."""
+    log: Literal["with_data", "apart"] = "with_data"
+    """Where the write-ahead log is; `apart` is in `log_target`."""
+    log_target: Annotated[str | None, BeforeValidator(parse_path)] = None
+    """Directory on a second target for the log, named with `--set log_target=DIRECTORY`."""
+    arrival: Literal["closed", "constant", "poisson"] = "closed"
+    """Closed loop (the next transaction when one completes), or open loop."""
+    rate: Annotated[float | None, BeforeValidator(parse_positive_rate)] = None
+    """Open loop: transactions per second of all connections together."""
+    ramp: DurationOrZero = 5 * 10**9
+    """Load before the measurement."""
+    duration: Duration = 10 * 10**9
+    """Length of the measurement."""
+    interval: Interval = 10**9
+    """Length of an interval of the time series, at least 100 ms."""
+    kill_server_after: DurationOrNone = None
+    """Kill the server (SIGKILL) this long after the start of the measurement, restart it, and look up every
+    acknowledged commit; empty: never."""
+    cpus: Cpus = Field(default_factory=list)
+    """CPUs of the client, as a list or `0-3`; empty: any."""
 
     @property
     def settings(self) -> dict[str, SettingValue]:
@@ -141,26 +132,26 @@ class OltpFields(BaseModel, ABC):
 class TpccParameters(OltpFields):
     """Terminals, each with one connection and one transaction at a time."""
 
-    warehouses: int = Field(10, ge=1, le=100_000, description="Scale of the database: about 100 MB each.")
-    terminals: int = Field(10, ge=1, le=10_000, description="Connections, each with a transaction in flight.")
-    think: Literal["none", "standard"] = Field(
-        "none", description="Keying and think times: none (the result is TPC-C-like), or those of clause 5.2.5."
-    )
-    home: Literal["fixed", "uniform"] = Field(
-        "fixed", description="A terminal's warehouse: its own (clause 2.4.1), or any, chosen for each transaction."
-    )
-    mix: Literal["deck", "weighted"] = Field(
-        "deck", description="Transaction types: a shuffled deck (clause 5.2.4.2), or each by its weight."
-    )
-    isolation: Literal["read_committed", "repeatable_read", "serializable"] = Field(
-        "repeatable_read", description="Isolation level of all transactions."
-    )
-    retries: int = Field(
-        10, ge=0, le=1000, description="Repeats after a serialization failure, deadlock or lock timeout."
-    )
-    pipelining: bool = Field(False, description="Send independent statements of a transaction together.")
-    population_seed: int = Field(1, ge=0, description="Seed of the initial population.")
-    load_jobs: int = Field(4, ge=1, le=64, description="Connections that load the database in parallel.")
+    warehouses: int = Field(10, ge=1, le=100_000)
+    """Scale of the database: about 100 MB each."""
+    terminals: int = Field(10, ge=1, le=10_000)
+    """Connections, each with a transaction in flight."""
+    think: Literal["none", "standard"] = "none"
+    """Keying and think times: none (the result is TPC-C-like), or those of clause 5.2.5."""
+    home: Literal["fixed", "uniform"] = "fixed"
+    """A terminal's warehouse: its own (clause 2.4.1), or any, chosen for each transaction."""
+    mix: Literal["deck", "weighted"] = "deck"
+    """Transaction types: a shuffled deck (clause 5.2.4.2), or each by its weight."""
+    isolation: Literal["read_committed", "repeatable_read", "serializable"] = "repeatable_read"
+    """Isolation level of all transactions."""
+    retries: int = Field(10, ge=0, le=1000)
+    """Repeats after a serialization failure, deadlock or lock timeout."""
+    pipelining: bool = False
+    """Send independent statements of a transaction together."""
+    population_seed: int = Field(1, ge=0)
+    """Seed of the initial population."""
+    load_jobs: int = Field(4, ge=1, le=64)
+    """Connections that load the database in parallel."""
 
     def population(self) -> dict[str, Any]:
         """Parameters that decide the loaded data."""
@@ -180,11 +171,12 @@ class TpccParameters(OltpFields):
 class CommitParameters(OltpFields):
     """Clients, each with one connection and one transaction at a time."""
 
-    clients: int = Field(1, ge=1, le=10_000, description="Connections, each with a commit in flight.")
-    operation: Literal["insert", "update"] = Field(
-        "insert", description="Each transaction inserts a row, or updates the client's own row."
-    )
-    payload: Size = Field(100, description="Bytes of a row's payload, 1 B to 8000 B.")
+    clients: int = Field(1, ge=1, le=10_000)
+    """Connections, each with a commit in flight."""
+    operation: Literal["insert", "update"] = "insert"
+    """Each transaction inserts a row, or updates the client's own row."""
+    payload: Size = 100
+    """Bytes of a row's payload, 1 B to 8000 B."""
 
     def population(self) -> dict[str, Any]:
         """No rows are loaded."""

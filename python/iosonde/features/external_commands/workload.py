@@ -159,46 +159,40 @@ class CommandParameters(BaseModel):
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
-    command: Annotated[list[str], BeforeValidator(parse_command)] = Field(
-        default_factory=list, description="Program and arguments as a list; `{NAME}` is replaced by a variable."
-    )
-    prepare: Annotated[list[list[str]], BeforeValidator(parse_commands)] = Field(
-        default_factory=list, description="Commands that run before each measurement, in this order."
-    )
-    background: Annotated[list[dict[str, Any]], BeforeValidator(parse_background)] = Field(
-        default_factory=list, description="Commands that run alongside the measured one, such as a server."
-    )
-    version: Annotated[list[str], BeforeValidator(parse_command)] = Field(
-        default_factory=lambda: ["--version"],
-        description="Arguments with which the program prints its version; `[]` if it has none.",
-    )
-    environment: Annotated[dict[str, str], BeforeValidator(parse_environment)] = Field(
-        default_factory=dict, description="Environment variables, besides a minimal environment."
-    )
-    metrics: Annotated[dict[str, dict[str, Any]], BeforeValidator(parse_metrics)] = Field(
-        default_factory=dict, description="Metrics by name: place in the output, unit, direction."
-    )
-    output: Annotated[str, BeforeValidator(parse_output)] = Field(
-        "stdout", description="Where the values are: `stdout`, `stderr`, or a file in the working directory."
-    )
-    exit_codes: list[Annotated[int, Field(ge=0, le=255)]] = Field(
-        default_factory=lambda: [0], description="Exit statuses of success."
-    )
-    duration: Duration = Field(
-        10 * 10**9, description="Expected time of a run, for the plan; `{duration}` is this in seconds."
-    )
-    timeout: Duration = Field(600 * 10**9, description="After this time the command and all its processes are killed.")
-    interval: Interval = Field(10**9, description="Interval of the readings of CPU time and devices.")
-    output_limit: Size = Field(16 << 20, description="Maximum output; a command that prints more is killed.")
-    space: Size = Field(1 << 30, description="Room that a run needs in its working directory.")
-    memory_limit: SizeOrNone = Field(
-        None, description="Memory of all its processes with the page cache (a control group; needs root)."
-    )
-    server: Annotated[Literal["postgresql", "mariadb"] | None, BeforeValidator(none_as_empty)] = Field(
-        None, description="Database server that iosonde starts for each run, with an empty database."
-    )
-    postgresql: dict[str, Scalar] = Field(default_factory=dict, description="Settings of PostgreSQL by its own names.")
-    mariadb: dict[str, Scalar] = Field(default_factory=dict, description="Settings of MariaDB by its own names.")
+    command: Annotated[list[str], BeforeValidator(parse_command)] = Field(default_factory=list)
+    """Program and arguments as a list; `{NAME}` is replaced by a variable."""
+    prepare: Annotated[list[list[str]], BeforeValidator(parse_commands)] = Field(default_factory=list)
+    """Commands that run before each measurement, in this order."""
+    background: Annotated[list[dict[str, Any]], BeforeValidator(parse_background)] = Field(default_factory=list)
+    """Commands that run alongside the measured one, such as a server."""
+    version: Annotated[list[str], BeforeValidator(parse_command)] = Field(default_factory=lambda: ["--version"])
+    """Arguments with which the program prints its version; `[]` if it has none."""
+    environment: Annotated[dict[str, str], BeforeValidator(parse_environment)] = Field(default_factory=dict)
+    """Environment variables, besides a minimal environment."""
+    metrics: Annotated[dict[str, dict[str, Any]], BeforeValidator(parse_metrics)] = Field(default_factory=dict)
+    """Metrics by name: place in the output, unit, direction."""
+    output: Annotated[str, BeforeValidator(parse_output)] = "stdout"
+    """Where the values are: `stdout`, `stderr`, or a file in the working directory."""
+    exit_codes: list[Annotated[int, Field(ge=0, le=255)]] = Field(default_factory=lambda: [0])
+    """Exit statuses of success."""
+    duration: Duration = 10 * 10**9
+    """Expected time of a run, for the plan; `{duration}` is this in seconds."""
+    timeout: Duration = 600 * 10**9
+    """After this time the command and all its processes are killed."""
+    interval: Interval = 10**9
+    """Interval of the readings of CPU time and devices."""
+    output_limit: Size = 16 << 20
+    """Maximum output; a command that prints more is killed."""
+    space: Size = 1 << 30
+    """Room that a run needs in its working directory."""
+    memory_limit: SizeOrNone = None
+    """Memory of all its processes with the page cache (a control group; needs root)."""
+    server: Annotated[Literal["postgresql", "mariadb"] | None, BeforeValidator(none_as_empty)] = None
+    """Database server that iosonde starts for each run, with an empty database."""
+    postgresql: dict[str, Scalar] = Field(default_factory=dict)
+    """Settings of PostgreSQL by its own names."""
+    mariadb: dict[str, Scalar] = Field(default_factory=dict)
+    """Settings of MariaDB by its own names."""
 
     server_url: ClassVar[None] = None
     log: ClassVar[str] = "with_data"

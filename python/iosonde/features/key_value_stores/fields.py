@@ -59,259 +59,182 @@ class KvFields(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    store: StoreKind = Field(
-        "lmdb",
-        description="Store; `memcached` and `cassandra` are servers that iosonde starts for each run; `mongodb`, and "
-        "`cassandra` with `server_url`, is a server of yours; `null` stores nothing and shows the cost of the harness.",
-    )
-    library: str | None = Field(
-        None,
-        description="RocksDB and WiredTiger: the shared library, by path or name; empty: the newest installed. LMDB: "
-        "`system` for the installed `liblmdb.so.0`, or a path; empty: the LMDB in the engine.",
-    )
-    lmdb: Options = Field(default_factory=dict, description="Options of LMDB by its own names, such as `mapsize`.")
-    rocksdb: Options = Field(
-        default_factory=dict, description="Options of RocksDB by its own names, such as `write_buffer_size`."
-    )
-    options_file: Annotated[str | None, BeforeValidator(parse_path)] = Field(
-        None,
-        description="RocksDB: an OPTIONS file of a database, named with `--set options_file=PATH`; options in "
-        "`rocksdb` override it.",
-    )
-    user_database: Annotated[str | None, BeforeValidator(parse_path)] = Field(
-        None,
-        description="RocksDB: directory of a database of yours, named with `--set user_database=PATH`. It is opened "
-        "read-only, and `records` of its keys are sampled; values are not verified.",
-    )
-    wiredtiger: Options = Field(
-        default_factory=dict,
-        description="Options of WiredTiger by its own names, of the connection and of the table, such as `cache_size` "
-        "or `block_compressor`; nested ones with a dot, such as `log.file_max`.",
-    )
-    memcached: Options = Field(
-        default_factory=dict,
-        description="Settings of memcached by its own long names, such as `threads` or `ext_page_size`, in its own "
-        "units.",
-    )
-    tier: Literal["memory", "extstore"] = Field(
-        "memory",
-        description="memcached: place of items: `memory` only, or `extstore` with values in a file on the target too.",
-    )
-    cache_memory: SizeOrZero = Field(64 << 20, gt=0, description="memcached: memory for items (its `memory-limit`).")
-    extstore_size: SizeOrZero = Field(
-        1 << 30, gt=0, description='memcached, `tier = "extstore"`: size of the file on the target.'
-    )
-    cassandra: Options = Field(
-        default_factory=dict,
-        description="Settings of Cassandra by the names of `cassandra.yaml`, such as `concurrent_writes` or "
-        "`memtable_heap_space`; with `server_url` options of the client: `consistency`, `in_flight`, "
-        "`replication_factor`.",
-    )
-    heap_size: SizeOrZero = Field(1 << 30, gt=0, description="Cassandra: size of the heap of its Java virtual machine.")
-    commitlog_sync: Literal["periodic", "batch", "group"] | None = Field(
-        None,
-        description="Cassandra: writes are acknowledged before the commit log is synced (`periodic`, the default of a "
-        "node that iosonde starts), after a sync of their own (`batch`), or after one for all writes within 10 ms "
-        "(`group`). With `server_url`: the mode that the server must have.",
-    )
-    compaction: Literal["size_tiered", "leveled", "unified"] | None = Field(
-        None, description="Cassandra: compaction strategy of the table; empty: the server's default."
-    )
-    server_url: Annotated[str | None, BeforeValidator(notation.parse_server_url)] = Field(
-        None,
-        description="The running server, `mongodb://USER@HOST:PORT` or, of Cassandra and ScyllaDB, "
-        "`cql://USER@HOST:PORT` (command line: `--server URL`), without a user where it requires none; the password is "
-        "in `MONGODB_PASSWORD` or `CASSANDRA_PASSWORD`.",
-    )
-    mongodb: Options = Field(
-        default_factory=dict,
-        description="Options of MongoDB's clients by their own names: write concern (`w`, `j`, `wtimeout_ms`), "
-        "`read_concern`, `auth_source`; `j` follows `sync` unless it is set.",
-    )
-    connections: int = Field(1, ge=1, le=1024, description="memcached: connections of each job.")
-    ttl: DurationOrZero = Field(0, description="memcached: time after which a record expires; 0: never.")
-    miss: Literal["miss", "read_through"] = Field(
-        "miss",
-        description="memcached: a read that finds nothing is only counted (`miss`), or waits for a modelled backend "
-        "and puts the value into the cache (`read_through`).",
-    )
-    backend_latency: Duration = Field(5 * 10**6, description="`read_through`: mean latency of the modelled backend.")
-    backend_distribution: Literal["constant", "exponential"] = Field(
-        "exponential", description="`read_through`: distribution of the latency of the modelled backend."
-    )
-    phase: Phase = Field("readrandom", description="Load by name (table below); other parameters override it.")
-    operations: Annotated[str | None, BeforeValidator(notation.parse_operations)] = Field(
-        None,
-        description="Operations with weights, such as `read/95:update/5`: `read`, `update`, `update_field`, `insert`, "
-        "`delete`, `scan`, `iterate`, `read_modify_write`; empty: from the phase.",
-    )
-    choice: Annotated[str | None, BeforeValidator(notation.parse_choice)] = Field(
-        None,
-        description="Choice of records: `sequential`, `each_once` (at random, none twice), `uniform`, `zipfian:THETA`, "
-        "`zipfian:THETA:CHURN` (CHURN records per second become the most popular one, each in turn), "
-        "`scrambled_zipfian:THETA` (YCSB's, over a growing key space), `latest:THETA`; empty: from the phase.",
-    )
-    direction: Literal["forward", "reverse"] | None = Field(
-        None, description="Direction of scans and iterators; empty: from the phase."
-    )
-    scan_records: Annotated[str, BeforeValidator(notation.parse_scan)] = Field(
-        "1..100", description="Records per scan: a number, or a range with equal probabilities."
-    )
-    jobs: int = Field(1, ge=1, le=1024, description="Threads; of `readwhilewriting` only the readers.")
-    write_rate: Annotated[float | None, BeforeValidator(parse_positive_rate)] = Field(
-        None, description="`readwhilewriting`: records per second of the one writer; empty: as fast as possible."
-    )
-    write_arrival: Literal["closed", "constant", "poisson"] = Field(
-        "closed", description="`readwhilewriting`: `write_rate` as a limit (closed loop), or as an open loop."
-    )
-    batch: int = Field(
-        1,
-        ge=1,
-        le=10**6,
-        description="Records in one transaction or write batch; memcached: also reads that are sent together.",
-    )
-    sync: bool = Field(
-        False,
-        description="Whether a completed write survives a power failure; otherwise it survives a crash of the process.",
-    )
-    freshness: bool = Field(
-        False,
-        description="Check that reads return a value at least as new as the last write acknowledged before; takes 8 B "
-        "of memory per record, and writers of one record take turns.",
-    )
-    arrival: Literal["closed", "constant", "poisson", "trace"] = Field(
-        "closed",
-        description="Closed loop (the next operation when one completes), or open loop; `trace`: open loop at the "
-        "times of the trace.",
-    )
-    rate: Annotated[float | None, BeforeValidator(parse_positive_rate)] = Field(
-        None, description="Open loop: operations per second of all jobs together; closed loop: an upper limit."
-    )
-    trace: Annotated[str | None, BeforeValidator(parse_path)] = Field(
-        None,
-        description='`phase = "trace"`: CSV or Parquet file with the operations, named with `--set trace=FILE` '
-        "([traces.md](traces.md)).",
-    )
-    trace_speed: float = Field(
-        1.0, gt=0, le=1e6, description='`arrival = "trace"`: multiple of the speed of the trace; 2 is twice as fast.'
-    )
-    background: bool = Field(
-        False, description="The stream ends when all streams that are not in the background have ended."
-    )
-    records: Count = Field(100_000, description="Records of the database; `80M` is 80 million.")
-    key_size: Annotated[int | str, BeforeValidator(notation.parse_size_mix(8)), BYTES] = Field(
-        16, description="Size of a key: fixed, `16..32`, or a mix as `16/90:64/10`; at least 8 B."
-    )
-    value_size: Annotated[int | str, BeforeValidator(notation.parse_size_mix(16)), BYTES] = Field(
-        100,
-        description="Size of a value: fixed, `16..4000`, a mix as `100/70:4000/30`, or `pareto:SCALE:SHAPE:MAX` "
-        "(generalized Pareto distribution); at least 16 B.",
-    )
-    value_compression_ratio: float = Field(
-        0.5,
-        gt=0,
-        le=1,
-        description="Compressed size of a value as a fraction of its size, as in db_bench; 1: incompressible.",
-    )
-    fields: int = Field(
-        1,
-        ge=1,
-        le=1000,
-        description="Fields of a value, of the same size each; `update_field` and `read_modify_write` replace one.",
-    )
-    key_order: Literal["number", "hashed"] = Field(
-        "number",
-        description="How keys sort: as the records' numbers, or hashed, so that inserts come between the others.",
-    )
-    expected_inserts: Annotated[int | None, BeforeValidator(notation.parse_count_or_none)] = Field(
-        None,
-        description="`scrambled_zipfian`: inserts for which the key space has room; empty: by `limit_operations`, else "
-        "a tenth of the records.",
-    )
-    records_seed: int = Field(1, ge=0, description="Seed of the records' contents, the same for runs that share them.")
-    database: Literal["empty", "loaded", "existing"] | None = Field(
-        None,
-        description="Before the measurement: no record, every record (a database that has them is kept), or "
-        "the existing ones; empty: from the phase.",
-    )
-    reload: bool = Field(False, description="`loaded`: load again even if every record is there.")
-    carry_over: bool = Field(
-        False,
-        description="RocksDB: measure on the database with the writes of earlier runs, with a warning, "
-        "instead of restoring it.",
-    )
-    load_order: Literal["sequential", "random"] = Field("sequential", description="Key order of the load.")
-    load_batch: int = Field(1000, ge=1, le=10**6, description="Records in one transaction or batch of the load.")
-    load_rate: Annotated[float | None, BeforeValidator(parse_positive_rate)] = Field(
-        None,
-        description="Maximum records per second of the load; empty: as fast as possible. memcached moves records to "
-        "extstore in the background, and drops those that arrive faster.",
-    )
-    load_sync: bool = Field(False, description="Whether each batch of the load is durable before the next.")
-    settle: bool = Field(False, description="After loading, wait until the store has done its background work.")
-    reopen: bool = Field(False, description="Before the measurement, close the store and open it again.")
-    page_cache: Literal["drop", "keep", "warm"] = Field(
-        "drop", description="The database's pages before the measurement: dropped, kept, or all read once."
-    )
-    settle_at_end: bool = Field(False, description="After the measurement, wait until background work is done.")
-    memory_limit: SizeOrNone = Field(
-        None,
-        description="Memory of the engine, store and page cache together (a memory cgroup; needs root), of memcached "
-        "and Cassandra that of the server and of the page cache of its files; empty: the machine's.",
-    )
-    in_memory: bool = Field(
-        False,
-        description="Put the database into a file system in memory (`/dev/shm`), which the kernel can swap; it is "
-        "loaded again for each run. Not for `memcached` and `cassandra`.",
-    )
-    log: Literal["with_data", "apart"] = Field(
-        "with_data",
-        description="RocksDB, WiredTiger and Cassandra: where the write-ahead log is; `apart` is in `log_target`.",
-    )
-    log_target: Annotated[str | None, BeforeValidator(parse_path)] = Field(
-        None,
-        description="RocksDB, WiredTiger and Cassandra: directory on a second target for the log, named with "
-        "`--set log_target=DIRECTORY`.",
-    )
-    read_cache: SizeOrNone = Field(
-        None,
-        description="RocksDB: size of a persistent read cache in files, at least 100 MiB; empty: none. It needs `g++` "
-        "and RocksDB's headers.",
-    )
-    read_cache_target: Annotated[str | None, BeforeValidator(parse_path)] = Field(
-        None,
-        description="RocksDB: directory on a second target for the read cache, named with "
-        "`--set read_cache_target=DIRECTORY`; empty: the database's target.",
-    )
-    read_cache_direct_writes: bool = Field(
-        False,
-        description="RocksDB: write the read cache with `O_DIRECT`, in blocks of 4 KiB (`optimized_for_nvm`). Reads of "
-        "it always use `O_DIRECT`.",
-    )
-    ramp: DurationOrZero = Field(0, description="Load before the measurement, so that it starts in a stable state.")
-    ramp_until: Literal["time", "steady"] = Field(
-        "time",
-        description="End the ramp after its time, or once rate and hit ratio are steady (`ramp` is then the maximum).",
-    )
-    start: Literal["warm", "cold"] = Field(
-        "warm",
-        description="`cold`: start the measurement with an empty page cache and without a ramp, on purpose.",
-    )
+    store: StoreKind = "lmdb"
+    """Store; `memcached` and `cassandra` are servers that iosonde starts for each run; `mongodb`, and `cassandra` with
+    `server_url`, is a server of yours; `null` stores nothing and shows the cost of the harness."""
+    library: str | None = None
+    """RocksDB and WiredTiger: the shared library, by path or name; empty: the newest installed. LMDB: `system` for the
+    installed `liblmdb.so.0`, or a path; empty: the LMDB in the engine."""
+    lmdb: Options = Field(default_factory=dict)
+    """Options of LMDB by its own names, such as `mapsize`."""
+    rocksdb: Options = Field(default_factory=dict)
+    """Options of RocksDB by its own names, such as `write_buffer_size`."""
+    options_file: Annotated[str | None, BeforeValidator(parse_path)] = None
+    """RocksDB: an OPTIONS file of a database, named with `--set options_file=PATH`; options in `rocksdb` override
+    it."""
+    user_database: Annotated[str | None, BeforeValidator(parse_path)] = None
+    """RocksDB: directory of a database of yours, named with `--set user_database=PATH`. It is opened read-only, and
+    `records` of its keys are sampled; values are not verified."""
+    wiredtiger: Options = Field(default_factory=dict)
+    """Options of WiredTiger by its own names, of the connection and of the table, such as `cache_size` or
+    `block_compressor`; nested ones with a dot, such as `log.file_max`."""
+    memcached: Options = Field(default_factory=dict)
+    """Settings of memcached by its own long names, such as `threads` or `ext_page_size`, in its own units."""
+    tier: Literal["memory", "extstore"] = "memory"
+    """memcached: place of items: `memory` only, or `extstore` with values in a file on the target too."""
+    cache_memory: SizeOrZero = Field(64 << 20, gt=0)
+    """memcached: memory for items (its `memory-limit`)."""
+    extstore_size: SizeOrZero = Field(1 << 30, gt=0)
+    """memcached, `tier = "extstore"`: size of the file on the target."""
+    cassandra: Options = Field(default_factory=dict)
+    """Settings of Cassandra by the names of `cassandra.yaml`, such as `concurrent_writes` or `memtable_heap_space`;
+    with `server_url` options of the client: `consistency`, `in_flight`, `replication_factor`."""
+    heap_size: SizeOrZero = Field(1 << 30, gt=0)
+    """Cassandra: size of the heap of its Java virtual machine."""
+    commitlog_sync: Literal["periodic", "batch", "group"] | None = None
+    """Cassandra: writes are acknowledged before the commit log is synced (`periodic`, the default of a node that
+    iosonde starts), after a sync of their own (`batch`), or after one for all writes within 10 ms (`group`). With
+    `server_url`: the mode that the server must have."""
+    compaction: Literal["size_tiered", "leveled", "unified"] | None = None
+    """Cassandra: compaction strategy of the table; empty: the server's default."""
+    server_url: Annotated[str | None, BeforeValidator(notation.parse_server_url)] = None
+    """The running server, `mongodb://USER@HOST:PORT` or, of Cassandra and ScyllaDB, `cql://USER@HOST:PORT` (command
+    line: `--server URL`), without a user where it requires none; the password is in `MONGODB_PASSWORD` or
+    `CASSANDRA_PASSWORD`."""
+    mongodb: Options = Field(default_factory=dict)
+    """Options of MongoDB's clients by their own names: write concern (`w`, `j`, `wtimeout_ms`), `read_concern`,
+    `auth_source`; `j` follows `sync` unless it is set."""
+    connections: int = Field(1, ge=1, le=1024)
+    """memcached: connections of each job."""
+    ttl: DurationOrZero = 0
+    """memcached: time after which a record expires; 0: never."""
+    miss: Literal["miss", "read_through"] = "miss"
+    """memcached: a read that finds nothing is only counted (`miss`), or waits for a modelled backend and puts the value
+    into the cache (`read_through`)."""
+    backend_latency: Duration = 5 * 10**6
+    """`read_through`: mean latency of the modelled backend."""
+    backend_distribution: Literal["constant", "exponential"] = "exponential"
+    """`read_through`: distribution of the latency of the modelled backend."""
+    phase: Phase = "readrandom"
+    """Load by name (table below); other parameters override it."""
+    operations: Annotated[str | None, BeforeValidator(notation.parse_operations)] = None
+    """Operations with weights, such as `read/95:update/5`: `read`, `update`, `update_field`, `insert`, `delete`,
+    `scan`, `iterate`, `read_modify_write`; empty: from the phase."""
+    choice: Annotated[str | None, BeforeValidator(notation.parse_choice)] = None
+    """Choice of records: `sequential`, `each_once` (at random, none twice), `uniform`, `zipfian:THETA`,
+    `zipfian:THETA:CHURN` (CHURN records per second become the most popular one, each in turn),
+    `scrambled_zipfian:THETA` (YCSB's, over a growing key space), `latest:THETA`; empty: from the phase."""
+    direction: Literal["forward", "reverse"] | None = None
+    """Direction of scans and iterators; empty: from the phase."""
+    scan_records: Annotated[str, BeforeValidator(notation.parse_scan)] = "1..100"
+    """Records per scan: a number, or a range with equal probabilities."""
+    jobs: int = Field(1, ge=1, le=1024)
+    """Threads; of `readwhilewriting` only the readers."""
+    write_rate: Annotated[float | None, BeforeValidator(parse_positive_rate)] = None
+    """`readwhilewriting`: records per second of the one writer; empty: as fast as possible."""
+    write_arrival: Literal["closed", "constant", "poisson"] = "closed"
+    """`readwhilewriting`: `write_rate` as a limit (closed loop), or as an open loop."""
+    batch: int = Field(1, ge=1, le=10**6)
+    """Records in one transaction or write batch; memcached: also reads that are sent together."""
+    sync: bool = False
+    """Whether a completed write survives a power failure; otherwise it survives a crash of the process."""
+    freshness: bool = False
+    """Check that reads return a value at least as new as the last write acknowledged before; takes 8 B of memory per
+    record, and writers of one record take turns."""
+    arrival: Literal["closed", "constant", "poisson", "trace"] = "closed"
+    """Closed loop (the next operation when one completes), or open loop; `trace`: open loop at the times of the
+    trace."""
+    rate: Annotated[float | None, BeforeValidator(parse_positive_rate)] = None
+    """Open loop: operations per second of all jobs together; closed loop: an upper limit."""
+    trace: Annotated[str | None, BeforeValidator(parse_path)] = None
+    """`phase = "trace"`: CSV or Parquet file with the operations, named with `--set trace=FILE`
+    ([traces.md](traces.md))."""
+    trace_speed: float = Field(1.0, gt=0, le=1e6)
+    """`arrival = "trace"`: multiple of the speed of the trace; 2 is twice as fast."""
+    background: bool = False
+    """The stream ends when all streams that are not in the background have ended."""
+    records: Count = 100_000
+    """Records of the database; `80M` is 80 million."""
+    key_size: Annotated[int | str, BeforeValidator(notation.parse_size_mix(8)), BYTES] = 16
+    """Size of a key: fixed, `16..32`, or a mix as `16/90:64/10`; at least 8 B."""
+    value_size: Annotated[int | str, BeforeValidator(notation.parse_size_mix(16)), BYTES] = 100
+    """Size of a value: fixed, `16..4000`, a mix as `100/70:4000/30`, or `pareto:SCALE:SHAPE:MAX` (generalized Pareto
+    distribution); at least 16 B."""
+    value_compression_ratio: float = Field(0.5, gt=0, le=1)
+    """Compressed size of a value as a fraction of its size, as in db_bench; 1: incompressible."""
+    fields: int = Field(1, ge=1, le=1000)
+    """Fields of a value, of the same size each; `update_field` and `read_modify_write` replace one."""
+    key_order: Literal["number", "hashed"] = "number"
+    """How keys sort: as the records' numbers, or hashed, so that inserts come between the others."""
+    expected_inserts: Annotated[int | None, BeforeValidator(notation.parse_count_or_none)] = None
+    """`scrambled_zipfian`: inserts for which the key space has room; empty: by `limit_operations`, else a tenth of the
+    records."""
+    records_seed: int = Field(1, ge=0)
+    """Seed of the records' contents, the same for runs that share them."""
+    database: Literal["empty", "loaded", "existing"] | None = None
+    """Before the measurement: no record, every record (a database that has them is kept), or the existing ones; empty:
+    from the phase."""
+    reload: bool = False
+    """`loaded`: load again even if every record is there."""
+    carry_over: bool = False
+    """RocksDB: measure on the database with the writes of earlier runs, with a warning, instead of restoring it."""
+    load_order: Literal["sequential", "random"] = "sequential"
+    """Key order of the load."""
+    load_batch: int = Field(1000, ge=1, le=10**6)
+    """Records in one transaction or batch of the load."""
+    load_rate: Annotated[float | None, BeforeValidator(parse_positive_rate)] = None
+    """Maximum records per second of the load; empty: as fast as possible. memcached moves records to extstore in the
+    background, and drops those that arrive faster."""
+    load_sync: bool = False
+    """Whether each batch of the load is durable before the next."""
+    settle: bool = False
+    """After loading, wait until the store has done its background work."""
+    reopen: bool = False
+    """Before the measurement, close the store and open it again."""
+    page_cache: Literal["drop", "keep", "warm"] = "drop"
+    """The database's pages before the measurement: dropped, kept, or all read once."""
+    settle_at_end: bool = False
+    """After the measurement, wait until background work is done."""
+    memory_limit: SizeOrNone = None
+    """Memory of the engine, store and page cache together (a memory cgroup; needs root), of memcached and Cassandra
+    that of the server and of the page cache of its files; empty: the machine's."""
+    in_memory: bool = False
+    """Put the database into a file system in memory (`/dev/shm`), which the kernel can swap; it is loaded again for
+    each run. Not for `memcached` and `cassandra`."""
+    log: Literal["with_data", "apart"] = "with_data"
+    """RocksDB, WiredTiger and Cassandra: where the write-ahead log is; `apart` is in `log_target`."""
+    log_target: Annotated[str | None, BeforeValidator(parse_path)] = None
+    """RocksDB, WiredTiger and Cassandra: directory on a second target for the log, named with `--set
+    log_target=DIRECTORY`."""
+    read_cache: SizeOrNone = None
+    """RocksDB: size of a persistent read cache in files, at least 100 MiB; empty: none. It needs `g++` and RocksDB's
+    headers."""
+    read_cache_target: Annotated[str | None, BeforeValidator(parse_path)] = None
+    """RocksDB: directory on a second target for the read cache, named with `--set read_cache_target=DIRECTORY`; empty:
+    the database's target."""
+    read_cache_direct_writes: bool = False
+    """RocksDB: write the read cache with `O_DIRECT`, in blocks of 4 KiB (`optimized_for_nvm`). Reads of it always use
+    `O_DIRECT`."""
+    ramp: DurationOrZero = 0
+    """Load before the measurement, so that it starts in a stable state."""
+    ramp_until: Literal["time", "steady"] = "time"
+    """End the ramp after its time, or once rate and hit ratio are steady (`ramp` is then the maximum)."""
+    start: Literal["warm", "cold"] = "warm"
+    """`cold`: start the measurement with an empty page cache and without a ramp, on purpose."""
     duration: Annotated[
         int | Literal["phase"] | None,
         BeforeValidator(lambda value: value if value == "phase" else parse_duration_or_none(value)),
         NANOSECONDS,
-    ] = Field(
-        "phase", description="Maximum length of the measurement; `phase`: until a load is done, else 10 s; `none`."
-    )
-    limit_operations: Annotated[int | None, BeforeValidator(notation.parse_count_or_none)] = Field(
-        None, description="Maximum operations of each stream in the measurement; empty: a load writes all records."
-    )
-    limit_bytes: SizeOrNone = Field(None, description="Maximum bytes of each stream in the measurement.")
-    interval: Interval = Field(10**9, description="Length of an interval of the time series, at least 100 ms.")
-    cpus: Cpus = Field(
-        default_factory=list, description="CPUs to run on (job `i` on the `i`-th), as a list or `0-3`; empty: any."
-    )
+    ] = "phase"
+    """Maximum length of the measurement; `phase`: until a load is done, else 10 s; `none`."""
+    limit_operations: Annotated[int | None, BeforeValidator(notation.parse_count_or_none)] = None
+    """Maximum operations of each stream in the measurement; empty: a load writes all records."""
+    limit_bytes: SizeOrNone = None
+    """Maximum bytes of each stream in the measurement."""
+    interval: Interval = 10**9
+    """Length of an interval of the time series, at least 100 ms."""
+    cpus: Cpus = Field(default_factory=list)
+    """CPUs to run on (job `i` on the `i`-th), as a list or `0-3`; empty: any."""
 
     @property
     def is_running_server(self) -> bool:

@@ -61,70 +61,56 @@ class ObjectsParameters(WithRules):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    object_store: Literal["ceph", "s3"] = Field(
-        "ceph",
-        description="`ceph`: a private Ceph cluster that iosonde starts, used through librados. `s3`: a server of "
-        "yours (`server_url`).",
-    )
-    server_url: Annotated[str | None, BeforeValidator(parse_server_url)] = Field(
-        None,
-        description="S3: the running server, `s3://HOST:PORT` or `http://HOST:PORT` (command line: `--server URL`); "
-        "the credentials are in `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY`.",
-    )
-    region: Annotated[str, Field(pattern=r"^[a-z0-9-]{1,40}$")] = Field(
-        "us-east-1", description="S3: region that signatures name."
-    )
-    osds: int = Field(
-        1,
-        ge=1,
-        le=16,
-        description="Object daemons (OSDs), each with BlueStore on a file of the target; with "
-        '`file_system = "bluestore"` on a device of its own.',
-    )
-    replication: int = Field(1, ge=1, le=16, description="Copies of each object, on different object daemons.")
-    placement_groups: int = Field(32, ge=1, le=1024, description="Placement groups of the pool.")
-    osd_size: Size = Field(
-        4 * GIB, description="Size of the file of each object daemon, at least 1 GiB; a raw device is used as a whole."
-    )
-    ceph: Settings = Field(
-        default_factory=dict, description="Settings of Ceph by its own names, such as `osd_memory_target`."
-    )
-    operation: Literal["write", "sequential_read", "random_read"] = Field(
-        "write",
-        description="Write whole objects in order, or read them in order or at random; before reads, all objects are "
-        "written.",
-    )
-    object_size: Size = Field(4 * KIB, description="Size of an object, 64 B to 64 MiB.")
-    objects: int = Field(
-        1000, ge=1, description="Number of objects; writes start again with the first one when all are written."
-    )
-    jobs: int = Field(1, ge=1, le=256, description="Threads.")
-    queue_depth: int = Field(16, ge=1, le=4096, description="Operations in flight in each thread.")
-    arrival: Literal["closed", "constant", "poisson"] = Field(
-        "closed", description="Closed loop (the next operation when one completes), or open loop."
-    )
-    rate: Annotated[float | None, BeforeValidator(parse_positive_rate)] = Field(
-        None, description="Open loop: operations per second of all threads together."
-    )
-    ramp: DurationOrZero = Field(2 * 10**9, description="Load before the measurement.")
-    duration: Duration = Field(10 * 10**9, description="Length of the measurement.")
-    interval: Interval = Field(10**9, description="Length of an interval of the time series, at least 100 ms.")
-    timeout: Duration = Field(
-        60 * 10**9, description="An operation that takes longer fails, and with it the run; at least 1 s."
-    )
-    delete_after: bool = Field(False, description="Delete all objects after the measurement (not measured).")
-    stop_osd_after: DurationOrNone = Field(
-        None,
-        description="Kill one object daemon this long after the start of the measurement, and continue; empty: never.",
-    )
-    restart_osd_after: DurationOrNone = Field(
-        None,
-        description="Start it again this long after the start of the measurement; recovery is the time until all "
-        "placement groups are `active+clean`. Empty: after the measurement.",
-    )
-    cpus: Cpus = Field(
-        default_factory=list, description="CPUs of the client (job `i` on the `i`-th), as a list or `0-3`; empty: any."
-    )
+    object_store: Literal["ceph", "s3"] = "ceph"
+    """`ceph`: a private Ceph cluster that iosonde starts, used through librados. `s3`: a server of yours
+    (`server_url`)."""
+    server_url: Annotated[str | None, BeforeValidator(parse_server_url)] = None
+    """S3: the running server, `s3://HOST:PORT` or `http://HOST:PORT` (command line: `--server URL`); the credentials
+    are in `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY`."""
+    region: Annotated[str, Field(pattern=r"^[a-z0-9-]{1,40}$")] = "us-east-1"
+    """S3: region that signatures name."""
+    osds: int = Field(1, ge=1, le=16)
+    """Object daemons (OSDs), each with BlueStore on a file of the target; with `file_system = "bluestore"` on a device
+    of its own."""
+    replication: int = Field(1, ge=1, le=16)
+    """Copies of each object, on different object daemons."""
+    placement_groups: int = Field(32, ge=1, le=1024)
+    """Placement groups of the pool."""
+    osd_size: Size = 4 * GIB
+    """Size of the file of each object daemon, at least 1 GiB; a raw device is used as a whole."""
+    ceph: Settings = Field(default_factory=dict)
+    """Settings of Ceph by its own names, such as `osd_memory_target`."""
+    operation: Literal["write", "sequential_read", "random_read"] = "write"
+    """Write whole objects in order, or read them in order or at random; before reads, all objects are written."""
+    object_size: Size = 4 * KIB
+    """Size of an object, 64 B to 64 MiB."""
+    objects: int = Field(1000, ge=1)
+    """Number of objects; writes start again with the first one when all are written."""
+    jobs: int = Field(1, ge=1, le=256)
+    """Threads."""
+    queue_depth: int = Field(16, ge=1, le=4096)
+    """Operations in flight in each thread."""
+    arrival: Literal["closed", "constant", "poisson"] = "closed"
+    """Closed loop (the next operation when one completes), or open loop."""
+    rate: Annotated[float | None, BeforeValidator(parse_positive_rate)] = None
+    """Open loop: operations per second of all threads together."""
+    ramp: DurationOrZero = 2 * 10**9
+    """Load before the measurement."""
+    duration: Duration = 10 * 10**9
+    """Length of the measurement."""
+    interval: Interval = 10**9
+    """Length of an interval of the time series, at least 100 ms."""
+    timeout: Duration = 60 * 10**9
+    """An operation that takes longer fails, and with it the run; at least 1 s."""
+    delete_after: bool = False
+    """Delete all objects after the measurement (not measured)."""
+    stop_osd_after: DurationOrNone = None
+    """Kill one object daemon this long after the start of the measurement, and continue; empty: never."""
+    restart_osd_after: DurationOrNone = None
+    """Start it again this long after the start of the measurement; recovery is the time until all placement groups are
+    `active+clean`. Empty: after the measurement."""
+    cpus: Cpus = Field(default_factory=list)
+    """CPUs of the client (job `i` on the `i`-th), as a list or `0-3`; empty: any."""
 
     def _rules(self) -> list[tuple[bool, str]]:
         is_open = self.arrival != "closed"

@@ -62,55 +62,47 @@ class PagingParameters(WithRules):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    mapping: Literal["anonymous", "file"] = Field(
-        "anonymous",
-        description="`anonymous`: private memory, which the kernel swaps; `file`: a file of the target, mapped "
-        "read-only through the page cache.",
-    )
-    size: Size = Field(256 * MIB, description="Size of the mapping.")
-    memory_limit: SizeOrNone = Field(
-        None,
-        description="Memory of the engine, mapping and page cache together (a memory cgroup; needs root); empty: by "
-        "`overcommit`, else the machine's.",
-    )
-    overcommit: float | None = Field(
-        None, gt=0, le=64, description="Size of the mapping over the memory limit, instead of `memory_limit`."
-    )
-    pattern: Annotated[str, BeforeValidator(parse_pattern)] = Field(
-        "uniform",
-        description="Choice of pages: `uniform`, `zipfian:THETA`, `normal:DEVIATION` (around the middle; the deviation "
-        "is a fraction of the mapping), `sequential`.",
-    )
-    read_fraction: float = Field(
-        1.0, ge=0, le=1, description="Fraction of accesses that read; the others change a word."
-    )
-    jobs: int = Field(1, ge=1, le=1024, description="Threads; all of them access the whole mapping.")
-    advice: Literal["normal", "random", "sequential"] = Field(
-        "normal", description="`madvise(2)` for the mapping: how far the kernel reads ahead."
-    )
-    huge_pages: bool = Field(False, description="Anonymous memory may use transparent huge pages.")
-    compressible_fraction: float = Field(
-        0.0, ge=0, lt=1, description="Fraction of each page that is zeros: decides what compressed swap saves."
-    )
-    content_seed: int = Field(1, ge=0, description="Seed of the contents of pages.")
-    page_cache: Literal["drop", "keep", "warm"] = Field(
-        "drop", description="`file`: its pages before the measurement: dropped, left, or all read once."
-    )
-    verify_after: bool = Field(False, description="After the measurement, read and compare every page in full.")
-    ramp: DurationOrZero = Field(0, description="Load before the measurement, so that it starts in a stable state.")
-    ramp_until: Literal["time", "steady"] = Field(
-        "time", description="End the ramp after its time, or once the rate is steady (`ramp` is then the maximum)."
-    )
-    duration: DurationOrNone = Field(
-        10 * 10**9, description="Maximum length of the measurement; `none`: until `limit_operations`."
-    )
-    limit_operations: Annotated[int | None, BeforeValidator(_parse_count)] = Field(
-        None, description="Maximum accesses of the stream in the measurement."
-    )
-    interval: Interval = Field(10**9, description="Length of an interval of the time series, at least 100 ms.")
-    cpus: Cpus = Field(
-        default_factory=list, description="CPUs to run on (job `i` on the `i`-th), as a list or `0-3`; empty: any."
-    )
+    mapping: Literal["anonymous", "file"] = "anonymous"
+    """`anonymous`: private memory, which the kernel swaps; `file`: a file of the target, mapped read-only through the
+    page cache."""
+    size: Size = 256 * MIB
+    """Size of the mapping."""
+    memory_limit: SizeOrNone = None
+    """Memory of the engine, mapping and page cache together (a memory cgroup; needs root); empty: by `overcommit`, else
+    the machine's."""
+    overcommit: float | None = Field(None, gt=0, le=64)
+    """Size of the mapping over the memory limit, instead of `memory_limit`."""
+    pattern: Annotated[str, BeforeValidator(parse_pattern)] = "uniform"
+    """Choice of pages: `uniform`, `zipfian:THETA`, `normal:DEVIATION` (around the middle; the deviation is a fraction
+    of the mapping), `sequential`."""
+    read_fraction: float = Field(1.0, ge=0, le=1)
+    """Fraction of accesses that read; the others change a word."""
+    jobs: int = Field(1, ge=1, le=1024)
+    """Threads; all of them access the whole mapping."""
+    advice: Literal["normal", "random", "sequential"] = "normal"
+    """`madvise(2)` for the mapping: how far the kernel reads ahead."""
+    huge_pages: bool = False
+    """Anonymous memory may use transparent huge pages."""
+    compressible_fraction: float = Field(0.0, ge=0, lt=1)
+    """Fraction of each page that is zeros: decides what compressed swap saves."""
+    content_seed: int = Field(1, ge=0)
+    """Seed of the contents of pages."""
+    page_cache: Literal["drop", "keep", "warm"] = "drop"
+    """`file`: its pages before the measurement: dropped, left, or all read once."""
+    verify_after: bool = False
+    """After the measurement, read and compare every page in full."""
+    ramp: DurationOrZero = 0
+    """Load before the measurement, so that it starts in a stable state."""
+    ramp_until: Literal["time", "steady"] = "time"
+    """End the ramp after its time, or once the rate is steady (`ramp` is then the maximum)."""
+    duration: DurationOrNone = 10 * 10**9
+    """Maximum length of the measurement; `none`: until `limit_operations`."""
+    limit_operations: Annotated[int | None, BeforeValidator(_parse_count)] = None
+    """Maximum accesses of the stream in the measurement."""
+    interval: Interval = 10**9
+    """Length of an interval of the time series, at least 100 ms."""
+    cpus: Cpus = Field(default_factory=list)
+    """CPUs to run on (job `i` on the `i`-th), as a list or `0-3`; empty: any."""
 
     def _rules(self) -> list[tuple[bool, str]]:
         is_file = self.mapping == "file"

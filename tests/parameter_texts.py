@@ -1,0 +1,29 @@
+"""Descriptions of parameters, as the tables of the documentation have them."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from itertools import pairwise
+
+from pydantic import BaseModel
+
+
+def descriptions(model: type[BaseModel]) -> dict[str, str]:
+    """The docstrings below the fields of a model and of those that it extends; else descriptions of the fields."""
+    found = {name: field.description or "" for name, field in model.model_fields.items()}
+    for kind in model.__mro__:
+        if issubclass(kind, BaseModel) and kind is not BaseModel:
+            (written,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+            assert isinstance(written, ast.ClassDef)
+            found |= dict(_described(written.body))
+    return {name: found[name] for name in model.model_fields}
+
+
+def _described(statements: list[ast.stmt]) -> list[tuple[str, str]]:
+    return [
+        (ast.unparse(field.target), " ".join(text.value.value.split()))
+        for field, text in pairwise(statements)
+        if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
+    ]
