@@ -13,7 +13,7 @@ from command_line import CHECKOUT
 from parameter_texts import descriptions
 
 from iosonde.core.features import contributed
-from iosonde.features.key_value_stores.phases import PHASES
+from iosonde.features.key_value_stores.parameters import PHASES
 from iosonde.features.key_value_stores.workload import KV
 from iosonde.findings import questions
 from iosonde.units import compact_duration, compact_size

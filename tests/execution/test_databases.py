@@ -14,7 +14,7 @@ from iosonde.execution import execute
 from iosonde.execution.admission import Admission
 from iosonde.execution.engine import without_engine
 from iosonde.execution.instruments.conditions import CarriedOverState
-from iosonde.features.key_value_stores.database_state import EARLIER_SESSION, Databases
+from iosonde.features.key_value_stores.run import EARLIER_SESSION, Databases
 from iosonde.features.key_value_stores.workload import KV
 from iosonde.features.swap_areas.area import active
 from iosonde.planning import expand, parse

@@ -24,7 +24,7 @@ from strangers import listening, refuses_strangers
 from iosonde import servers
 from iosonde.errors import ServerError, StudyError
 from iosonde.execution.stop import Stop
-from iosonde.features.key_value_stores.memcached.server import Memcached
+from iosonde.features.key_value_stores.memcached import Memcached
 from iosonde.features.object_stores import ceph
 from iosonde.servers import directories as templates
 from iosonde.servers import mariadb, programs

@@ -12,7 +12,7 @@ import pytest
 from iosonde import text_files
 from iosonde.cli.terminal import messages
 from iosonde.errors import IosondeError, StudyError
-from iosonde.features.key_value_stores import store_options
+from iosonde.features.key_value_stores import notation
 from iosonde.interop.fio import import_job_file
 from iosonde.storage import open_target
 from iosonde.study.load import read, read_text
@@ -25,7 +25,7 @@ READERS: dict[str, Callable[[Path], object]] = {
     "study": read,
     "job file": import_job_file,
     "drive model": lambda path: open_target(f"sim:{path}"),
-    "options file of RocksDB": lambda path: store_options.of_file(str(path)),
+    "options file of RocksDB": lambda path: notation.of_file(str(path)),
 }
 
 

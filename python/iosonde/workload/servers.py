@@ -14,14 +14,18 @@ from pydantic import BeforeValidator
 from iosonde import servers
 from iosonde.errors import StudyError, TargetError
 from iosonde.plan import JsonObject
+from iosonde.servers.foreign import ServerUrl, parse
 from iosonde.servers.instance import DATABASE
+from iosonde.servers.server import Server
 
 if TYPE_CHECKING:
     from iosonde.storage import Target
 
 
-def open_directory(name: str, *, parameter: str = "log_target") -> Target:
-    """The target on a second device that a parameter names, which must be a directory."""
+def open_directory(
+    name: str, *, parameter: str = "log_target", hint: str = "name a directory of a file system on the second device"
+) -> Target:
+    """The target, mostly on a second device, that a parameter names, which must be a directory."""
     from iosonde.storage import open_target
 
     target = open_target(name)
@@ -29,7 +33,7 @@ def open_directory(name: str, *, parameter: str = "log_target") -> Target:
         raise TargetError(
             f"`{name}` is not a directory",
             where=f"by the parameter `{parameter}`",
-            hint="name a directory of a file system on the second device",
+            hint=hint,
         )
     return target
 
@@ -45,6 +49,50 @@ def check_reachable(accounts: Sequence[str], target: Target, log_target: str | N
     check_reachable(own, accounts)
     if log_target:
         check_reachable(Path(open_directory(log_target).name, own.name), accounts)
+
+
+def check_server(server: Server, settings: Mapping[str, Any], target: Target, log_target: str | None = None) -> None:
+    """Raise unless a server can be started on the target with these settings. Nothing is written."""
+    server.check_settings(server.locate(), settings)
+    check_reachable(server.accounts, target, log_target)
+
+
+def require_log_target(whole: Any) -> None:
+    """Raise unless the second target of a separate log is named.
+
+    Only when a run is prepared: what a study takes can be stated without it.
+    """
+    if whole.log == "apart" and whole.log_target is None:
+        raise StudyError(
+            "the log needs a second target, and none is named",
+            where="by the parameter `log_target`",
+            hint="name a directory on another device: `--set log_target=DIRECTORY`",
+        )
+
+
+def url_of(*kinds: str, what: str) -> BeforeValidator:
+    """The address of a running server of some kinds, as it is recorded, or none; `what` describes them in an error."""
+
+    def parse_url(value: Any) -> str | None:
+        if value in (None, "", "none"):
+            return None
+        found = parse(str(value))
+        if found.kind not in kinds:
+            raise ValueError(f"`{found.text}` is not an address of {what}")
+        return found.text
+
+    return BeforeValidator(parse_url)
+
+
+def running_server(url: str | None, *, what: str, example: str) -> ServerUrl:
+    """The running server that a study must name; `what` is the store that requires it."""
+    if url is None:
+        raise StudyError(
+            f"the {what} requires a running server, and none is named",
+            where="by the parameter `server_url`",
+            hint=f"name it with `--server {example}`",
+        )
+    return parse(url)
 
 
 SettingValue = bool | int | float | str
@@ -83,28 +131,19 @@ def check_place(whole: Any, target: Target) -> None:
     """Raise unless a server can be started on the target with these settings. Nothing is written."""
     target.require_directory("a database server needs a file system", parameter="server")
     server = servers.named(whole.server)
-    server.check_settings(server.locate(), whole.settings)
-    check_reachable(server.accounts, target, whole.log_target if whole.log == "apart" else None)
+    check_server(server, whole.settings, target, whole.log_target if whole.log == "apart" else None)
     if whole.memory_limit:
         from iosonde.storage.control_groups import control_group
 
         control_group.hierarchy()
-    # Only here: what a study would take can be stated without a second target.
-    if whole.log == "apart" and whole.log_target is None:
-        raise StudyError(
-            "the log needs a second target, and none is named",
-            where="by the parameter `log_target`",
-            hint="name a directory on another device: `--set log_target=DIRECTORY`",
-        )
+    require_log_target(whole)
 
 
 def engine_server(whole: Any, target: Target) -> JsonObject:
     """The server as the engine's spec has it; the socket's path is the one in the target's directory."""
     name = identity(whole)
     if whole.server_url:
-        from iosonde.servers import foreign
-
-        found = foreign.parse(whole.server_url)
+        found = parse(whole.server_url)
         assert found.kind in ("postgresql", "mariadb"), "refused by the parameter"
         return {
             "kind": found.kind,

@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from typing_extensions import TypeVar
 
 from iosonde import protocol
+from iosonde.errors import StudyError, TargetError
 from iosonde.plan import Capacity, Cost, JsonObject, Purge
 from iosonde.workload import reading
 
@@ -98,6 +99,8 @@ class Hints:
     """To need less room."""
     sized_by: str = ""
     """A clause that names the parameters which decide how much room is needed: `by the parameter `size``."""
+    sized_by_several: str = ""
+    """The same for several files, whose number is at `{}`; empty where it is no other."""
     less_memory: str = ""
     """To need less memory; empty where `buffer_bytes` is 0."""
 
@@ -142,6 +145,18 @@ class Workload(Generic[P]):
 
     hints = Hints()
 
+    judge = ""
+    """The rules of its feature for the verdict (`JUDGES` of its `verdict.py`); empty where the core's apply."""
+
+    simulated: tuple[str, str] | None = None
+    """The error on a simulated or null target, and its hint; None if it can run on one."""
+
+    several: tuple[str, str] | None = None
+    """The error for several streams, whose number is at `{}`, and its hint; None if streams can run together."""
+
+    of_run: Sequence[str] = ()
+    """Parameters of the run: streams that run together must agree on them."""
+
     is_on_osds = False
     """Object daemons of Ceph do the I/O: they alone can use BlueStore."""
 
@@ -182,12 +197,27 @@ class Workload(Generic[P]):
         return reading.build(self.parameters, self.title, parameters)
 
     def fit(self, streams: Mapping[str, P], target: Room, *, room_bytes: int) -> Mapping[str, P]:
-        """The parameters with what the target decides."""
+        """The parameters with what the target decides; an error where they cannot be measured on it."""
+        if self.simulated and target.backend() is not None:
+            raise TargetError(self.simulated[0], hint=self.simulated[1])
+        if self.several and len(streams) > 1:
+            raise StudyError(self.several[0].format(len(streams)), hint=self.several[1])
+        reading.check_agreement(streams, self.of_run)
         return streams
 
     def resolve(self, streams: Mapping[str, P], target: Target, *, seed: int, run_id: str) -> JsonObject:
-        """The engine's spec."""
+        """The engine's spec; an error where something that the run needs is missing on this machine."""
+        fitted = self.fit(streams, target, room_bytes=target.free_bytes())
+        load = {"kind": self.name, **self.load(fitted, target, seed=seed)}
+        return engine_spec(load, seed=seed, run_id=run_id, devices=self.devices(fitted, target))
+
+    def load(self, streams: Mapping[str, P], target: Target, *, seed: int) -> Mapping[str, Any]:
+        """The workload of the engine's spec, without its kind."""
         raise NotImplementedError
+
+    def devices(self, streams: Mapping[str, P], target: Target) -> list[str]:
+        """Block devices whose counters are recorded."""
+        return target.block_devices()
 
     def cost(self, streams: Mapping[str, P]) -> Cost:
         """Time and bytes written at most, without layout."""
@@ -203,7 +233,7 @@ class Workload(Generic[P]):
 
     def room_by(self, files: int) -> str:
         """A clause that names the parameters which decide how much room this many files need."""
-        return self.hints.sized_by
+        return (self.hints.sized_by_several.format(files) if files > 1 else "") or self.hints.sized_by
 
     def addressed_bytes(self, streams: Mapping[str, P]) -> int:
         """Bytes of the target that the run needs."""
@@ -246,10 +276,8 @@ class Workload(Generic[P]):
         return "iosonde-engine"
 
     def rules(self, workload: Spec) -> str:
-        """Basis of the verdict on a run: `evidence` of the engine about its I/O, shares of a `server`, or
-        by rules of its feature (`JUDGES` of its `verdict.py`).
-        """
-        return "evidence"
+        """Basis of the verdict on a run: `evidence` of the engine about its I/O, shares of a `server`, or `judge`."""
+        return self.judge or ("server" if self.server(workload) else "evidence")
 
     def load_spec(self, measured: JsonObject, case: Mapping[str, Any]) -> JsonObject | None:
         """The spec that loads the database of a measurement, where the engine does so; it is kept as a template."""
@@ -303,6 +331,16 @@ class Backend:
     """True if its I/Os take the time of a model."""
     stores_data: bool = True
     """False if it keeps nothing of what is written."""
+
+
+def whole_of(streams: Mapping[str, P]) -> P:
+    """The parameters of the run, on which all its streams agree."""
+    return next(iter(streams.values()))
+
+
+def taken(stream: BaseModel, *names: str) -> JsonObject:
+    """Parameters that have the same name in the engine's spec."""
+    return {name: getattr(stream, name) for name in names}
 
 
 def engine_spec(workload: Mapping[str, Any], *, seed: int, run_id: str, devices: Sequence[str]) -> JsonObject:

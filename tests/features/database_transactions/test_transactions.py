@@ -21,7 +21,6 @@ from iosonde.features.database_transactions.questions import (
     server_limit,
     think_time,
 )
-from iosonde.features.database_transactions.workload import load_spec
 from iosonde.findings.finding import Support
 from iosonde.findings.question import Question
 from iosonde.planning import load
@@ -51,7 +50,7 @@ def test_a_spec_measures_the_restored_database_and_a_load_measures_nothing() -> 
     assert spec["measurement"]["isolation"] == "serializable"
     assert re.fullmatch("/tmp/iosonde-[0-9a-f]{8}/postgresql-.*", spec["server"]["address"]["path"])
     assert spec["measurement"]["acknowledged"] is None
-    loading = load_spec({"run_id": "c0001-r1", "workload": spec}, jobs=6)["workload"]
+    loading = TPCC.load_spec({"run_id": "c0001-r1", "workload": spec}, {"load_jobs": 6})["workload"]
     assert loading["database"] == {"kind": "loaded", "reload": False, "jobs": 6}
     assert loading["check"] == {"before": True, "after": False}
     assert loading["measurement"] is None

@@ -14,9 +14,7 @@ from stores import WIREDTIGER
 from study_texts import study_text
 
 from iosonde.errors import StudyError
-from iosonde.features.key_value_stores.fields import STORES
-from iosonde.features.key_value_stores.phases import LOADS, PHASES
-from iosonde.features.key_value_stores.rules import KvParameters
+from iosonde.features.key_value_stores.parameters import LOADS, PHASES, STORES, KvParameters
 from iosonde.features.key_value_stores.workload import KV
 from iosonde.planning import parse
 from iosonde.protocol.validation import mismatch_of_spec

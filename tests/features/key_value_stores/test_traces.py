@@ -13,7 +13,7 @@ import pytest
 
 from iosonde.errors import StudyError
 from iosonde.features.key_value_stores import trace
-from iosonde.features.key_value_stores.rules import KvParameters
+from iosonde.features.key_value_stores.parameters import KvParameters
 from iosonde.features.key_value_stores.workload import KV
 from iosonde.storage import open_target
 

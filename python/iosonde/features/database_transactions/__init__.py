@@ -1,4 +1,1 @@
-"""Transactions on a database server: TPC-C, and single-row durable commits.
-
-The engine's specs are in `spec.py`; `iosonde.servers` starts the servers.
-"""
+"""Transactions on a database server: TPC-C, and single-row durable commits. `iosonde.servers` starts the servers."""

@@ -6,16 +6,17 @@ The kinds differ only in what their parameters report as `population` and `loade
 from __future__ import annotations
 
 import copy
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field
 
-from iosonde.errors import StudyError, TargetError
+from iosonde.errors import TargetError
 from iosonde.plan import ASSUMED_BYTES_PER_SECOND, Cost, JsonObject
 from iosonde.protocol import HIGHEST_RATE
+from iosonde.servers import NAMES
+from iosonde.servers.foreign import parse
 from iosonde.units import format_bytes, format_duration
 from iosonde.workload import store_name
 from iosonde.workload.reading import (
@@ -26,11 +27,20 @@ from iosonde.workload.reading import (
     Interval,
     Size,
     SizeOrNone,
+    WithRules,
     parse_path,
     parse_positive_rate,
 )
-from iosonde.workload.servers import EMPTY_BYTES, Settings, SettingValue, engine_server, identity, open_directory
-from iosonde.workload.workload import Hints, Layout, Product, Rate, Room, Spec, Workload, arrival_of, engine_spec
+from iosonde.workload.servers import (
+    EMPTY_BYTES,
+    Settings,
+    SettingValue,
+    engine_server,
+    identity,
+    open_directory,
+    url_of,
+)
+from iosonde.workload.workload import Hints, Layout, Product, Rate, Room, Spec, Workload, arrival_of, taken, whole_of
 
 if TYPE_CHECKING:
     from iosonde.storage import Target
@@ -40,27 +50,14 @@ WAREHOUSE_BYTES = 130 << 20
 """Room for a warehouse: rows, indexes, and half-full pages."""
 
 
-def parse_url(value: Any) -> str | None:
-    """The address of a running server, without a password."""
-    if value in (None, "", "none"):
-        return None
-    from iosonde.servers import NAMES
-    from iosonde.servers.foreign import parse
-
-    found = parse(str(value))
-    if found.kind not in NAMES:
-        raise ValueError(f"`{found.text}` is not an address of a database server with SQL")
-    return found.text
-
-
-class OltpFields(BaseModel, ABC):
+class OltpFields(WithRules):
     """A server and the way in which a load is applied to it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     server: Literal["postgresql", "mariadb"] = "postgresql"
     """Which server iosonde starts: PostgreSQL, or MariaDB (InnoDB; MySQL if installed)."""
-    server_url: Annotated[str | None, BeforeValidator(parse_url)] = None
+    server_url: Annotated[str | None, url_of(*NAMES, what="a database server with SQL")] = None
     """Instead of starting a server, use a running one: `postgresql://USER@HOST:PORT` or `mariadb://USER@HOST:PORT`
     (command line: `--server URL`); passwords come from the environment."""
     postgresql: Settings = Field(default_factory=dict)
@@ -95,20 +92,13 @@ class OltpFields(BaseModel, ABC):
         """Settings of the server that is measured."""
         return dict(self.postgresql if self.server == "postgresql" else self.mariadb)
 
-    @abstractmethod
     def population(self) -> dict[str, Any]:
         """Parameters that decide the loaded data."""
+        raise NotImplementedError
 
     def loaded_bytes(self) -> int:
         """Size that the loaded rows and indexes are assumed to have."""
         return 0
-
-    @model_validator(mode="after")
-    def _fit_together(self) -> Self:
-        for wrong, text in self._rules():
-            if wrong:
-                raise ValueError(text)
-        return self
 
     def _rules(self) -> list[tuple[bool, str]]:
         """Conditions, and the error if one is true."""
@@ -186,95 +176,6 @@ class CommitParameters(OltpFields):
         return [*super()._rules(), (self.payload > 8000, "`payload` is at most 8000 B")]
 
 
-def tpcc(whole: TpccParameters, target: Target) -> JsonObject:
-    """The workload of the engine's spec of a measurement."""
-    return {
-        "kind": "tpcc",
-        "server": engine_server(whole, target),
-        "warehouses": whole.warehouses,
-        "seed": whole.population_seed,
-        "database": _database(whole),
-        "check": {"before": whole.server_url is not None, "after": True},
-        "measurement": _measurement(whole, target),
-    }
-
-
-def _database(whole: TpccParameters) -> JsonObject:
-    """Restored from a template; on a server that the user runs, loaded unless an unused database is there."""
-    if whole.server_url is None:
-        return {"kind": "existing"}
-    return {"kind": "loaded", "reload": False, "jobs": whole.load_jobs}
-
-
-def _measurement(whole: TpccParameters, target: Target) -> JsonObject:
-    return {
-        "terminals": whole.terminals,
-        "home": whole.home,
-        "think": whole.think,
-        "arrival": arrival_of(whole.arrival, whole.rate),
-        "mix": whole.mix,
-        "isolation": whole.isolation,
-        "retries": whole.retries,
-        "pipelining": whole.pipelining,
-        "ramp_ns": whole.ramp,
-        "duration_ns": whole.duration,
-        "interval_ns": whole.interval,
-        "acknowledged": _acknowledged(whole, target),
-        "server_loss": "fail" if whole.kill_server_after is None else "end",
-        "cpus": whole.cpus,
-    }
-
-
-def load_spec(measured: JsonObject, *, jobs: int) -> JsonObject:
-    """The spec that loads the database of a measurement and checks it, and measures nothing."""
-    made = copy.deepcopy(measured)
-    made["run_id"] = "load"
-    made["workload"] |= {
-        "database": {"kind": "loaded", "reload": False, "jobs": jobs},
-        "check": {"before": True, "after": False},
-        "measurement": None,
-    }
-    return made
-
-
-def commit(whole: CommitParameters, target: Target) -> JsonObject:
-    """The workload of the engine's spec of a measurement."""
-    return {
-        "kind": "commit",
-        "server": engine_server(whole, target),
-        "operation": whole.operation,
-        "payload_bytes": whole.payload,
-        "measurement": {
-            "clients": whole.clients,
-            "arrival": arrival_of(whole.arrival, whole.rate),
-            "ramp_ns": whole.ramp,
-            "duration_ns": whole.duration,
-            "interval_ns": whole.interval,
-            "acknowledged": _acknowledged(whole, target),
-            "server_loss": "fail" if whole.kill_server_after is None else "end",
-            "cpus": whole.cpus,
-        },
-    }
-
-
-def watched_devices(whole: OltpFields, target: Target) -> list[str]:
-    """Block devices whose counters are recorded: those under the target, and those under the log."""
-    if target.backend() is not None:
-        return []
-    devices = target.block_devices()
-    if whole.log == "apart" and whole.log_target:
-        devices = list(dict.fromkeys([*devices, *open_directory(whole.log_target).block_devices()]))
-    return devices
-
-
-def _acknowledged(whole: OltpFields, target: Target) -> JsonObject | None:
-    """Return the file of acknowledged commits: next to the data, which a killed server cannot change."""
-    if whole.kill_server_after is None:
-        return None
-    own = target.spec_target("per_job", 0)["directory"]
-    return {"directory": str(Path(own, f"acknowledged-{Path(own).name[-8:]}"))}
-
-
 P = TypeVar("P", bound=OltpFields)
 
 START_SECONDS = 3.0
@@ -301,15 +202,17 @@ class OltpWorkload(Workload[P]):
         "postgresql": Product(title="PostgreSQL", is_installed=True),
     }
     worded = ("server",)
+    several = (
+        "a workload on a server has one stream, not {}",
+        "leave out `streams`: terminals and transaction mix are parameters",
+    )
 
-    def fit(self, streams: Mapping[str, P], target: Room, *, room_bytes: int) -> dict[str, P]:
+    def fit(self, streams: Mapping[str, P], target: Room, *, room_bytes: int) -> Mapping[str, P]:
         """The parameters with what they decide of each other: the kind of a running server is in its URL."""
-        whole = only(streams)
+        super().fit(streams, target, room_bytes=room_bytes)
         changes: JsonObject = {}
-        if whole.server_url:
-            from iosonde.servers import foreign
-
-            changes["server"] = foreign.parse(whole.server_url).kind
+        if url := whole_of(streams).server_url:
+            changes["server"] = parse(url).kind
         elif target.backend() is not None:
             raise TargetError(
                 "a database server needs a file system, and a simulated or null device has none",
@@ -317,35 +220,51 @@ class OltpWorkload(Workload[P]):
             )
         return {name: stream.model_copy(update=changes) for name, stream in streams.items()}
 
-    def resolve(self, streams: Mapping[str, P], target: Target, *, seed: int, run_id: str) -> JsonObject:
-        """The engine's spec of a measurement, on a database that is loaded already."""
-        whole = only(self.fit(streams, target, room_bytes=0))
-        return engine_spec(
-            self.workload(whole, target), seed=seed, run_id=run_id, devices=watched_devices(whole, target)
-        )
+    def devices(self, streams: Mapping[str, P], target: Target) -> list[str]:
+        """Those under the target, and those under the log."""
+        whole = whole_of(streams)
+        if target.backend() is not None:
+            return []
+        log = open_directory(whole.log_target).block_devices() if whole.log == "apart" and whole.log_target else []
+        return list(dict.fromkeys([*target.block_devices(), *log]))
 
-    def workload(self, whole: P, target: Target) -> Mapping[str, Any]:
-        """The workload of the engine's spec."""
-        raise NotImplementedError
+    def measurement(self, whole: P, target: Target) -> JsonObject:
+        """The parts of a measurement in the engine's spec that both kinds have, on a database that is loaded already.
+
+        A file of acknowledged commits is next to the data, which a killed server cannot change.
+        """
+        acknowledged = None
+        if whole.kill_server_after is not None:
+            own = target.spec_target("per_job", 0)["directory"]
+            acknowledged = {"directory": str(Path(own, f"acknowledged-{Path(own).name[-8:]}"))}
+        return {
+            **taken(whole, self.connections, "cpus"),
+            "arrival": arrival_of(whole.arrival, whole.rate),
+            "ramp_ns": whole.ramp,
+            "duration_ns": whole.duration,
+            "interval_ns": whole.interval,
+            "acknowledged": acknowledged,
+            "server_loss": "end" if acknowledged else "fail",
+        }
 
     def addressed_bytes(self, streams: Mapping[str, P]) -> int:
         """The template, its copy for a run, and the log."""
-        whole = only(streams)
+        whole = whole_of(streams)
         return 0 if whole.server_url else 2 * _data_bytes(whole) + LOG_BYTES
 
     def files(self, streams: Mapping[str, P]) -> dict[str, int]:
         """The database that a run uses, with its template."""
-        whole = only(streams)
+        whole = whole_of(streams)
         return {} if whole.server_url else {f"{whole.server}-{identity(whole)}": self.addressed_bytes(streams)}
 
     def layout(self, streams: Mapping[str, P]) -> Layout:
         """A database is loaded once, as a template."""
-        whole = only(streams)
+        whole = whole_of(streams)
         return "missing" if whole.loaded_bytes() and not whole.server_url else "never"
 
     def cost(self, streams: Mapping[str, P]) -> Cost:
         """Time of a run with restoring; streams must be fitted to the target. Written bytes depend on the server."""
-        whole = only(streams)
+        whole = whole_of(streams)
         measured_ns = whole.duration if whole.kill_server_after is None else whole.kill_server_after
         seconds = (whole.ramp + measured_ns) / 10**9 + (RECOVERY_SECONDS if whole.kill_server_after else 0)
         if whole.server_url:
@@ -354,7 +273,7 @@ class OltpWorkload(Workload[P]):
 
     def notes(self, streams: Mapping[str, P]) -> list[str]:
         """Note of the bytes and time to restore the database before each run; none on a server of the user."""
-        whole = only(streams)
+        whole = whole_of(streams)
         if whole.server_url:
             return []
         data_bytes = _data_bytes(whole)
@@ -377,10 +296,6 @@ class OltpWorkload(Workload[P]):
         """Its name, such as `postgresql`."""
         return str(workload["server"]["kind"])
 
-    def rules(self, workload: Spec) -> str:
-        """The server does the I/O."""
-        return "server"
-
     def words(self, case: Mapping[str, Any]) -> dict[str, str]:
         """Words that make up `PostgreSQL TPC-C-like transactions`."""
         tpcc = "TPC-C transactions" if case.get("think") == "standard" else "TPC-C-like transactions (no think time)"
@@ -395,18 +310,43 @@ class TpccWorkload(OltpWorkload[TpccParameters]):
     title = "TPC-C"
     parameters = TpccParameters
     shown = ("server", "warehouses", "terminals", "think", "memory_limit", "duration")
-    hints = Hints(smaller="make the database smaller with `--set warehouses=...`")
+    hints = Hints(
+        smaller="make the database smaller with `--set warehouses=...`",
+        sized_by="by the parameter `warehouses`",
+        sized_by_several="for {} databases, by the parameter `warehouses`",
+    )
     connections = "terminals"
     operations = ("new_order", "payment", "order_status", "delivery", "stock_level")
-    workload = staticmethod(tpcc)
 
-    def room_by(self, files: int) -> str:
-        """A clause that names the parameters which decide how much room this many databases need."""
-        return f"for {files} databases, by the parameter `warehouses`" if files > 1 else "by the parameter `warehouses`"
+    def load(self, streams: Mapping[str, TpccParameters], target: Target, *, seed: int) -> JsonObject:
+        """The database is restored from a template, or on a running server loaded unless an unused one is there."""
+        whole = whole_of(streams)
+        server = engine_server(whole, target)
+        is_foreign = whole.server_url is not None
+        parameters = ("home", "think", "mix", "isolation", "retries", "pipelining")
+        return {
+            "server": server,
+            "warehouses": whole.warehouses,
+            "seed": whole.population_seed,
+            "database": _loaded(whole.load_jobs) if is_foreign else {"kind": "existing"},
+            "check": {"before": is_foreign, "after": True},
+            "measurement": {**self.measurement(whole, target), **taken(whole, *parameters)},
+        }
 
     def load_spec(self, measured: JsonObject, case: Mapping[str, Any]) -> JsonObject:
-        """The warehouses are loaded once."""
-        return load_spec(measured, jobs=int(case["load_jobs"]))
+        """The spec that loads the database of a measurement and checks it, and measures nothing."""
+        made = copy.deepcopy(measured)
+        made["run_id"] = "load"
+        made["workload"] |= {
+            "database": _loaded(int(case["load_jobs"])),
+            "check": {"before": True, "after": False},
+            "measurement": None,
+        }
+        return made
+
+
+def _loaded(jobs: int) -> JsonObject:
+    return {"kind": "loaded", "reload": False, "jobs": jobs}
 
 
 class CommitWorkload(OltpWorkload[CommitParameters]):
@@ -416,27 +356,26 @@ class CommitWorkload(OltpWorkload[CommitParameters]):
     title = "durable commits"
     parameters = CommitParameters
     shown = ("server", "clients", "operation", "payload", "memory_limit", "duration")
-    hints = Hints(smaller="commit for a shorter time with `--set duration=...`")
+    hints = Hints(
+        smaller="commit for a shorter time with `--set duration=...`",
+        sized_by="for the log of a server",
+        sized_by_several="for the logs of {} servers",
+    )
     connections = "clients"
     operations = ("commit",)
-    workload = staticmethod(commit)
 
-    def room_by(self, files: int) -> str:
-        """A clause that states what this many databases need room for."""
-        return f"for the logs of {files} servers" if files > 1 else "for the log of a server"
+    def load(self, streams: Mapping[str, CommitParameters], target: Target, *, seed: int) -> JsonObject:
+        """No rows are loaded."""
+        whole = whole_of(streams)
+        return {
+            "server": engine_server(whole, target),
+            "operation": whole.operation,
+            "payload_bytes": whole.payload,
+            "measurement": self.measurement(whole, target),
+        }
 
 
 WORKLOADS = (TpccWorkload(), CommitWorkload())
-
-
-def only(streams: Mapping[str, Any]) -> Any:
-    """The parameters of the only stream."""
-    if len(streams) > 1:
-        raise StudyError(
-            f"a workload on a server has one stream, not {len(streams)}",
-            hint="leave out `streams`: terminals and transaction mix are parameters",
-        )
-    return next(iter(streams.values()))
 
 
 def _data_bytes(whole: OltpFields) -> int:

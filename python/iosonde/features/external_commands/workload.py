@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from iosonde import protocol, tools
+from iosonde import tools
 from iosonde.errors import StudyError, TargetError
 from iosonde.features.external_commands.named import parse_metrics
 from iosonde.plan import Cost, JsonObject, commands
@@ -23,7 +23,7 @@ from iosonde.supervisor.processes import identify
 from iosonde.units import parse_duration, parse_size
 from iosonde.workload.reading import Duration, Interval, Size, SizeOrNone, none_as_empty
 from iosonde.workload.servers import EMPTY_BYTES, engine_server, identity
-from iosonde.workload.workload import Hints, Room, Spec, Workload
+from iosonde.workload.workload import Hints, Spec, Workload, taken, whole_of
 
 if TYPE_CHECKING:
     from iosonde.storage import Target
@@ -224,6 +224,10 @@ class CommandParameters(BaseModel):
         """Every command, in the order in which they are started."""
         return [*self.prepare, *(each["command"] for each in self.background), self.command]
 
+    def filled(self, command: list[str]) -> list[str]:
+        """A command with every variable that is known now in its arguments."""
+        return [command[0], *(fill(each, self.variables) for each in command[1:])]
+
     @property
     def _texts(self) -> list[str]:
         ready = [each["ready"] for each in self.background]
@@ -272,50 +276,9 @@ NAME = f"command-{hashlib.sha256(b'iosonde command').hexdigest()[:8]}"
 """The working directory in the study's own directory on the target; each run finds it empty."""
 
 
-def resolve(streams: Mapping[str, CommandParameters], target: Target, *, seed: int, run_id: str) -> JsonObject:
-    """The spec of a run; the placeholders of `template.AT_START` are still in it."""
-    whole = only(streams)
-    workload: JsonObject = {
-        "kind": "command",
-        "target": working_directory(target),
-        **programs_of(whole),
-        "timeout_ns": whole.timeout,
-        "interval_ns": whole.interval,
-        "exit_codes": whole.exit_codes,
-        "output": whole.output,
-        "output_limit_bytes": whole.output_limit,
-        "metrics": whole.metrics,
-        **_server(whole, target),
-    }
-    return {
-        "protocol": protocol.VERSION,
-        "run_id": run_id,
-        "seed": seed,
-        "workload": workload,
-        "observe": {"block_devices": target.block_devices()},
-    }
-
-
 def working_directory(target: Target) -> JsonObject:
     """The target of a spec."""
     return {"kind": "directory", "path": str(_own(target) / NAME), "log_path": None}
-
-
-def programs_of(whole: CommandParameters) -> JsonObject:
-    """Return the command, with the programs behind the names on this machine."""
-    version = [[whole.command[0], *whole.version]] if whole.version else []
-    names = [command[0] for command in [*whole.commands, *version]]
-    return {
-        "programs": {name: dict(program(name)) for name in dict.fromkeys(names)},
-        "versions": {command[0]: command for command in version},
-        "prepare": [_filled(command, whole) for command in whole.prepare],
-        "background": [
-            {"command": _filled(each["command"], whole), "ready": fill(each["ready"], whole.variables)}
-            for each in whole.background
-        ],
-        "command": _filled(whole.command, whole),
-        "environment": {name: fill(value, whole.variables) for name, value in whole.environment.items()},
-    }
 
 
 def program(name: str) -> Mapping[str, str]:
@@ -339,10 +302,6 @@ def _program(name: str, searched: str) -> Mapping[str, str]:
         raise StudyError(f"the program `{found}` cannot be read: {error.strerror}") from error
 
 
-def _filled(command: list[str], whole: CommandParameters) -> list[str]:
-    return [command[0], *(fill(each, whole.variables) for each in command[1:])]
-
-
 def _own(target: Target) -> Path:
     if target.kind != "directory":
         raise TargetError(
@@ -351,22 +310,6 @@ def _own(target: Target) -> Path:
             "`--set file_system=ext4` or as the study's `file_system`",
         )
     return Path(target.spec_target("per_job", 0)["directory"])
-
-
-def _server(whole: CommandParameters, target: Target) -> dict[str, Any]:
-    """The server as a spec has it; empty without one."""
-    if whole.server is None:
-        return {}
-    return {"server": engine_server(whole, target)}
-
-
-def only(streams: Mapping[str, CommandParameters]) -> CommandParameters:
-    """The parameters of a load, which has one stream."""
-    if len(streams) > 1:
-        raise StudyError(
-            "a command has no streams", hint="let one command start what runs together, or use `background`"
-        )
-    return next(iter(streams.values()))
 
 
 START_SECONDS = 0.3
@@ -388,7 +331,15 @@ class CommandWorkload(Workload[CommandParameters]):
     operations = ("command",)
     subject = "command"
     worded = ("command",)
-    resolve = staticmethod(resolve)
+    judge = "processes"
+    simulated = (
+        "a command needs a directory, and a simulated or null device has none",
+        "name a directory as the target",
+    )
+    several = (
+        "a command has no streams",
+        "let one command start what runs together, or use `background`",
+    )
 
     def read_value(self, name: str, value: Any) -> Any:
         """One parameter or variable as written -> checked; `StudyError` where it is invalid."""
@@ -410,27 +361,39 @@ class CommandWorkload(Workload[CommandParameters]):
             what, _, hint = error.errors()[0]["msg"].removeprefix("Value error, ").partition("; ")
             raise StudyError(what, hint=hint) from None
 
-    def fit(
-        self, streams: Mapping[str, CommandParameters], target: Room, *, room_bytes: int
-    ) -> Mapping[str, CommandParameters]:
-        """The parameters as they are; a simulated target has no working directory."""
-        only(streams)
-        if target.backend() is not None:
-            raise TargetError(
-                "a command needs a directory, and a simulated or null device has none",
-                hint="name a directory as the target",
-            )
-        return streams
+    def load(self, streams: Mapping[str, CommandParameters], target: Target, *, seed: int) -> JsonObject:
+        """The commands, with the programs behind their names on this machine; `AT_START` are still in them."""
+        whole = whole_of(streams)
+        version = [whole.command[0], *whole.version]
+        programs = [command[0] for command in [*whole.commands, *([version] if whole.version else [])]]
+        return {
+            "target": working_directory(target),
+            "programs": {name: dict(program(name)) for name in dict.fromkeys(programs)},
+            "versions": {version[0]: version} if whole.version else {},
+            "prepare": [whole.filled(command) for command in whole.prepare],
+            "background": [
+                {"command": whole.filled(each["command"]), "ready": fill(each["ready"], whole.variables)}
+                for each in whole.background
+            ],
+            "command": whole.filled(whole.command),
+            "environment": {name: fill(value, whole.variables) for name, value in whole.environment.items()},
+            "timeout_ns": whole.timeout,
+            "interval_ns": whole.interval,
+            **taken(whole, "exit_codes", "output"),
+            "output_limit_bytes": whole.output_limit,
+            "metrics": whole.metrics,
+            **({"server": engine_server(whole, target)} if whole.server else {}),
+        }
 
     def cost(self, streams: Mapping[str, CommandParameters]) -> Cost:
         """Expected time; what a command writes is not known."""
-        whole = only(streams)
+        whole = whole_of(streams)
         server = SERVER_SECONDS if whole.server else 0.0
         return Cost(seconds=whole.duration / 10**9 + START_SECONDS + server, write_bytes=None)
 
     def files(self, streams: Mapping[str, CommandParameters]) -> dict[str, int]:
         """The working directory, and the directory of a server."""
-        whole = only(streams)
+        whole = whole_of(streams)
         if whole.server is None:
             return {NAME: whole.space}
         return {NAME: whole.space, f"{whole.server}-{identity(whole)}": 2 * EMPTY_BYTES + whole.space}
@@ -442,10 +405,6 @@ class CommandWorkload(Workload[CommandParameters]):
     def expected_target(self, workload: Spec, case: Mapping[str, Any], place: Target) -> JsonObject:
         """The working directory."""
         return working_directory(place)
-
-    def rules(self, workload: Spec) -> str:
-        """By the resources that the processes used."""
-        return "processes"
 
     def words(self, case: Mapping[str, Any]) -> dict[str, str]:
         """The name of the program; the parameter is a list, or that list as JSON."""

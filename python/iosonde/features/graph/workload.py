@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BeforeValidator, ConfigDict, Field, PrivateAttr
 
 from iosonde import text_files
-from iosonde.errors import StudyError, TargetError
+from iosonde.errors import StudyError
 from iosonde.plan import ASSUMED_BYTES_PER_SECOND, Cost, JsonObject
 from iosonde.text_files import expanded
 from iosonde.units import MIB, format_count, format_duration
 from iosonde.workload.reading import Cpus, DurationOrNone, Interval, Size, SizeOrZero, WithRules, none_as_empty
-from iosonde.workload.workload import CLOSED, Hints, Layout, Room, Spec, Workload, engine_spec
+from iosonde.workload.workload import CLOSED, Hints, Layout, Room, Spec, Workload, taken, whole_of
 
 if TYPE_CHECKING:
     from iosonde.storage import Target
@@ -73,29 +73,21 @@ def area_bytes(parameters: GraphParameters) -> int:
     return parameters._device_bytes or size_of(parameters).written_bytes(parameters.sort_memory)
 
 
-def of_any_vertices(parameters: GraphParameters) -> int:
-    """The most that the graph of an edge list takes: its index has all numbers up to that of the largest vertex."""
-    size = size_of(parameters)
-    return replace(size, vertices=VERTICES_MAX).written_bytes(parameters.sort_memory)
-
-
 def size_of(parameters: GraphParameters) -> GraphSize:
     """The size of the graph that these parameters describe."""
     if parameters.edge_list is None:
         vertices = 1 << parameters.scale
         edges = vertices * parameters.edge_factor
     else:
-        edges = _edges_of_list(parameters.edge_list, parameters.edge_format)
+        found, pair_bytes = Path(parameters.edge_list).stat(), _PAIR_BYTES.get(parameters.edge_format)
+        edges = (
+            found.st_size // pair_bytes + 1
+            if pair_bytes
+            else _edges_of_text(parameters.edge_list, found.st_size, found.st_mtime_ns)
+        )
         vertices = min(edges, VERTICES_MAX)
     directions = 2 if parameters.lists == "both" else 1
     return GraphSize(vertices=vertices, stored_edges=directions * edges, lists=parameters.lists)
-
-
-def _edges_of_list(path: str, written: str) -> int:
-    found = Path(path).stat()
-    if written in _PAIR_BYTES:
-        return found.st_size // _PAIR_BYTES[written] + 1
-    return _edges_of_text(path, found.st_size, found.st_mtime_ns)
 
 
 @lru_cache(maxsize=8)
@@ -202,26 +194,6 @@ _GRAPH = ("lists", "scale", "edge_factor", "graph_seed", "edge_list", "edge_form
 """Parameters that decide which graph it is."""
 
 
-def fit(streams: Mapping[str, GraphParameters], target: Room, *, room_bytes: int) -> dict[str, GraphParameters]:
-    """The parameters with the path of an edge list written out, and the size of the page cache."""
-    if target.backend() is not None:
-        raise TargetError(
-            "graph algorithms need a real directory or device, and a simulated one stores no graph",
-            hint="name a directory or a block device as the target",
-        )
-    if len(streams) > 1:
-        raise StudyError(
-            f"{len(streams)} graph algorithms cannot run together",
-            hint="use one stream, and a part or factor for each computation",
-        )
-    fitted = {name: _with_cache(_with_edge_list(stream)) for name, stream in streams.items()}
-    if target.kind == "device":
-        for stream in fitted.values():
-            if stream.edge_list is not None:
-                stream._device_bytes = min(room_bytes, of_any_vertices(stream))
-    return fitted
-
-
 def _with_cache(stream: GraphParameters) -> GraphParameters:
     if stream.cache_fraction is None:
         return stream
@@ -253,39 +225,7 @@ def _no_list(path: str, reason: str) -> StudyError:
     )
 
 
-def resolve(streams: Mapping[str, GraphParameters], target: Target, *, seed: int, run_id: str) -> JsonObject:
-    """The engine's spec."""
-    stream = only(fit(streams, target, room_bytes=target.free_bytes()))
-    workload: JsonObject = {
-        "kind": "graph",
-        "target": _target(stream, target),
-        "backend": _backend(stream),
-        "graph": {"source": _source(stream), "lists": stream.lists},
-        "layout": "missing",
-        "sort_memory_bytes": stream.sort_memory,
-        "algorithm": {
-            "kind": "pagerank",
-            "mode": stream.mode,
-            "damping": stream.damping,
-            "tolerance": stream.tolerance,
-            "iterations": stream.iterations,
-        },
-        "reading": {
-            "queue_depth": stream.queue_depth,
-            "request_bytes": stream.request_size,
-            "cache_bytes": stream.cache_size,
-        },
-        "jobs": stream.jobs,
-        "duration_ns": stream.duration,
-        "interval_ns": stream.interval,
-        "verify_after": stream.verify_after,
-        "cpus": stream.cpus,
-        "result_path": None,
-    }
-    return engine_spec(workload, seed=seed, run_id=run_id, devices=target.block_devices())
-
-
-def _target(stream: GraphParameters, target: Target) -> Any:
+def _target(stream: GraphParameters, target: Target) -> JsonObject:
     """The graph's own file, so that block I/O of the same study does not overwrite it; or the device."""
     found = target.spec_target("shared", area_bytes(stream))
     if found["kind"] == "file" and target.kind == "directory":
@@ -293,39 +233,16 @@ def _target(stream: GraphParameters, target: Target) -> Any:
     return found
 
 
-def _backend(stream: GraphParameters) -> Any:
-    if stream.backend == "sync":
-        return {"kind": "sync"}
-    return {
-        "kind": "uring",
-        "registered_files": True,
-        "registered_buffers": True,
-        "submission_polling": False,
-        "completion_polling": False,
-    }
-
-
-def _source(stream: GraphParameters) -> Any:
+def _source(stream: GraphParameters) -> JsonObject:
     if stream.edge_list is not None:
         return {"kind": "edge_list", "path": stream.edge_list, "format": stream.edge_format}
-    return {
-        "kind": "rmat",
-        "scale": stream.scale,
-        "edge_factor": stream.edge_factor,
-        **GRAPH500,
-        "seed": stream.graph_seed,
-    }
+    return {"kind": "rmat", **taken(stream, "scale", "edge_factor"), **GRAPH500, "seed": stream.graph_seed}
 
 
 def graph_name(stream: GraphParameters) -> str:
     """The file of the graph: runs on the same graph share it."""
     identity = "|".join(str(getattr(stream, name)) for name in _GRAPH)
     return f"{hashlib.sha256(identity.encode()).hexdigest()[:8]}.graph"
-
-
-def only(streams: Mapping[str, GraphParameters]) -> GraphParameters:
-    """The only stream: computations do not run together."""
-    return next(iter(streams.values()))
 
 
 ASSUMED_EDGES_PER_SECOND = 40_000_000
@@ -356,14 +273,58 @@ class GraphWorkload(Workload[GraphParameters]):
         less_memory="use a smaller graph with `--set scale=...`, or a smaller page cache with "
         "`--set cache_fraction=...`",
     )
+    judge = "iterations"
+    simulated = (
+        "graph algorithms need a real directory or device, and a simulated one stores no graph",
+        "name a directory or a block device as the target",
+    )
+    several = (
+        "{} graph algorithms cannot run together",
+        "use one stream, and a part or factor for each computation",
+    )
     subject = "edge_factor"
     worded = stated = ("mode",)
-    fit = staticmethod(fit)
-    resolve = staticmethod(resolve)
+
+    def fit(
+        self, streams: Mapping[str, GraphParameters], target: Room, *, room_bytes: int
+    ) -> Mapping[str, GraphParameters]:
+        """The parameters with the path of an edge list written out, and the size of the page cache."""
+        super().fit(streams, target, room_bytes=room_bytes)
+        fitted = {name: _with_cache(_with_edge_list(stream)) for name, stream in streams.items()}
+        stream = whole_of(fitted)
+        if target.kind == "device" and stream.edge_list is not None:
+            # The index of a list has all numbers up to that of its largest vertex, which may be any.
+            largest = replace(size_of(stream), vertices=VERTICES_MAX)
+            stream._device_bytes = min(room_bytes, largest.written_bytes(stream.sort_memory))
+        return fitted
+
+    def load(self, streams: Mapping[str, GraphParameters], target: Target, *, seed: int) -> JsonObject:
+        """One computation, on a graph that is written unless the target has it."""
+        stream = whole_of(streams)
+        features = dict.fromkeys(("registered_files", "registered_buffers"), True)
+        features |= dict.fromkeys(("submission_polling", "completion_polling"), False)
+        return {
+            "target": _target(stream, target),
+            "backend": {"kind": stream.backend, **(features if stream.backend == "uring" else {})},
+            "graph": {"source": _source(stream), "lists": stream.lists},
+            "layout": "missing",
+            "sort_memory_bytes": stream.sort_memory,
+            "algorithm": {"kind": "pagerank", **taken(stream, "mode", "damping", "tolerance", "iterations")},
+            "reading": {
+                "queue_depth": stream.queue_depth,
+                "request_bytes": stream.request_size,
+                "cache_bytes": stream.cache_size,
+            },
+            "jobs": stream.jobs,
+            "duration_ns": stream.duration,
+            "interval_ns": stream.interval,
+            **taken(stream, "verify_after", "cpus"),
+            "result_path": None,
+        }
 
     def cost(self, streams: Mapping[str, GraphParameters]) -> Cost:
         """Time at most, of a computation that needs all its iterations; nothing is written except the graph."""
-        stream = only(streams)
+        stream = whole_of(streams)
         size = size_of(stream)
         reading = size.adjacency_bytes / ASSUMED_BYTES_PER_SECOND
         computing = size.stored_edges / ASSUMED_EDGES_PER_SECOND
@@ -375,7 +336,7 @@ class GraphWorkload(Workload[GraphParameters]):
 
     def files(self, streams: Mapping[str, GraphParameters]) -> dict[str, int]:
         """The graph, with the room in which its edges are sorted."""
-        stream = only(streams)
+        stream = whole_of(streams)
         return {graph_name(stream): area_bytes(stream)}
 
     def buffer_bytes(self, streams: Mapping[str, GraphParameters]) -> int:
@@ -384,7 +345,7 @@ class GraphWorkload(Workload[GraphParameters]):
         The vertices of an edge list are not known, and a plan refuses only what cannot run: the engine counts them
         while it imports the list, and refuses those for which there is no memory.
         """
-        stream = only(streams)
+        stream = whole_of(streams)
         vertices = size_of(stream).vertices if stream.edge_list is None else 0
         state = vertices * (8 + _STATE_BYTES)
         buffers = 2 * stream.jobs * stream.queue_depth * stream.request_size
@@ -400,7 +361,7 @@ class GraphWorkload(Workload[GraphParameters]):
 
     def notes(self, streams: Mapping[str, GraphParameters]) -> list[str]:
         """The time to write the graph."""
-        stream = only(streams)
+        stream = whole_of(streams)
         edges = size_of(stream).stored_edges
         seconds = edges / ASSUMED_BUILD_EDGES_PER_SECOND
         if seconds < 1:
@@ -411,10 +372,6 @@ class GraphWorkload(Workload[GraphParameters]):
     def streams(self, workload: Spec) -> list[Mapping[str, Any]]:
         """The jobs of the algorithm, which read the lists."""
         return [{"name": "main", "jobs": workload["jobs"], "arrival": CLOSED, **workload["reading"]}]
-
-    def rules(self, workload: Spec) -> str:
-        """A job waits for reads, for other jobs, or computes."""
-        return "iterations"
 
     def problem(self, workload: Spec, case: Mapping[str, Any], place: Target) -> str:
         """A graph is imported from the file of its case, and its result is not written anywhere."""

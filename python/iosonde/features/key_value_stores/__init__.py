@@ -1,7 +1,6 @@
 """Key-value stores, in the engine or in a server.
 
-One file each: what a study may set (`parameters`, with the loads by name in `phases`), how values are written
-(`notation`), what must fit together (`rules`), what phases and the target decide (`fitting`), the engine's spec
-(`spec`), what a run needs (`requirements`) and takes (`cost`). `cassandra` and `memcached` are servers that iosonde
-starts; `mongodb.py` is one of the user.
+What a study may set, with the loads by name and what must fit together, is in `parameters.py`, how values are written
+in `notation.py`; `requirements.py` has what phases and the target decide and what a run needs, `spec.py` the engine's
+spec. `cassandra` and `memcached.py` are servers that iosonde starts; `mongodb.py` is one of the user.
 """

@@ -14,9 +14,8 @@ from typing import Any
 
 import polars as pl
 
-from iosonde.features.key_value_stores.fields import STORES
-from iosonde.features.key_value_stores.memcached.settings import CACHES
-from iosonde.features.key_value_stores.phases import WRITES
+from iosonde.features.key_value_stores.notation import WRITES
+from iosonde.features.key_value_stores.parameters import CACHES, STORES
 from iosonde.metrics.metric import SERVER_SECONDS, Better, Metric, in_seconds, over, own
 from iosonde.results.column import FLAG, TEXT, U32, U64, any_of, facts
 from iosonde.results.schema import Record

@@ -25,17 +25,64 @@ from iosonde.execution.servers import (
     started,
 )
 from iosonde.features.key_value_stores import shim, trace
-from iosonde.features.key_value_stores.cassandra import settings as of_cassandra
 from iosonde.features.key_value_stores.cassandra.server import HEAP, PORT, Cassandra, loopback_of
-from iosonde.features.key_value_stores.database_state import Databases
-from iosonde.features.key_value_stores.memcached import settings as of_memcached
-from iosonde.features.key_value_stores.memcached.server import Memcached
-from iosonde.features.key_value_stores.memcached.settings import CACHES
-from iosonde.plan import JsonObject
+from iosonde.features.key_value_stores.memcached import Memcached
+from iosonde.features.key_value_stores.notation import WRITES
+from iosonde.features.key_value_stores.parameters import CACHES, LOG_STRUCTURED, PERIODIC
+from iosonde.plan import Case, JsonObject, Run
 from iosonde.results.schema import RecordWarning
 from iosonde.servers.directories import Directories
 from iosonde.servers.instance import DATABASE, Instance
 from iosonde.tools import find
+
+EARLIER_SESSION = "an earlier session"
+
+
+class Databases:
+    """Records which run last wrote to each database since it was loaded."""
+
+    def __init__(self) -> None:
+        self._written_by: dict[str, str] = {}
+        self._seen: set[str] = set()
+
+    def prepare(self, run: Run, case: Case) -> tuple[JsonObject, str]:
+        """The spec of a run, which restores the database if needed; and the run whose state it carries over, if any."""
+        workload = run.spec["workload"]
+        path = _path(workload)
+        if path is None:
+            return run.spec, ""
+        if path not in self._seen and Path(path).exists():
+            self._written_by[path] = EARLIER_SESSION
+        self._seen.add(path)
+        writer = self._written_by.get(path, "")
+        database = workload["database"]
+        if not writer or database["kind"] != "loaded" or database["reload"]:
+            return run.spec, ""
+        if case.parameters.get("carry_over"):
+            return run.spec, writer
+        return {**run.spec, "workload": {**workload, "database": {**database, "restore": True}}}, ""
+
+    def ended(self, run: Run) -> None:
+        """Note whether the run has loaded its database, and whether it wrote to it."""
+        workload = run.spec["workload"]
+        path = _path(workload)
+        if path is None:
+            return
+        if workload["database"]["kind"] == "empty":  # The run was the load.
+            self._written_by.pop(path, None)
+            return
+        if workload["database"].get("reload") or workload["database"].get("restore"):
+            self._written_by.pop(path, None)
+        if any(each["operation"] in WRITES for stream in workload["streams"] for each in stream["operations"]):
+            self._written_by[path] = run.run_id
+
+
+def _path(workload: dict[str, Any]) -> str | None:
+    """The directory of a log-structured store's database; None for all other workloads."""
+    if (workload.get("store") or {}).get("kind") not in LOG_STRUCTURED:
+        return None
+    path: str | None = workload["target"].get("path")
+    return path
 
 
 @contextmanager
@@ -59,10 +106,6 @@ ENCLOSURES = (with_shim,)
 STATES = (Databases,)
 
 
-LOAD_SETTINGS = {"commitlog_sync": "periodic"}
-"""Of Cassandra while the template is loaded; its data files do not depend on it."""
-
-
 def _start_memcached(context: RunContext) -> RunningServer:
     """The server of a run on `memcached`, ready for its load; `ServerError` if that fails."""
     server, parameters, target = Memcached(), context.case.parameters, context.workload["target"]
@@ -70,7 +113,7 @@ def _start_memcached(context: RunContext) -> RunningServer:
     instance = Instance.locate(
         server,
         Directories(own=directory.parent, name=directory.name),
-        of_memcached.server_settings(parameters),
+        server.settings_of(parameters),
         parameters.get("memory_limit"),
         swap_bytes=context.swap_bytes,
         check=context.session.stop.check,
@@ -152,9 +195,10 @@ def load_spec(spec: JsonObject) -> JsonObject:
 def _node(context: RunContext, *, loading: bool = False) -> Instance:
     named, parameters = context.workload["target"], context.case.parameters
     directory = Path(named["path"])
-    settings = of_cassandra.server_settings(parameters)
+    settings = Cassandra.settings_of(parameters)
     if loading:
-        settings = {HEAP: settings[HEAP], **LOAD_SETTINGS}
+        # Data files do not depend on the mode.
+        settings = {HEAP: settings[HEAP], "commitlog_sync": PERIODIC}
     return Instance.locate(
         Cassandra(),
         Directories(

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from iosonde.features.key_value_stores import admission, fitting, requirements, spec
-from iosonde.features.key_value_stores.fields import SHOWN
-from iosonde.features.key_value_stores.rules import KvParameters
+from iosonde.errors import StudyError, TargetError
+from iosonde.features.key_value_stores import requirements, spec
+from iosonde.features.key_value_stores.parameters import PHASES, REPLICATION, WHOLE_WORKLOAD, KvParameters
 from iosonde.plan import target_of
 from iosonde.servers.foreign import ServerKind, ServerUrl
 from iosonde.workload import store_name
-from iosonde.workload.workload import Engine, Hints, Product, Rate, Spec, Workload
+from iosonde.workload.workload import Engine, Hints, Product, Rate, Room, Spec, Workload
 
 if TYPE_CHECKING:
     from iosonde.servers.server import DatabaseHost
@@ -55,9 +55,8 @@ class _Cassandra(_Store):
 
     def creating_host(self, parameters: Mapping[str, Any]) -> DatabaseHost:
         from iosonde.features.key_value_stores.cassandra.server import RunningCassandra
-        from iosonde.features.key_value_stores.cassandra.settings import replicas_of
 
-        return RunningCassandra(replicas=replicas_of(parameters))
+        return RunningCassandra(replicas=int(parameters["cassandra"].get(REPLICATION, 1)))
 
     def require(self, url: ServerUrl, parameters: Mapping[str, Any]) -> None:
         from iosonde.features.key_value_stores.cassandra.server import RunningCassandra
@@ -68,32 +67,19 @@ class _Cassandra(_Store):
 SERVERS = (_MongoDb(), _Cassandra())
 
 
-_PHASES = {
-    "load": "loads",
-    "fillseq": "sequential fills",
-    "fillrandom": "random fills",
-    "filluniquerandom": "random fills without repetition",
-    "overwrite": "overwrites",
-    "readrandom": "random reads",
-    "readseq": "sequential reads",
-    "readreverse": "reverse reads",
-    "seekrandom": "random scans",
-    "deleteseq": "sequential deletes",
-    "deleterandom": "random deletes",
-    "readwhilewriting": "reads while writing",
-    **{f"ycsb_{letter}": f"YCSB {letter.upper()} operations" for letter in "abcdef"},
-}
-
-
 class KvWorkload(Workload[KvParameters]):
     """Key-value stores, in the engine or in a server."""
 
     name = "kv"
     title = "key-value stores"
     parameters = KvParameters
-    shown = SHOWN
+    shown = ("store", "phase", "jobs", "records", "key_size", "value_size", "memory_limit", "duration")
     places = ("log_target", "read_cache_target", "user_database", "server_url", "options_file", "trace", "library")
-    hints = Hints(smaller="make the database smaller with `--set records=...`")
+    hints = Hints(
+        smaller="make the database smaller with `--set records=...`",
+        sized_by="by the parameters `records` and `value_size`",
+        sized_by_several="for {} databases, by the parameters `records` and `value_size`",
+    )
     io = "store"
     has_statistics = True
     rate = Rate("ops/s", is_ops_per_sec=True)
@@ -111,13 +97,36 @@ class KvWorkload(Workload[KvParameters]):
         "mongodb": Product(title="MongoDB", is_installed=True, engine="iosonde-engine-clients"),
     }
 
-    fit = staticmethod(fitting.fit)
-    resolve = staticmethod(spec.resolve)
-    cost = staticmethod(fitting.cost)
-    files, room_by = staticmethod(requirements.files), staticmethod(requirements.room_by)
-    addressed_bytes = staticmethod(requirements.addressed_bytes)
-    expected_target, problem = staticmethod(admission.expected_target), staticmethod(admission.problem)
-    layout, notes = staticmethod(requirements.layout), staticmethod(requirements.notes)
+    of_run = WHOLE_WORKLOAD
+
+    def fit(self, streams: Mapping[str, KvParameters], target: Room, *, room_bytes: int) -> Mapping[str, KvParameters]:
+        """The parameters with what the phases and the target decide.
+
+        Streams that run together begin on one database: an empty one if any of them loads.
+        """
+        backend = (target.backend() or {"kind": ""})["kind"]
+        if backend not in ("", "null"):
+            raise TargetError(
+                "a store needs a file system or a block device, and a simulated device is neither",
+                hint="name a directory as the target; `null:` measures what the harness itself costs",
+            )
+        fitted = {name: requirements.by_phase(each, is_virtual=backend == "null") for name, each in streams.items()}
+        if {stream.database for stream in fitted.values()} == {"empty", "loaded"}:
+            fitted = {name: stream.model_copy(update={"database": "empty"}) for name, stream in fitted.items()}
+        if all(stream.background for stream in fitted.values()):
+            raise StudyError(
+                "every stream is in the background, so nothing ends the run", hint="leave out `background`"
+            )
+        return super().fit(fitted, target, room_bytes=room_bytes)
+
+    load, devices = staticmethod(spec.load), staticmethod(spec.devices)
+    expected_target, problem = staticmethod(spec.expected_target), staticmethod(spec.problem)
+    cost, notes, layout = (
+        staticmethod(requirements.cost),
+        staticmethod(requirements.notes),
+        staticmethod(requirements.layout),
+    )
+    files, addressed_bytes = staticmethod(requirements.files), staticmethod(requirements.addressed_bytes)
 
     def server(self, workload: Spec) -> str | None:
         """The store's name where it is in a server: Cassandra on a directory is started, too."""
@@ -129,18 +138,15 @@ class KvWorkload(Workload[KvParameters]):
         """The store's client decides."""
         return self.products[workload["store"]["kind"]].engine
 
-    def rules(self, workload: Spec) -> str:
-        """Of a store in a server the engine does not see the I/O."""
-        return "server" if self.server(workload) else "evidence"
-
     def words(self, case: Mapping[str, Any]) -> dict[str, str]:
         """Words that make up `LMDB random reads`."""
         phase = str(case.get("phase") or case.get("phase_level") or "")
+        known = PHASES.get(phase)
         synced = {"sync": "synced"} if case.get("sync") is True else {}
         return {
             "store": store_name(case["store"]),
             **synced,
-            "phase": _PHASES.get(phase, f"{phase} operations"),
+            "phase": known.words if known else f"{phase} operations",
         }
 
 

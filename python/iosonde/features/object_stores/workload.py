@@ -14,7 +14,7 @@ from pydantic import BeforeValidator, ConfigDict, Field
 
 from iosonde.errors import StudyError, TargetError
 from iosonde.plan import ASSUMED_BYTES_PER_SECOND, Cost, JsonObject
-from iosonde.servers.foreign import ServerKind, ServerUrl, parse
+from iosonde.servers.foreign import ServerKind, ServerUrl
 from iosonde.storage.setups.bluestore import CONTROL_BYTES
 from iosonde.units import MIB, format_bytes
 from iosonde.workload import size_words, store_name
@@ -26,11 +26,10 @@ from iosonde.workload.reading import (
     Interval,
     Size,
     WithRules,
-    check_agreement,
     parse_positive_rate,
 )
-from iosonde.workload.servers import Settings
-from iosonde.workload.workload import Hints, Layout, Product, Rate, Room, Spec, Workload, arrival_of, engine_spec
+from iosonde.workload.servers import Settings, running_server, url_of
+from iosonde.workload.workload import Hints, Layout, Product, Rate, Room, Spec, Workload, arrival_of, taken, whole_of
 
 if TYPE_CHECKING:
     from iosonde.servers.server import DatabaseHost
@@ -44,16 +43,7 @@ USABLE = 0.8
 """Share of the object daemons' space that objects may fill: at 0.95 Ceph stops writes."""
 
 
-def parse_server_url(value: Any) -> str | None:
-    """The address of an S3 server, as it is recorded; or none."""
-    if value in (None, "", "none"):
-        return None
-    from iosonde.servers.foreign import parse
-
-    found = parse(str(value))
-    if found.kind != "s3":
-        raise ValueError(f"`{found.text}` is not an address of an S3 server; write it like `s3://host:9000`")
-    return found.text
+S3_URL = url_of("s3", what="an S3 server; write it like `s3://host:9000`")
 
 
 class ObjectsParameters(WithRules):
@@ -64,7 +54,7 @@ class ObjectsParameters(WithRules):
     object_store: Literal["ceph", "s3"] = "ceph"
     """`ceph`: a private Ceph cluster that iosonde starts, used through librados. `s3`: a server of yours
     (`server_url`)."""
-    server_url: Annotated[str | None, BeforeValidator(parse_server_url)] = None
+    server_url: Annotated[str | None, S3_URL] = None
     """S3: the running server, `s3://HOST:PORT` or `http://HOST:PORT` (command line: `--server URL`); the credentials
     are in `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY`."""
     region: Annotated[str, Field(pattern=r"^[a-z0-9-]{1,40}$")] = "us-east-1"
@@ -145,14 +135,6 @@ class ObjectsParameters(WithRules):
         return -(-self.object_size // (4 * KIB)) * 4 * KIB * self.objects * self.replication
 
 
-WHOLE_WORKLOAD = (
-    *("object_store", "server_url", "region", "osds", "replication", "placement_groups", "osd_size", "ceph"),
-    *("object_size", "objects", "ramp", "duration", "interval", "timeout", "delete_after"),
-    *("stop_osd_after", "restart_osd_after"),
-)
-"""Parameters of the run: streams that run together must agree on them."""
-
-
 def bucket(url: ServerUrl, name: str, region: str) -> dict[str, Any]:
     """A bucket as the spec of a workload on objects has it."""
     return {"kind": "s3", "host": url.host, "port": url.port, "bucket": name, "region": region}
@@ -198,18 +180,6 @@ POOL = "iosonde"
 USER = "admin"
 
 
-def fit(streams: Mapping[str, ObjectsParameters], target: Room, *, room_bytes: int) -> dict[str, ObjectsParameters]:
-    """With the size of devices that object daemons take raw; a simulated device has no room for a cluster."""
-    if target.backend() is not None:
-        raise TargetError(
-            "an object store needs a file system, and a simulated or null device has none",
-            hint="name a directory as the target",
-        )
-    check_agreement(streams, WHOLE_WORKLOAD)
-    size = target.osd_bytes()
-    return dict(streams) if size is None else {name: _on_devices(each, size) for name, each in streams.items()}
-
-
 def _on_devices(stream: ObjectsParameters, size_bytes: int) -> ObjectsParameters:
     """An object daemon uses all of a device."""
     if stream.object_store != "ceph":
@@ -228,26 +198,6 @@ def _on_devices(stream: ObjectsParameters, size_bytes: int) -> ObjectsParameters
     return fitted
 
 
-def resolve(streams: Mapping[str, ObjectsParameters], target: Target, *, seed: int, run_id: str) -> JsonObject:
-    """The engine's spec. A cluster that cannot be started here raises now."""
-    streams = fit(streams, target, room_bytes=target.free_bytes())
-    whole = whole_of(streams)
-    workload: JsonObject = {
-        "kind": "objects",
-        "store": _bucket(whole) if whole.object_store == "s3" else _pool(whole, target),
-        "object_bytes": whole.object_size,
-        "objects": whole.objects,
-        "content_seed": seed,
-        "streams": [_stream(name, stream) for name, stream in streams.items()],
-        "ramp_ns": whole.ramp,
-        "duration_ns": whole.duration,
-        "interval_ns": whole.interval,
-        "timeout_ns": whole.timeout,
-        "delete_after": whole.delete_after,
-    }
-    return engine_spec(workload, seed=seed, run_id=run_id, devices=target.block_devices())
-
-
 def _pool(whole: ObjectsParameters, target: Target) -> JsonObject:
     """The pool of a cluster that is started for each run."""
     check_place(whole, target)
@@ -263,13 +213,7 @@ def _pool(whole: ObjectsParameters, target: Target) -> JsonObject:
 
 def _bucket(whole: ObjectsParameters) -> JsonObject:
     """A bucket that is created for the study."""
-    if whole.server_url is None:
-        raise StudyError(
-            "the object store `s3` requires a running server, and none is named",
-            where="by the parameter `server_url`",
-            hint="name it with `--server s3://HOST:PORT`",
-        )
-    url = parse(whole.server_url)
+    url = running_server(whole.server_url, what="object store `s3`", example="s3://HOST:PORT")
     return bucket(url, f"iosonde-{identity(whole)}", whole.region)
 
 
@@ -288,22 +232,6 @@ def check_place(whole: ObjectsParameters, target: Target) -> None:
     ceph.locate()
     ceph.check_settings(whole.ceph)
     check_reachable(ceph.ACCOUNTS, target)
-
-
-def _stream(name: str, stream: ObjectsParameters) -> JsonObject:
-    return {
-        "name": name,
-        "jobs": stream.jobs,
-        "queue_depth": stream.queue_depth,
-        "operation": stream.operation,
-        "arrival": arrival_of(stream.arrival, stream.rate),
-        "cpus": stream.cpus,
-    }
-
-
-def whole_of(streams: Mapping[str, ObjectsParameters]) -> ObjectsParameters:
-    """The parameters of the run, on which all streams agree."""
-    return next(iter(streams.values()))
 
 
 def identity(whole: ObjectsParameters) -> str:
@@ -348,8 +276,46 @@ class ObjectsWorkload(Workload[ObjectsParameters]):
         "s3": Product(title="S3", is_installed=True),
     }
     stated = ("operation",)
-    fit = staticmethod(fit)
-    resolve = staticmethod(resolve)
+    simulated = (
+        "an object store needs a file system, and a simulated or null device has none",
+        "name a directory as the target",
+    )
+    of_run = (
+        *("object_store", "server_url", "region", "osds", "replication", "placement_groups", "osd_size", "ceph"),
+        *("object_size", "objects", "ramp", "duration", "interval", "timeout", "delete_after"),
+        *("stop_osd_after", "restart_osd_after"),
+    )
+
+    def fit(
+        self, streams: Mapping[str, ObjectsParameters], target: Room, *, room_bytes: int
+    ) -> Mapping[str, ObjectsParameters]:
+        """With the size of devices that object daemons take raw."""
+        super().fit(streams, target, room_bytes=room_bytes)
+        size = target.osd_bytes()
+        return streams if size is None else {name: _on_devices(each, size) for name, each in streams.items()}
+
+    def load(self, streams: Mapping[str, ObjectsParameters], target: Target, *, seed: int) -> JsonObject:
+        """A cluster that cannot be started here raises now."""
+        whole = whole_of(streams)
+        return {
+            "store": _bucket(whole) if whole.object_store == "s3" else _pool(whole, target),
+            "object_bytes": whole.object_size,
+            "objects": whole.objects,
+            "content_seed": seed,
+            "streams": [
+                {
+                    "name": name,
+                    **taken(stream, "jobs", "queue_depth", "operation", "cpus"),
+                    "arrival": arrival_of(stream.arrival, stream.rate),
+                }
+                for name, stream in streams.items()
+            ],
+            "ramp_ns": whole.ramp,
+            "duration_ns": whole.duration,
+            "interval_ns": whole.interval,
+            "timeout_ns": whole.timeout,
+            "delete_after": whole.delete_after,
+        }
 
     def cost(self, streams: Mapping[str, ObjectsParameters]) -> Cost:
         """Time of a run with the cluster's start; what a load writes only time limits."""
@@ -405,10 +371,6 @@ class ObjectsWorkload(Workload[ObjectsParameters]):
         """`ceph`, or `s3` for a server of the user."""
         kind = str(workload["store"]["kind"])
         return "ceph" if kind == "rados" else kind
-
-    def rules(self, workload: Spec) -> str:
-        """The store does the I/O."""
-        return "server"
 
     def words(self, case: Mapping[str, Any]) -> dict[str, str]:
         """Words that make up `4 KiB object random reads on Ceph`."""

@@ -1,6 +1,3 @@
-"""Accesses to mapped memory (PMbench's method).
-
-The engine's spec is in `spec.py`.
-"""
+"""Accesses to mapped memory (PMbench's method)."""
 
 TOPICS = (("memory", "Memory and swap"),)

@@ -18,9 +18,8 @@ from iosonde.workload.reading import (
     Size,
     SizeOrNone,
     WithRules,
-    check_agreement,
 )
-from iosonde.workload.workload import CLOSED, Hints, Layout, Rate, Room, Spec, Workload, engine_spec, steady_ramp
+from iosonde.workload.workload import CLOSED, Hints, Layout, Rate, Room, Spec, Workload, steady_ramp, taken, whole_of
 
 if TYPE_CHECKING:
     from iosonde.storage import Target
@@ -29,6 +28,8 @@ if TYPE_CHECKING:
 PATTERNS = ("uniform", "zipfian", "normal", "sequential")
 DEFAULTS = {"zipfian": 0.99, "normal": 0.125}
 """Skew of `zipfian`, and standard deviation of `normal` as a fraction of the mapping."""
+SHAPES = {"zipfian": "theta", "normal": "deviation"}
+"""The same numbers by their names in the engine's spec."""
 
 
 def parse_pattern(value: Any) -> str:
@@ -125,102 +126,8 @@ class PagingParameters(WithRules):
         ]
 
 
-WHOLE_WORKLOAD = (
-    *("mapping", "size", "memory_limit", "overcommit", "advice", "huge_pages", "compressible_fraction"),
-    *("content_seed", "page_cache", "verify_after", "ramp", "ramp_until", "interval"),
-)
-"""Parameters of the run: streams that run together must agree on them."""
-
-
 OWN_BYTES = 32 << 20
 """Smallest memory limit: the engine's own memory, which is locked, has to fit into it."""
-
-
-def fit(streams: Mapping[str, PagingParameters], target: Room, *, room_bytes: int) -> dict[str, PagingParameters]:
-    """The parameters with the memory limit that the overcommit decides."""
-    if target.backend() is not None:
-        raise TargetError(
-            "paging needs a real directory or device, and a simulated one has no pages",
-            hint="name a directory or a block device as the target",
-        )
-    fitted = {name: _limited(stream) for name, stream in streams.items()}
-    check_agreement(fitted, WHOLE_WORKLOAD)
-    return fitted
-
-
-def _limited(stream: PagingParameters) -> PagingParameters:
-    if stream.overcommit is not None:
-        limit = int(stream.size / stream.overcommit)
-        stream = stream.model_copy(update={"memory_limit": limit, "overcommit": None})
-    if stream.memory_limit is not None and stream.memory_limit < OWN_BYTES:
-        raise StudyError(
-            f"a memory limit of {stream.memory_limit >> 20} MiB is too small: the engine itself needs "
-            f"{OWN_BYTES >> 20} MiB",
-            where="by the parameters `memory_limit`, `overcommit` and `size`",
-            hint="raise `memory_limit`, or `size` with the same `overcommit`",
-        )
-    return stream
-
-
-def resolve(streams: Mapping[str, PagingParameters], target: Target, *, seed: int, run_id: str) -> JsonObject:
-    """The engine's spec. A memory limit that cannot be set here raises now."""
-    streams = fit(streams, target, room_bytes=target.free_bytes())
-    whole = next(iter(streams.values()))
-    if whole.memory_limit:
-        from iosonde.storage.control_groups import control_group
-
-        control_group.hierarchy()
-    durations = [stream.duration for stream in streams.values()]
-    workload: JsonObject = {
-        "kind": "paging",
-        "target": _target(whole, target),
-        "advice": whole.advice,
-        "huge_pages": whole.huge_pages,
-        "compressible_fraction": whole.compressible_fraction,
-        "content_seed": whole.content_seed,
-        "page_cache": whole.page_cache,
-        "streams": [_stream(name, stream) for name, stream in streams.items()],
-        "ramp": steady_ramp(whole.ramp, None, until=whole.ramp_until),
-        "duration_ns": None if None in durations else max(each or 0 for each in durations),
-        "interval_ns": whole.interval,
-        "verify_after": whole.verify_after,
-    }
-    return engine_spec(workload, seed=seed, run_id=run_id, devices=target.block_devices())
-
-
-def _target(whole: PagingParameters, target: Target) -> Any:
-    if whole.mapping == "anonymous":
-        return {"kind": "virtual", "size_bytes": whole.size}
-    if target.kind == "device":
-        raise TargetError(
-            f"`{target.name}` is a block device, and only files are mapped",
-            where='by the parameter `mapping = "file"`',
-            hint="name a directory as the target, or add a `file_system`",
-        )
-    return target.spec_target("shared", whole.size)
-
-
-def _stream(name: str, stream: PagingParameters) -> JsonObject:
-    return {
-        "name": name,
-        "jobs": stream.jobs,
-        "pattern": _pattern(stream.pattern),
-        "read_fraction": stream.read_fraction,
-        "limit_operations": stream.limit_operations,
-        "cpus": stream.cpus,
-    }
-
-
-def _pattern(written: str) -> Any:
-    kind, _, shape = written.partition(":")
-    match kind:
-        case "zipfian":
-            return {"kind": "zipfian", "theta": float(shape)}
-        case "normal":
-            return {"kind": "normal", "deviation": float(shape)}
-        case _:
-            return {"kind": kind}
-
 
 ASSUMED_OPERATIONS_PER_SECOND = 10_000
 """Speed of a run that only accesses limit, when a plan estimates time."""
@@ -239,16 +146,52 @@ class PagingWorkload(Workload[PagingParameters]):
         less_memory="map less with `--set size=...`, or set a `memory_limit`",
     )
     io = "page faults"
+    judge = "faults"
+    simulated = (
+        "paging needs a real directory or device, and a simulated one has no pages",
+        "name a directory or a block device as the target",
+    )
+    of_run = (
+        *("mapping", "size", "memory_limit", "overcommit", "advice", "huge_pages", "compressible_fraction"),
+        *("content_seed", "page_cache", "verify_after", "ramp", "ramp_until", "interval"),
+    )
     rate = Rate("accesses/s", counted="accesses", shows_bandwidth=False, is_ops_per_sec=True)
     operations = ("hit", "minor_fault", "major_fault")
     subject = "mapping"
     worded = ("pattern",)
-    fit = staticmethod(fit)
-    resolve = staticmethod(resolve)
+
+    def fit(
+        self, streams: Mapping[str, PagingParameters], target: Room, *, room_bytes: int
+    ) -> Mapping[str, PagingParameters]:
+        """The parameters with the memory limit that the overcommit decides."""
+        fitted = {name: _limited(stream) for name, stream in streams.items()}
+        return super().fit(fitted, target, room_bytes=room_bytes)
+
+    def load(self, streams: Mapping[str, PagingParameters], target: Target, *, seed: int) -> JsonObject:
+        """A memory limit that cannot be set here raises now."""
+        whole = whole_of(streams)
+        if whole.memory_limit:
+            from iosonde.storage.control_groups import control_group
+
+            control_group.hierarchy()
+        durations = [stream.duration for stream in streams.values()]
+        return {
+            "target": _target(whole, target),
+            **taken(whole, "advice", "huge_pages", "compressible_fraction", "content_seed", "page_cache"),
+            "streams": [
+                {"name": name, "jobs": stream.jobs, "pattern": _pattern(stream.pattern)}
+                | taken(stream, "read_fraction", "limit_operations", "cpus")
+                for name, stream in streams.items()
+            ],
+            "ramp": steady_ramp(whole.ramp, None, until=whole.ramp_until),
+            "duration_ns": None if None in durations else max(each or 0 for each in durations),
+            "interval_ns": whole.interval,
+            "verify_after": whole.verify_after,
+        }
 
     def cost(self, streams: Mapping[str, PagingParameters]) -> Cost:
         """Time and bytes written at most; what the kernel swaps out only time limits."""
-        whole = _whole(streams)
+        whole = whole_of(streams)
         pages_out = whole.mapping == "anonymous" and whole.memory_limit is not None and whole.memory_limit < whole.size
         filling = whole.size / ASSUMED_BYTES_PER_SECOND if pages_out else 0.0
         return Cost(
@@ -258,26 +201,22 @@ class PagingWorkload(Workload[PagingParameters]):
 
     def files(self, streams: Mapping[str, PagingParameters]) -> dict[str, int]:
         """The mapped file. A swap area is the case's and not the workload's."""
-        whole = _whole(streams)
+        whole = whole_of(streams)
         return {"data": whole.size} if whole.mapping == "file" else {}
 
     def buffer_bytes(self, streams: Mapping[str, PagingParameters]) -> int:
         """Memory that a run takes at once: all of the mapping, unless a limit makes it less."""
-        whole = _whole(streams)
+        whole = whole_of(streams)
         resident = whole.size if whole.mapping == "anonymous" else 0
         return min(resident, whole.memory_limit) if whole.memory_limit else resident
 
     def layout(self, streams: Mapping[str, PagingParameters]) -> Layout:
         """A mapped file is written unless it has its contents."""
-        return "missing" if _whole(streams).mapping == "file" else "never"
+        return "missing" if whole_of(streams).mapping == "file" else "never"
 
     def streams(self, workload: Spec) -> list[Mapping[str, Any]]:
         """Accesses have no arrival in the spec: each follows the one before."""
         return [{**stream, "arrival": CLOSED} for stream in workload["streams"]]
-
-    def rules(self, workload: Spec) -> str:
-        """The kernel does the I/O, at page faults."""
-        return "faults"
 
     def words(self, case: Mapping[str, Any]) -> dict[str, str]:
         """Words that make up `uniform accesses to memory`."""
@@ -286,8 +225,35 @@ class PagingWorkload(Workload[PagingParameters]):
         return {"pattern": pattern, "phase": f"accesses to {memory}"}
 
 
-def _whole(streams: Mapping[str, PagingParameters]) -> PagingParameters:
-    return next(iter(streams.values()))
+def _limited(stream: PagingParameters) -> PagingParameters:
+    if stream.overcommit is not None:
+        limit = int(stream.size / stream.overcommit)
+        stream = stream.model_copy(update={"memory_limit": limit, "overcommit": None})
+    if stream.memory_limit is not None and stream.memory_limit < OWN_BYTES:
+        raise StudyError(
+            f"a memory limit of {stream.memory_limit >> 20} MiB is too small: the engine itself needs "
+            f"{OWN_BYTES >> 20} MiB",
+            where="by the parameters `memory_limit`, `overcommit` and `size`",
+            hint="raise `memory_limit`, or `size` with the same `overcommit`",
+        )
+    return stream
+
+
+def _target(whole: PagingParameters, target: Target) -> Any:
+    if whole.mapping == "anonymous":
+        return {"kind": "virtual", "size_bytes": whole.size}
+    if target.kind == "device":
+        raise TargetError(
+            f"`{target.name}` is a block device, and only files are mapped",
+            where='by the parameter `mapping = "file"`',
+            hint="name a directory as the target, or add a `file_system`",
+        )
+    return target.spec_target("shared", whole.size)
+
+
+def _pattern(written: str) -> JsonObject:
+    kind, _, shape = written.partition(":")
+    return {"kind": kind, **({SHAPES[kind]: float(shape)} if shape else {})}
 
 
 def _seconds(stream: PagingParameters) -> float:

@@ -14,14 +14,15 @@ import re
 import secrets
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from iosonde.errors import ServerError
 from iosonde.features.key_value_stores.cassandra import cql, files, gc_log
+from iosonde.features.key_value_stores.parameters import PERIODIC
 from iosonde.servers import directories, programs
 from iosonde.servers.programs import account_for
 from iosonde.servers.server import (
@@ -33,6 +34,7 @@ from iosonde.servers.server import (
     Place,
     ServerDescription,
     Settings,
+    SettingValue,
     no_check,
 )
 from iosonde.units import format_bytes
@@ -131,6 +133,12 @@ class Cassandra(DatabaseServer):
     """A virtual machine that ends by a signal runs its shutdown hooks, and then exits with 128 and its number."""
     ready_s: ClassVar[float] = 300.0
     data_setting: ClassVar[str] = HEAP
+
+    @staticmethod
+    def settings_of(parameters: Mapping[str, Any]) -> dict[str, SettingValue]:
+        """Settings of the node by its own names, and the heap of its virtual machine, from the parameters of a load."""
+        mode = str(parameters["commitlog_sync"] or PERIODIC)
+        return {**parameters["cassandra"], "commitlog_sync": mode, HEAP: int(parameters["heap_size"])}
 
     def locate(self) -> Installation:
         """Jar files of Cassandra, and a virtual machine of a version that it runs on."""

@@ -7,7 +7,7 @@ import functools
 import os
 import signal
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -23,9 +23,7 @@ from iosonde.servers.server import (
     Settings,
     SettingValue,
 )
-from iosonde.units import format_bytes
-
-MIB = 1 << 20
+from iosonde.units import MIB, format_bytes
 
 OLDEST = (1, 6)
 """First version with the meta protocol."""
@@ -62,6 +60,14 @@ class Memcached(Server):
     accounts: ClassVar[Sequence[str]] = ("memcache", "memcached")
     stop_signal: ClassVar[signal.Signals] = signal.SIGTERM
     data_setting: ClassVar[str] = "cache_memory"
+
+    @staticmethod
+    def settings_of(parameters: Mapping[str, Any]) -> dict[str, SettingValue]:
+        """Settings by its own names, from the parameters of a load."""
+        settings = {**parameters["memcached"], "memory-limit": int(parameters["cache_memory"]) // MIB}
+        if parameters["tier"] == "extstore":
+            settings[EXTSTORE_BYTES] = int(parameters["extstore_size"])
+        return settings
 
     def locate(self) -> Installation:
         found = programs.find("memcached")

@@ -1,1 +1,0 @@
-"""memcached: the server, its settings in studies, and its start for a run."""
