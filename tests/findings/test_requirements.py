@@ -285,7 +285,7 @@ def test_the_table_is_the_first_of_every_format(tmp_path: Path) -> None:
     page = html.render(report)
     assert page.index("<h3>FAIL: Requirements</h3>") < page.index('id="table-required-1-1"')
     assert page.index('id="table-required-1-1"') < page.index('class="findings headline"')
-    found = json.loads(json.dumps(session.of_result_set(results)))["requirements"][0]
+    found = json.loads(json.dumps(session.documents([results])))[0]["requirements"][0]
     assert found["outcome"] == "fail" and found["requirement"]["source"]["publisher"] == "Example"
     assert found["limit"] == 30e6 < found["low"] < found["value"] < found["high"]
 

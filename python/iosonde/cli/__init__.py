@@ -28,6 +28,7 @@ import typer.core
 
 from iosonde.cli import reference, terminal
 from iosonde.cli.terminal import errors_exit, messages, with_messages
+from iosonde.data import applications, shipped
 from iosonde.errors import IosondeError
 from iosonde.memory import SHARE, available_bytes, resident_bytes
 from iosonde.units import format_bytes
@@ -196,8 +197,6 @@ class _Group(typer.core.TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Name the command for a study or application that was given in its place."""
-        from iosonde.data import applications, shipped
-
         for kind, names, command in (("a study", shipped(), "run"), ("an application", applications(), "qualify")):
             if args[0] in names and args[0] not in self.commands:
                 ctx.fail(f"`{args[0]}` is {kind}: `iosonde {command} {args[0]} --target TARGET`")

@@ -12,6 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
+from iosonde.errors import StudyError
+from iosonde.text_files import expanded
+from iosonde.units import parse_duration
+
 if TYPE_CHECKING:
     from iosonde.execution.session import HostOptions
     from iosonde.plan import Plan
@@ -37,6 +41,11 @@ def _read_seed(text: str) -> int:
     if not (text.isascii() and text.isdecimal()) or int(text) >= 1 << 64:
         raise typer.BadParameter(f"`--seed` must be a whole number from 0 to 2^64 - 1; got `{text}`")
     return int(text)
+
+
+def output_option(metavar: str, help: str, *, default: Any = None, callback: Callable[[Any], Any] | None = None) -> Any:
+    """The option `--output` of a subcommand."""
+    return typer.Option(default, "--output", "-o", metavar=metavar, help=help, callback=callback)
 
 
 AS_JSON = typer.Option(False, "--json", help="Print JSON.")
@@ -81,12 +90,8 @@ class RunOptions:
         metavar="NAME=VALUE",
         help="Compare with this setting in the same session, such as `io_mode=buffered` (repeatable).",
     )
-    output: str | None = typer.Option(
-        None,
-        "--output",
-        "-o",
-        metavar="DIR",
-        help="New directory for the result set (default `iosonde-results/STUDY-TIME`).",
+    output: str | None = output_option(
+        "DIR", "New directory for the result set (default `iosonde-results/STUDY-TIME`)."
     )
     profile: str = typer.Option(
         "standard",
@@ -226,7 +231,6 @@ class RunOptions:
     def consent(self, targets: Sequence[str]) -> Consent:
         """Return what the command line allows to be destroyed and started; `TargetError` for a device of no target."""
         from iosonde.storage.safety.consent import Consent, refuse_surplus
-        from iosonde.text_files import expanded
 
         given = Consent(
             destroy=tuple(self.destroy or ()),
@@ -284,8 +288,6 @@ def page_option(path: Path | None) -> Path | None:
 
 def read_time(text: str, *, option: str) -> float:
     """`--time-limit` or another length of time, in seconds."""
-    from iosonde.units import parse_duration
-
     try:
         seconds = parse_duration(text) / 1e9
     except ValueError as error:
@@ -310,7 +312,6 @@ def read_settings(texts: list[str] | None, *, option: str = "--set") -> dict[str
 
 def read_server(text: str, *, option: str) -> str:
     """Check the address of a server. An error does not repeat it, because it may contain a password."""
-    from iosonde.errors import StudyError
     from iosonde.servers.foreign import parse
 
     if text in ("", "none"):

@@ -1,101 +1,26 @@
-"""Shared parts of `run` and `resume`: the progress display, the closing messages, the report and the exit code."""
+"""Shared parts of subcommands that run studies: the progress display, closing messages, report and exit code."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
 from iosonde.cli import reference
-from iosonde.cli.terminal import console, messages
+from iosonde.cli.terminal import console, messages, print_json, stdout
+from iosonde.errors import IosondeError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from iosonde.cli.options import RunOptions
     from iosonde.execution import Observer
     from iosonde.live.page import LivePage
     from iosonde.plan import Plan
     from iosonde.procedure import Remaining
     from iosonde.results import ResultSet
-
-
-def of_result_set(result_set: ResultSet) -> dict[str, Any]:
-    """One result set."""
-    return of_result_sets([result_set])[0]
-
-
-def of_result_sets(result_sets: Sequence[ResultSet], *, mix_simulated: bool = False) -> list[dict[str, Any]]:
-    """Several result sets, grouped by study."""
-    from iosonde.results.shapes import interpreting
-
-    with interpreting(each.directory for each in result_sets):
-        return _documents(result_sets, mix_simulated=mix_simulated)
-
-
-def _documents(result_sets: Sequence[ResultSet], *, mix_simulated: bool) -> list[dict[str, Any]]:
-    from iosonde.report.content import collect
-
-    documents = []
-    for chapter in collect(result_sets, mix_simulated=mix_simulated).chapters:
-        answers = dict(chapter.answers)
-        for source in chapter.material.sources:
-            documents.append(
-                {
-                    "result_set": str(source.directory),
-                    "study": source.plan.study_name,
-                    "title": chapter.study.title,
-                    "question": chapter.study.question,
-                    "profile": source.plan.profile,
-                    "target": source.plan.target,
-                    "simulated": source.simulated,
-                    "missing_runs": len(source.missing),
-                    "requirements": _requirements(source.results),
-                    "answer": [finding.sentence for finding in answers[source.label].summary],
-                    "trust": answers[source.label].trust.line,
-                    "findings": [_finding(each) for each in answers[source.label].findings],
-                    "metrics": _metrics(chapter.material.summary, source.label),
-                    "warnings": source.results.warnings.to_dicts(),
-                    "missing_parts": [dataclasses.asdict(part) for part in chapter.omitted],
-                }
-            )
-    return documents
-
-
-def _requirements(result_set: ResultSet) -> list[dict[str, Any]]:
-    """The result of each requirement of the study, the worst first."""
-    from iosonde.findings.requirements import results_of
-
-    return [
-        {**dataclasses.asdict(each), "requirement": each.requirement.model_dump()} for each in results_of(result_set)
-    ]
-
-
-def _finding(finding: Any) -> dict[str, Any]:
-    return {
-        "kind": finding.kind,
-        "topic": finding.topic,
-        "sentence": finding.sentence,
-        "evidence": finding.evidence,
-        "methods": finding.methods,
-        **dataclasses.asdict(finding),
-    }
-
-
-def _metrics(summary: Any, label: str) -> list[dict[str, Any]]:
-    rows = summary.filter(result_set=label).drop("result_set").to_dicts()
-    return [{**row, "unit": _units()[row["metric"]]} for row in rows]
-
-
-def _units() -> dict[str, str]:
-    from iosonde.metrics.registry import known_names, metric
-
-    return {name: metric(name).unit for name in known_names()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,7 +79,6 @@ def live(plan: Plan, given: RunOptions) -> Iterator[LivePage | None]:
     if not given.live:
         yield None
         return
-    from iosonde.errors import IosondeError
     from iosonde.live.page import LivePage
 
     with closing(LivePage(plan, port=given.live_port)) as page:
@@ -170,12 +94,11 @@ def carry_out(
     ahead: Remaining,
     directory: Path,
     work: Callable[[Observer], ResultSet],
-    *,
-    report: bool,
-    as_json: bool,
+    given: RunOptions,
     page: LivePage | None = None,
 ) -> None:
     """Do the work with a progress display, and print the results."""
+    from iosonde import report
     from iosonde.execution import Interrupted
     from iosonde.execution.progress import watch
 
@@ -193,13 +116,15 @@ def carry_out(
         _stopped(page, "Stopped immediately.", "Remove leftovers with: iosonde cleanup")
     counts = outcome(result_set)
     _print_outcome(counts, result_set, directory)
-    if as_json:
-        _print_json(result_set, counts, directory, report=report)
-    elif report:
-        _print_report(result_set, directory)
+    path = directory / "report.html"
+    if given.as_json:
+        written = str(report.write([result_set], path, format="html")[0]) if given.report else None
+        print_json({"runs": asdict(counts), "report": written, **documents([result_set])[0]})
+    elif given.report:
+        report.write_and_show(result_set, path, stdout())
     if page:
         kind = "failed" if counts.mostly_failed else "complete"
-        page.over(kind, f"{counts.complete} of {_total(result_set)} runs complete.", directory / "report.html")
+        page.over(kind, f"{counts.complete} of {_total(result_set)} runs complete.", path)
     exit_for_wrong_data([result_set])
     if counts.mostly_failed or _is_imprecise(result_set):
         raise typer.Exit(reference.EXIT_RUNS_FAILED)
@@ -287,18 +212,44 @@ def _total(result_set: ResultSet) -> str:
     return f"at least {known + unfinished}" if unfinished else str(known)
 
 
-def _print_report(result_set: ResultSet, directory: Path) -> None:
-    from iosonde import report
-    from iosonde.cli.terminal import stdout
+def documents(result_sets: Sequence[ResultSet], *, mix_simulated: bool = False) -> list[dict[str, Any]]:
+    """`--json` output: the study, findings, and the metrics of each case with their intervals; grouped by study."""
+    from iosonde.findings.requirements import results_of
+    from iosonde.metrics.registry import metric
+    from iosonde.report.content import collect
+    from iosonde.results.shapes import interpreting
 
-    report.write_and_show(result_set, directory / "report.html", stdout())
+    found = []
+    with interpreting(each.directory for each in result_sets):
+        for chapter in collect(result_sets, mix_simulated=mix_simulated).chapters:
+            answers = dict(chapter.answers)
+            for source in chapter.material.sources:
+                answer = answers[source.label]
+                metrics = chapter.material.summary.filter(result_set=source.label).drop("result_set").to_dicts()
+                document = {
+                    "result_set": str(source.directory),
+                    "study": source.plan.study_name,
+                    "title": chapter.study.title,
+                    "question": chapter.study.question,
+                    "profile": source.plan.profile,
+                    "target": source.plan.target,
+                    "simulated": source.simulated,
+                    "missing_runs": len(source.missing),
+                    "requirements": [
+                        {**asdict(each), "requirement": each.requirement.model_dump()}
+                        for each in results_of(source.results)
+                    ],
+                    "answer": [finding.sentence for finding in answer.summary],
+                    "trust": answer.trust.line,
+                    "findings": [_finding(each) for each in answer.findings],
+                    "metrics": [{**row, "unit": metric(row["metric"]).unit} for row in metrics],
+                    "warnings": source.results.warnings.to_dicts(),
+                    "missing_parts": [asdict(part) for part in chapter.omitted],
+                }
+                found.append(document)
+    return found
 
 
-def _print_json(result_set: ResultSet, counts: Outcome, directory: Path, *, report: bool) -> None:
-    import dataclasses
-
-    from iosonde.cli.terminal import print_json
-    from iosonde.report import write
-
-    path = str(write([result_set], directory / "report.html", format="html")[0]) if report else None
-    print_json({"runs": dataclasses.asdict(counts), "report": path, **of_result_set(result_set)})
+def _finding(finding: Any) -> dict[str, Any]:
+    names = ("kind", "topic", "sentence", "evidence", "methods")
+    return {**{name: getattr(finding, name) for name in names}, **asdict(finding)}

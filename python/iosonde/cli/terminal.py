@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import typer
 
-from iosonde.errors import IosondeError
+from iosonde.errors import IosondeError, ResultsError
 from iosonde.foreign_text import printable
 
 if TYPE_CHECKING:
@@ -40,8 +40,6 @@ class Messages:
 
     def configure(self, *, quiet: bool, log: Path | None) -> None:
         """Apply `--quiet` and `--log`."""
-        from iosonde.errors import IosondeError
-
         self.close()
         self.quiet = quiet
         try:
@@ -112,8 +110,6 @@ messages = Messages()
 @contextmanager
 def errors_exit(code: int) -> Iterator[None]:
     """Print an error and exit with this code, where 1 has a meaning of its own."""
-    from iosonde.errors import IosondeError
-
     try:
         yield
     except IosondeError as error:
@@ -165,7 +161,6 @@ def print_json(value: Any) -> None:
 
 def write_file(path: Path, text: str) -> None:
     """Write a file that the user named."""
-    from iosonde.errors import ResultsError
     from iosonde.results.files import write_output
 
     try:

@@ -21,7 +21,9 @@ from iosonde.cli.options import AS_JSON
 from iosonde.cli.terminal import print_json, print_table, wrapped
 from iosonde.core.check import OTHER_KERNEL, Check
 from iosonde.core.features import contributed
+from iosonde.errors import EngineError, TargetError
 from iosonde.tools import TOOLS, USES, Tool, ask
+from iosonde.units import format_bytes
 
 if TYPE_CHECKING:
     from iosonde.storage.safety.devices import Device, DevicePart
@@ -160,7 +162,6 @@ def _noted(name: str, is_good: bool, found: str, advice: str = "") -> Check:
 
 def engine_checks() -> Iterator[Check]:
     """The engine, and what it finds by trying."""
-    from iosonde.errors import EngineError
     from iosonde.execution.engine import find_engine
 
     try:
@@ -189,7 +190,6 @@ def engine_checks() -> Iterator[Check]:
 
 def _clients() -> Check:
     """The program for stores whose clients take long to compile."""
-    from iosonde.errors import EngineError
     from iosonde.execution.engine import find_engine
     from iosonde.execution.engine_programs import is_built_on_demand, stores_with_clients
 
@@ -208,7 +208,6 @@ def _clients() -> Check:
 
 def backend_checks(target: Path) -> Iterator[Check]:
     """The I/O backends, each tried by a real read of the target; none without an engine."""
-    from iosonde.errors import EngineError
     from iosonde.execution.engine import find_engine
     from iosonde.execution.engine_programs import probe_backends
 
@@ -269,7 +268,6 @@ def _missing_file_systems() -> Iterator[Check]:
 
 def _memory_limits() -> Check:
     """Check that memory limits can be set."""
-    from iosonde.errors import TargetError
     from iosonde.storage.control_groups.control_group import hierarchy
 
     try:
@@ -350,8 +348,6 @@ def _clocksource() -> Check:
 
 
 def _locked_memory() -> Check:
-    from iosonde.units import format_bytes
-
     soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     return _noted(
         "locked memory",
@@ -381,9 +377,7 @@ def _mitigations() -> Check:
 
 
 def _room(directory: Path) -> Check:
-    from iosonde.errors import TargetError
     from iosonde.storage.block_layer.mounts import mount_of
-    from iosonde.units import format_bytes
 
     usage = shutil.disk_usage(directory)
     mount = None
@@ -475,8 +469,6 @@ def _document(device: Device) -> dict[str, Any]:
 
 def lines(device: Device) -> Iterator[str]:
     """One device as text."""
-    from iosonde.units import format_bytes
-
     facts = device.facts
     identity = [device.model or "unknown model", f"serial {device.serial}" if device.serial else "no serial number"]
     identity += [f"firmware {facts['firmware']}"] if "firmware" in facts else []
@@ -498,8 +490,6 @@ def lines(device: Device) -> Iterator[str]:
 
 
 def _use_lines(part: DevicePart) -> Iterator[str]:
-    from iosonde.units import format_bytes
-
     if part.uses:
         yield f"  in use       {part.name} ({format_bytes(part.size_bytes)}) {', '.join(part.uses)}"
 

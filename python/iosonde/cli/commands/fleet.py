@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Literal
 import typer
 
 from iosonde.cli import reference, session
-from iosonde.cli.options import RunOptions, read_settings, takes
+from iosonde.cli.options import RunOptions, output_option, read_settings, takes
 from iosonde.cli.terminal import messages, print_json, wrapped
+from iosonde.units import format_bytes, format_duration
 
 if TYPE_CHECKING:
     from iosonde.fleet.directory import FleetDirectory, FleetFile, Planned
@@ -29,9 +30,7 @@ if TYPE_CHECKING:
 def fleet_command(
     given: RunOptions,
     targets: Path = typer.Option(..., metavar="FILE", help="List of targets: a TOML file with their names."),
-    output: str | None = typer.Option(
-        None, "--output", "-o", metavar="DIR", help="New directory (default `iosonde-results/fleet-STUDY-TIME`)."
-    ),
+    output: str | None = output_option("DIR", "New directory (default `iosonde-results/fleet-STUDY-TIME`)."),
     parallel: int | None = typer.Option(
         None,
         metavar="N",
@@ -111,7 +110,6 @@ def plan_lines(planned: Planned) -> list[str]:
     """The plan of a fleet: targets, runs, time, bytes written, consent, what targets share."""
     from iosonde.fleet.model import sentences
     from iosonde.metrics.wording import counted
-    from iosonde.units import format_bytes, format_duration
 
     plans = list(planned.plans.values())
     seconds = [plan.cost.seconds for plan in plans]
@@ -159,8 +157,6 @@ def _print_plan(planned: Planned, *, as_json: bool) -> None:
 
 def _target_lines(planned: Planned) -> Iterator[str]:
     """Yield each target of a plan, with what it creates or overwrites."""
-    from iosonde.units import format_bytes, format_duration
-
     for each in planned.fleet.targets:
         place = f"{each.target} on {each.host}" if each.host else each.target
         if each.name not in planned.plans:

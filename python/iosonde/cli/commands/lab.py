@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from iosonde.errors import LabError
 from iosonde.python_process import module_command
+from iosonde.units import parse_duration, parse_size
 
 if TYPE_CHECKING:
     from iosonde.lab import Limits
@@ -92,7 +94,6 @@ def run(
     The command uses this machine's files read-only. Its drives are /dev/lab/0 and up, listed in $IOSONDE_LAB_DEVICES;
     its kernel has md, dm and bcache. Returns the exit code of the command.
     """
-    from iosonde.errors import LabError
     from iosonde.lab.image import image
     from iosonde.lab.machine import Machine, Settings
     from iosonde.lab.qemu import Drives
@@ -135,8 +136,6 @@ def _environment() -> dict[str, str]:
 
 
 def _read_seconds(option: str, text: str) -> float:
-    from iosonde.units import parse_duration
-
     try:
         return parse_duration(text) / 1e9
     except ValueError as error:
@@ -160,8 +159,6 @@ def read_limits(iops: int | None, bandwidth: str | None) -> Limits:
 
 def read_size(option: str, text: str) -> int:
     """Bytes, or a mistake on the command line."""
-    from iosonde.units import parse_size
-
     try:
         return parse_size(text)
     except ValueError as error:
@@ -170,8 +167,6 @@ def read_size(option: str, text: str) -> int:
 
 def _run_with(paths: Sequence[Path], command: Sequence[str]) -> int:
     """Run a command with the devices in its environment, and return its exit code as a shell reports it."""
-    from iosonde.errors import LabError
-
     # Ctrl-C reaches the command too, which decides what to do about it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:

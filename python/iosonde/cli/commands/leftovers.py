@@ -17,6 +17,7 @@ from iosonde.cli.options import AS_JSON, HOSTS
 from iosonde.cli.terminal import messages, print_json
 from iosonde.errors import EngineError, IosondeError, TargetError
 from iosonde.text_files import expanded
+from iosonde.units import format_bytes
 
 FAULTS = {
     "lost": "an acknowledged write is missing",
@@ -76,7 +77,6 @@ def _check(place: Path, *, quiet: bool) -> dict[str, Any]:
     """Let the engine read it."""
     from iosonde.execution.engine import find_engine
     from iosonde.storage.targets.workspace import journal_directory
-    from iosonde.units import format_bytes
 
     command = [str(find_engine()), "--verify", str(place)]
     if place.is_block_device():
@@ -107,8 +107,6 @@ def _check(place: Path, *, quiet: bool) -> dict[str, Any]:
 
 
 def _print(result: dict[str, Any]) -> None:
-    from iosonde.units import format_bytes
-
     checked = f"{result['target']}: {format_bytes(result['checked_bytes'])} checked"
     if result["unknown_bytes"]:
         checked += f" ({format_bytes(result['unknown_bytes'])} without a journal entry)"
@@ -199,7 +197,6 @@ def _check_existence(paths: list[Path]) -> None:
 def _preview(paths: list[Path], show: Callable[[str], None]) -> bool:
     """Print the kept files that would be removed; return True if there are any."""
     from iosonde.storage.safety.journal import kept_below
-    from iosonde.units import format_bytes
 
     found = kept_below(paths)
     for entry in found:

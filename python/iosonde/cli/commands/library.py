@@ -1,4 +1,4 @@
-"""`iosonde library`: an index of result sets."""
+"""`iosonde collect`, `library` and `history`: many result sets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import typer
 
 from iosonde.cli import reference
-from iosonde.cli.options import AS_JSON, page_option
+from iosonde.cli.options import AS_JSON, output_option, page_option
 from iosonde.cli.terminal import errors_exit, messages, print_json, wrapped
 
 
@@ -16,12 +16,8 @@ def collect_command(
     directories: list[str] = typer.Argument(
         ..., metavar="DIR...", help="Directories with result sets, at any depth, or `s3://BUCKET/PREFIX`."
     ),
-    output: str = typer.Option(
-        ...,
-        "--output",
-        "-o",
-        metavar="LIBRARY",
-        help="Directory to copy them to, created if missing, or `s3://BUCKET/PREFIX`.",
+    output: str = output_option(
+        "LIBRARY", "Directory to copy them to, created if missing, or `s3://BUCKET/PREFIX`.", default=...
     ),
     as_json: bool = AS_JSON,
 ) -> None:
@@ -58,14 +54,7 @@ def history_command(
         None, metavar="NAME", help="Only this target, device model or shortened serial number."
     ),
     metric: str | None = typer.Option(None, metavar="NAME", help="Only this metric, such as `iops`."),
-    output: Path | None = typer.Option(
-        None,
-        "--output",
-        "-o",
-        metavar="FILE",
-        help="Page to write (default `history.html` in DIR).",
-        callback=page_option,
-    ),
+    output: Path | None = output_option("FILE", "Page to write (default `history.html` in DIR).", callback=page_option),
     fail_on_loss: int | None = typer.Option(
         None, metavar="N", min=1, help="Exit with 1 if a metric got worse within the last N sessions."
     ),
@@ -76,54 +65,31 @@ def history_command(
     Sessions are grouped by study, profile, target and devices; changes of firmware, kernel, iosonde and configuration
     are marked. Exit codes: 0 history shown; with `--fail-on-loss` 1 a loss, 2 an error.
     """
-    # 1 would be read as a loss.
-    with nullcontext() if fail_on_loss is None else errors_exit(reference.EXIT_USAGE):
-        lost = _show(directory, study, target, metric, output, fail_on_loss, as_json=as_json)
-    if lost:
-        raise typer.Exit(reference.EXIT_ERROR)
-
-
-def _show(
-    directory: str,
-    study: str | None,
-    target: str | None,
-    metric: str | None,
-    output: Path | None,
-    fail_on_loss: int | None,
-    *,
-    as_json: bool,
-) -> bool:
-    """Show the history; returns whether a metric got worse within the last sessions requested."""
     from iosonde.history import history, page
-    from iosonde.history.page import render
     from iosonde.library import index
     from iosonde.library.page import page_path, write_page
 
-    path = None if as_json else page_path(output, directory, "history.html")
-    found = history(index(directory), study=study, target=target, metric=metric)
-    for problem in found.problems:
-        messages.warning(f"warning: {problem}")
-    if path is None:
-        print_json(page.document(found))
-    else:
-        print("\n".join(wrapped(page.lines(found))))
-        write_page(path, render(found), about=directory)
-        messages.info(str(path))
-    return bool(fail_on_loss and found.losses(fail_on_loss))
+    # 1 would be read as a loss.
+    with nullcontext() if fail_on_loss is None else errors_exit(reference.EXIT_USAGE):
+        path = None if as_json else page_path(output, directory, "history.html")
+        found = history(index(directory), study=study, target=target, metric=metric)
+        for problem in found.problems:
+            messages.warning(f"warning: {problem}")
+        if path is None:
+            print_json(page.document(found))
+        else:
+            print("\n".join(wrapped(page.lines(found))))
+            write_page(path, page.render(found), about=directory)
+            messages.info(str(path))
+    if fail_on_loss and found.losses(fail_on_loss):
+        raise typer.Exit(reference.EXIT_ERROR)
 
 
 def library_command(
     directory: str = typer.Argument(
         ..., metavar="DIR", help="Directory with result sets, at any depth, or `s3://BUCKET/PREFIX`."
     ),
-    output: Path | None = typer.Option(
-        None,
-        "--output",
-        "-o",
-        metavar="FILE",
-        help="Page to write (default `library.html` in DIR).",
-        callback=page_option,
-    ),
+    output: Path | None = output_option("FILE", "Page to write (default `library.html` in DIR).", callback=page_option),
     as_json: bool = typer.Option(False, "--json", help="Print the index as JSON, write nothing."),
 ) -> None:
     """Write an index of all result sets in a directory.

@@ -13,7 +13,9 @@ import typer
 from iosonde import workload as workloads
 from iosonde.cli.options import RunOptions, takes
 from iosonde.cli.terminal import joined_levels, text_width
+from iosonde.errors import EngineError
 from iosonde.plan import commands
+from iosonde.units import compact_duration, compact_size, format_bytes, format_duration
 
 if TYPE_CHECKING:
     from iosonde.plan import Case, Plan
@@ -64,8 +66,6 @@ def lines(plan: Plan) -> Iterator[str]:
 
 def _time(plan: Plan) -> str:
     """The time of all runs: an estimate, an upper bound, or the range between the fewest and the most repeats."""
-    from iosonde.units import format_duration
-
     most = plan.cost.seconds
     from iosonde.planning.expand import elapsed_s
 
@@ -91,8 +91,6 @@ def arm_lines(plan: Plan) -> Iterator[str]:
 
 def summary(plan: Plan) -> Iterator[str]:
     """Return the time, bytes and created objects of a plan."""
-    from iosonde.units import format_bytes
-
     written = plan.cost.write_bytes
     limit = f"at most {format_bytes(written)}" if written is not None else "limited only by time"
     layout = f", {format_bytes(plan.layout_bytes)} of it before measuring" if plan.layout_bytes else ""
@@ -125,7 +123,6 @@ def _unavailable_backends(plan: Plan) -> Iterator[str]:
     specs = list(plan.specs())
     if not any(_requires_backend(spec["workload"]) for spec in specs):
         return
-    from iosonde.errors import EngineError
     from iosonde.execution import engine_programs
     from iosonde.execution.engine import find_engine
 
@@ -201,8 +198,6 @@ def _how_often(cases: Sequence[Case], plan: Plan) -> str:
 
 
 def _part_lines(part: Part, cases: Sequence[Case], plan: Plan) -> Iterator[str]:
-    from iosonde.units import format_duration
-
     seconds = sum(case.cost.seconds for case in cases) / max(len(cases), 1)
     heading = f"{part.name}: {part.title}" if part.title else part.name
     if not cases:
@@ -320,7 +315,6 @@ def _level_text(name: str, value: Any, workload: Workload) -> str:
 
 def _value_text(name: str, value: Any, workload: Workload) -> str:
     from iosonde.study.setup import SIZES as SETUP_SIZES
-    from iosonde.units import compact_duration, compact_size
 
     parameter = name.rpartition(".")[2]
     if isinstance(value, int) and not isinstance(value, bool):

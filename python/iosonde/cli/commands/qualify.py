@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING, Literal, NoReturn
 import typer
 
 from iosonde.cli import reference, session
-from iosonde.cli.options import RunOptions, completing, read_settings, read_time, takes, targets_of
+from iosonde.cli.options import RunOptions, completing, read_settings, read_time, run_options, takes, targets_of
 from iosonde.cli.terminal import messages, print_json, print_table, stdout, text_width, write_file
+from iosonde.data import applications
+from iosonde.errors import IosondeError
+from iosonde.units import format_duration
 
 if TYPE_CHECKING:
     from iosonde.execution import Observer
@@ -94,25 +97,23 @@ def carry_out(
     ahead: Remaining,
     directory: Path,
     work: Callable[[Observer], ResultSet],
-    *,
-    report: bool,
-    as_json: bool,
+    given: RunOptions,
     page: LivePage | None = None,
 ) -> NoReturn:
     """Do the remaining work of a qualification, and exit with the decision."""
-    found = [_measured(ahead, directory, work, page=page)]
-    _end(found, as_json=as_json, shown="report" if report else "line")
+    found = [_measured(ahead, directory, work, page)]
+    _end(found, as_json=given.as_json, shown="report" if given.report else "line")
 
 
 def _measured(
-    ahead: Remaining, directory: Path, work: Callable[[Observer], ResultSet], *, page: LivePage | None = None
+    ahead: Remaining, directory: Path, work: Callable[[Observer], ResultSet], page: LivePage | None = None
 ) -> Qualification:
     """Do the work with a progress display; runs that failed leave the decision open."""
     from iosonde.qualify import qualification_of
     from iosonde.results import ResultSet
 
     try:
-        session.carry_out(ahead, directory, work, report=False, as_json=False, page=page)
+        session.carry_out(ahead, directory, work, run_options(report=False), page)
     except typer.Exit as ended:
         if ended.exit_code not in (reference.EXIT_RUNS_FAILED, reference.EXIT_WRONG_DATA):
             raise
@@ -121,8 +122,6 @@ def _measured(
 
 def _result_sets(name: str) -> list[Path]:
     """Return the result set in a directory, or those of `--all`; nothing if the name is not that of a directory."""
-    from iosonde.data import applications
-
     place = Path(name)
     if name in applications() or not place.is_dir():
         return []
@@ -200,11 +199,9 @@ class _Loads:
 
     def qualify_all(self, output: Path | None) -> list[Qualification]:
         """Run the loads of all applications with limits; one that cannot be measured is undecided."""
-        from iosonde.errors import IosondeError
         from iosonde.metrics.wording import counted
         from iosonde.qualify import Qualification, loads_of
         from iosonde.storage import open_target
-        from iosonde.units import format_duration
 
         open_target(self.given.target)  # Refuses what no application can use.
         parent = output or Path("iosonde-results") / f"qualify-{datetime.now():%Y%m%d-%H%M%S}"
@@ -230,7 +227,6 @@ class _Loads:
 
 
 def _applications() -> dict[str, Study]:
-    from iosonde.data import applications
     from iosonde.qualify import load_application
 
     return {name: load_application(name) for name in applications()}

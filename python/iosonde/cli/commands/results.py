@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import typer
 
 from iosonde.cli import session
-from iosonde.cli.options import AS_JSON, MIX_SIMULATED, page_option
+from iosonde.cli.options import AS_JSON, MIX_SIMULATED, output_option, page_option
 from iosonde.cli.terminal import least_width, messages, print_json, print_table, stdout, write_file
 from iosonde.errors import ResultsError
+from iosonde.object_storage import is_address
 
 if TYPE_CHECKING:
     import polars as pl
@@ -234,7 +235,6 @@ def sql_command(
     case_id, iops FROM runs`. The functions bucket_lower_ns, bucket_width_ns and bucket_midpoint_ns convert a histogram
     bucket to nanoseconds. With `--hosts` these are totals; hosts.runs and so on have a column host.
     """
-    from iosonde.object_storage import is_address
     from iosonde.results.files import MARK
     from iosonde.results.frames import as_csv
 
@@ -265,8 +265,6 @@ def _print_table(answer: pl.DataFrame) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from iosonde.cli.terminal import stdout
-
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for name, dtype in answer.schema.items():
         table.add_column(Text(name), justify="right" if dtype.is_numeric() else "left")
@@ -278,9 +276,7 @@ def _print_table(answer: pl.DataFrame) -> None:
 def export_command(
     directory: Path = typer.Argument(..., metavar="DIR", help="Result set."),
     format: Literal["csv", "parquet", "json", "fio-json", "hdr", "limits"] = typer.Option(..., help="File format."),
-    output: Path | None = typer.Option(
-        None, "--output", "-o", metavar="DIR", help="New directory (default: result set's name and format)."
-    ),
+    output: Path | None = output_option("DIR", "New directory (default: result set's name and format)."),
 ) -> None:
     """Export a result set to files.
 
@@ -300,13 +296,8 @@ def export_command(
 
 def report_command(
     directories: list[Path] = typer.Argument(..., metavar="DIR", help="Result sets, one suite, or one fleet."),
-    output: Path | None = typer.Option(
-        None,
-        "--output",
-        "-o",
-        metavar="FILE",
-        help="File to write (default `report.html` in the first DIR).",
-        callback=page_option,
+    output: Path | None = output_option(
+        "FILE", "File to write (default `report.html` in the first DIR).", callback=page_option
     ),
     format: Literal["html", "md"] = typer.Option("html", help="One HTML file, or Markdown with SVG figures."),
     figures: Literal["svg", "pdf", "png"] | None = typer.Option(None, help="Write only the figures, in this format."),
@@ -344,7 +335,7 @@ def report_command(
         return
     result_sets = [ResultSet.open(directory) for directory in directories]
     if as_json:
-        print_json(session.of_result_sets(result_sets, mix_simulated=mix_simulated))
+        print_json(session.documents(result_sets, mix_simulated=mix_simulated))
         return
     if figures:
         written = save_figures(

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 import typer
 
 from iosonde.cli import reference, session
-from iosonde.cli.options import RunOptions, read_settings, takes, targets_of
+from iosonde.cli.options import RunOptions, output_option, read_settings, takes, targets_of
 from iosonde.cli.terminal import errors_exit, messages, print_table, stdout
 from iosonde.errors import IosondeError
 from iosonde.execution.run_loop import Observer
+from iosonde.units import format_bandwidth, format_count, format_duration, format_latency
 
 if TYPE_CHECKING:
     from iosonde.plan import Plan, Run
@@ -54,9 +55,8 @@ def run_command(given: RunOptions) -> None:
             lambda observer: execute(
                 plan, directory, observer=observer, time_limit_s=time_limit_s, consent=consent, hosts=on_hosts
             ),
-            report=given.report,
-            as_json=given.as_json,
-            page=page,
+            given,
+            page,
         )
 
 
@@ -119,9 +119,8 @@ def resume_command(
                     consent=consent,
                     hosts=given.host_options(),
                 ),
-                report=given.report,
-                as_json=given.as_json,
-                page=page,
+                given,
+                page,
             )
 
 
@@ -156,9 +155,7 @@ def io_command(
     settings: list[str] | None = typer.Option(
         None, "--set", metavar="NAME=VALUE", help="Set any other block I/O parameter (repeatable)."
     ),
-    output: Path | None = typer.Option(
-        None, "--output", "-o", metavar="DIR", help="Keep the result set in this new directory."
-    ),
+    output: Path | None = output_option("DIR", "Keep the result set in this new directory."),
     as_json: bool = typer.Option(False, "--json", help="Print the record as JSON."),
 ) -> None:
     """Run a single measurement.
@@ -242,7 +239,6 @@ class _Intervals(Observer):
 
     def event(self, run: Run, event: Event) -> None:
         from iosonde.execution.progress import PHASES, Rates
-        from iosonde.units import format_duration
 
         if event["event"] == "phase" and event["phase"] in ("layout", "verify") and event["edge"] == "begin":
             messages.info(PHASES[event["phase"]])
@@ -284,8 +280,6 @@ def _print_table(result_set: ResultSet, record: Record) -> None:
 
 def _rows(loop: str) -> Iterator[tuple[str, str, Callable[[float | None], str]]]:
     """Label, metric and format of every row."""
-    from iosonde.units import format_bandwidth, format_count, format_latency
-
     yield "IOPS", "iops", _or_dash(format_count)
     yield "bandwidth", "bandwidth", _or_dash(format_bandwidth)
     for latency in ("completion",) if loop == "closed" else ("completion", "response"):

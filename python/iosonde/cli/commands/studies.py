@@ -15,8 +15,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import typer
 
 from iosonde import cache
-from iosonde.cli.options import AS_JSON, RunOptions, takes
+from iosonde.cli.options import AS_JSON, RunOptions, output_option, takes
 from iosonde.cli.terminal import joined_levels, messages, print_json, print_table, text_width
+from iosonde.data import adapters, shipped, shipped_suites
+from iosonde.errors import StudyError
+from iosonde.units import format_duration
 
 if TYPE_CHECKING:
     from iosonde.interop.fio import Imported
@@ -27,7 +30,6 @@ if TYPE_CHECKING:
 @takes("study as_json")
 def show_command(given: RunOptions) -> None:
     """Show a study: question, factors, profiles, source."""
-    from iosonde.data import adapters, shipped
     from iosonde.planning import load
 
     loaded = load(given.study)
@@ -90,7 +92,6 @@ def _level_text(level: Scalar | Level) -> str:
 
 def _profile_lines(study: Study) -> Iterator[str]:
     from iosonde.planning import study_size
-    from iosonde.units import format_duration
 
     for name, profile in study.profiles.items():
         size = study_size(study, profile=name)
@@ -111,9 +112,7 @@ def import_command(
     job: list[str] = typer.Argument(
         ..., metavar="JOBFILE", help="Job file, or a command line of fio in quotation marks or not."
     ),
-    output: Path | None = typer.Option(
-        None, "--output", "-o", metavar="STUDY.toml", help="New file (default: standard output)."
-    ),
+    output: Path | None = output_option("STUDY.toml", "New file (default: standard output)."),
 ) -> None:
     """Convert a fio job file or command line to a study.
 
@@ -133,8 +132,6 @@ def import_command(
 
 
 def _write_new(path: Path, text: str) -> None:
-    from iosonde.errors import StudyError
-
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
@@ -204,7 +201,6 @@ def _digest() -> str:
 
 
 def _studies(*, every_profile: bool) -> Iterator[dict[str, Any]]:
-    from iosonde.data import adapters, shipped
     from iosonde.planning import load, study_size
     from iosonde.study.model import TOPICS
 
@@ -280,7 +276,6 @@ def _with_needs(title: str, needs: list[str]) -> str:
 
 
 def _list_suites(as_json: bool) -> None:
-    from iosonde.data import shipped_suites
     from iosonde.suite.planning import load
 
     suites = [load(name) for name in shipped_suites()]

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from iosonde.cli import session
-from iosonde.cli.options import RunOptions, completing, read_settings, takes
+from iosonde.cli.options import RunOptions, completing, output_option, read_settings, takes
 from iosonde.cli.terminal import console, messages, print_json, print_table
+from iosonde.errors import IosondeError, ResultsError
+from iosonde.units import format_bytes, format_duration
 
 if TYPE_CHECKING:
     from iosonde.storage.safety.consent import Consent
@@ -36,9 +38,7 @@ def suite_command(
     against: str | None = typer.Option(
         None, metavar="TARGET", help="Second target: every study compares it with the first."
     ),
-    output: str | None = typer.Option(
-        None, "--output", "-o", metavar="DIR", help="New directory (default `iosonde-results/suite-SUITE-TIME`)."
-    ),
+    output: str | None = output_option("DIR", "New directory (default `iosonde-results/suite-SUITE-TIME`)."),
     profile: str | None = typer.Option(None, metavar="NAME", help="Profile of every study (default: the suite's)."),
 ) -> None:
     """Run a suite of studies and write one report.
@@ -92,7 +92,6 @@ def plan_lines(suite: Suite, planned: Sequence[Planned], shared: str = "") -> li
     """The plan of a suite, a line for each study, and what both targets share."""
     from iosonde.procedure import Remaining
     from iosonde.suite.planning import total_seconds, written_bytes
-    from iosonde.units import format_bytes, format_duration
 
     lines = [suite.title]
     for each in planned:
@@ -142,7 +141,6 @@ def carry_out(suite: SuiteDirectory, consent: Consent, given: RunOptions) -> Non
     """Run what remains of a suite and write its report. A study that fails does not stop the others."""
     import time
 
-    from iosonde.errors import IosondeError
     from iosonde.execution import Interrupted
 
     time_limit_s = given.time_limit_s()
@@ -186,7 +184,6 @@ def _mostly_failed(path: Path, *, consent: Consent, retry_failed: bool, time_lim
 
 def write_report(suite: SuiteDirectory, *, as_json: bool, output: Path | None = None) -> None:
     """Write the report of every study and of the suite, and print a summary."""
-    from iosonde.errors import ResultsError
     from iosonde.report import write
     from iosonde.results import ResultSet
     from iosonde.results.shapes import interpreting
