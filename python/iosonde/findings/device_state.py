@@ -14,7 +14,7 @@ from typing import Any
 
 import polars as pl
 
-from iosonde.findings.cells import under_own_names
+from iosonde.findings.cells import groups, under_own_names
 from iosonde.findings.finding import FIRST, Finding
 from iosonde.metrics import wording
 from iosonde.metrics.scopes import ALL, overall
@@ -173,9 +173,9 @@ def _convergence(
     rounds = part.rounds
     assert rounds, "a part with rounds"
     series = [
-        (dict(zip(rounds.factors, levels, strict=True)), _complete(load.sort(ROUND)))
-        for levels, load in _by(group, list(rounds.factors))
-        if _is_tracked(part, dict(zip(rounds.factors, levels, strict=True)))
+        (levels, _complete(load.sort(ROUND)))
+        for levels, load in groups(group, list(rounds.factors))
+        if not rounds.track or any(each.items() <= _plain(levels).items() for each in rounds.track)
     ]
     criteria = Criteria(
         window=rounds.window, range=rounds.range, slope=rounds.slope, min_length=0, min_written=rounds.min_written
@@ -197,10 +197,6 @@ def _convergence(
     )
 
 
-def _by(group: pl.DataFrame, factors: list[str]) -> list[tuple[tuple[Any, ...], pl.DataFrame]]:
-    return [((), group)] if not factors else list(group.group_by(factors, maintain_order=True))
-
-
 def _complete(load: pl.DataFrame) -> list[float]:
     """Values of round 1, 2, .. as far as none is missing."""
     values: list[float] = []
@@ -209,11 +205,6 @@ def _complete(load: pl.DataFrame) -> list[float]:
             break
         values.append(value)
     return values
-
-
-def _is_tracked(part: Part, levels: Mapping[str, Any]) -> bool:
-    assert part.rounds, "a part with rounds"
-    return not part.rounds.track or any(each.items() <= _plain(levels).items() for each in part.rounds.track)
 
 
 def _plain(levels: Mapping[str, Any]) -> dict[str, Any]:
@@ -330,15 +321,11 @@ def device_states(
         for each, evidence in zip(passes, written, strict=True):
             states |= {run: _state(run, states[run], each, evidence, achieved) for run in each.runs}
         found += _unsettled(study, part, passes, written, states)
-    # A stable rate is not steady state while burst credits last.
-    return DeviceStates(states | dict.fromkeys(_bursting(outcomes) & states.keys(), "unknown"), tuple(found))
-
-
-def _bursting(outcomes: pl.DataFrame | None) -> set[tuple[str, int]]:
-    """Return the runs whose rate drops when the credits of the volume are spent."""
-    if outcomes is None or "rate_is_transient" not in outcomes.columns:
-        return set()
-    return set(outcomes.filter(pl.col("rate_is_transient")).select("case_id", "repeat").iter_rows())
+    if outcomes is not None and "rate_is_transient" in outcomes.columns:
+        # A stable rate is not steady state while burst credits last.
+        bursting = outcomes.filter(pl.col("rate_is_transient")).select("case_id", "repeat").rows()
+        states |= dict.fromkeys(states.keys() & set(bursting), "unknown")
+    return DeviceStates(states, tuple(found))
 
 
 @dataclass(frozen=True)
@@ -356,6 +343,12 @@ class _Pass:
     @property
     def is_judged(self) -> bool:
         return any(row.get("round_length") for row in self.rows)
+
+    @property
+    def starts_empty(self) -> bool:
+        """True if the device holds nothing when the preparation starts."""
+        purges = [row.get("purge") for row in self.rows if row.get("backend") not in VIRTUAL_DRIVES]
+        return len(purges) < len(self.rows) or any(purge not in (None, "none", "unneeded") for purge in purges)
 
 
 def _passes(part: Part, cases: pl.DataFrame, runs: Iterable[tuple[str, int]]) -> list[_Pass]:
@@ -395,17 +388,12 @@ def _state(
     if planned not in ("steady", "preconditioned"):
         return planned
     if evidence is not None and not evidence.enough:
-        return "fresh" if any(map(_is_new, whole.rows)) else "unknown"
+        return "fresh" if whole.starts_empty else "unknown"
     if run in achieved:
         return "steady" if achieved[run] else "preconditioned"
     # A stage that is not judged inherits the state of what was measured before it.
     judged = [achieved[each] for each in whole.runs if each in achieved]
     return "steady" if planned == "steady" and judged and all(judged) else "preconditioned"
-
-
-def _is_new(row: Mapping[str, Any]) -> bool:
-    """True if the device holds nothing when the preparation of a case starts."""
-    return row.get("backend") in VIRTUAL_DRIVES or row.get("purge") not in (None, "none", "unneeded")
 
 
 class _Device:

@@ -145,16 +145,13 @@ class Question:
     def over_numbers(self, answers: pl.DataFrame) -> Iterator[tuple[dict[str, Any], pl.DataFrame]]:
         """Yield the answers that differ only in levels that are numbers, in their order."""
         apart = [name for name in self.by if name not in self.numeric]
-        for key, group in self._groups(answers, apart):
+        for key, group in groups(answers, apart) if len(answers) else ():
             yield key, group.sort(self.numeric, maintain_order=True) if self.numeric else group
 
     def numbers(self, row: Mapping[str, Any]) -> str:
         """Name the numeric levels of an answer: `32 KiB blocks and queue depth 4`; empty without any."""
         words = [wording.level_words(name, row[name]) for name in self.numeric]
         return wording.listing(words) if words else ""
-
-    def _groups(self, answers: pl.DataFrame, apart: Sequence[str]) -> Iterator[tuple[dict[str, Any], pl.DataFrame]]:
-        return iter(()) if answers.is_empty() else groups(answers, apart)
 
     def claim(
         self, case_ids: Iterable[str], *estimates: Estimate | None, at_most: Strength = "strong"
@@ -185,7 +182,9 @@ class Question:
 
     def words(self, case_id: str, *, without: Sequence[str] = ()) -> dict[str, str]:
         """Name the load of a case, leaving out factors that a sentence names otherwise."""
-        return wording.load_words(self.case(case_id), without=[*without, *self._set_by(without)])
+        levels = [level for factor in without for level in self.part.all_factors.get(factor, [])]
+        set_by = [name for level in levels if isinstance(level, Level) for name in level.set]
+        return wording.load_words(self.case(case_id), without=[*without, *set_by])
 
     def load(self, key: Mapping[str, Any], case_id: str, *, without: Sequence[str] = ()) -> str:
         """Name what a sentence is about: the load, and the levels that distinguish it from similar ones."""
@@ -244,11 +243,6 @@ class Question:
             return factor in _WORDED
         worded = [{name: value for name, value in each.items() if name in _WORDED} for each in compound]
         return all(each not in worded[:place] for place, each in enumerate(worded)) and any(worded)
-
-    def _set_by(self, factors: Sequence[str]) -> list[str]:
-        """Return the parameters that compound levels of these factors set."""
-        levels = [level for factor in factors for level in self.part.all_factors.get(factor, [])]
-        return [name for level in levels if isinstance(level, Level) for name in level.set]
 
 
 @dataclass(frozen=True)

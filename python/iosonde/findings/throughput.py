@@ -356,12 +356,11 @@ def _load(part: Part | None, case: Mapping[str, Any], stated: Sequence[str]) -> 
     """`4 KiB random reads (RAID 0 of 3)`."""
     phrase = wording.phrase(wording.load_words(case))
     levels = unstated_levels(part, case, stated=stated) if part else []
-    levels = [level for level in levels if f" {level} " not in f" {phrase} " and not _is_start(level, phrase)]
+    words = phrase.split()
+    levels = [
+        each for each in levels if f" {each} " not in f" {phrase} " and not any(w.startswith(each) for w in words)
+    ]
     return phrase + (f" ({', '.join(levels)})" if levels else "")
-
-
-def _is_start(level: str, phrase: str) -> bool:
-    return any(word.startswith(level) for word in phrase.split())
 
 
 def _backend(case: Mapping[str, Any]) -> str:

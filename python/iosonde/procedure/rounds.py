@@ -410,6 +410,8 @@ _AS_WRITTEN = {"metric", "max_rounds", "window", "range", "slope", "until_steady
 
 
 def _settings(part: Part, study: Study) -> Settings:
+    from iosonde.metrics.registry import find
+
     rounds = part.rounds
     assert rounds, "a part with rounds"
     _check_loads(rounds)
@@ -430,7 +432,8 @@ def _settings(part: Part, study: Study) -> Settings:
                 f"`{name}` cannot vary within a round: the target is prepared for it",
                 hint="make it a factor of the part; each of its levels is then prepared by itself",
             )
-    _check_metric(rounds.metric)
+    if find(rounds.metric) is None:
+        raise StudyError(f"unknown tracked metric `{rounds.metric}`", hint="docs/metrics.md lists them")
     loads: list[JsonObject] = [
         {"levels": _levels(combination), "parameters": _parameters(combination)}
         for combination in (_combinations(part) if rounds.max_rounds else [])
@@ -470,13 +473,6 @@ def _check_loads(rounds: Rounds) -> None:
                 f"levels of `{name}` must set the same parameters; `{levels[0].label}` and `{differing[0]}` differ",
                 hint="let all levels of a factor of rounds set the same parameters",
             )
-
-
-def _check_metric(metric: str) -> None:
-    from iosonde.metrics.registry import find
-
-    if find(metric) is None:
-        raise StudyError(f"unknown tracked metric `{metric}`", hint="docs/metrics.md lists them")
 
 
 def _combinations(part: Part) -> list[dict[str, Scalar | Level]]:

@@ -94,13 +94,10 @@ def _reason(case: Case, seen: Sequence[Observation], observations: Observations)
         return "no result"
     if len(seen) >= procedure_of(case).settings["maximum"]:
         return "maximum"
-    if _is_spent(procedure_of(case).settings["budget_s"], observations):
+    budget_s = procedure_of(case).settings["budget_s"]
+    if budget_s is not None and observations.elapsed_s() >= budget_s:
         return "budget"
     return "precise" if all(_is_precise(case, each, observations) for each in (seen, seen[:-1])) else None
-
-
-def _is_spent(budget_s: float | None, observations: Observations) -> bool:
-    return budget_s is not None and observations.elapsed_s() >= budget_s
 
 
 def _is_precise(case: Case, seen: Sequence[Observation], observations: Observations) -> bool:

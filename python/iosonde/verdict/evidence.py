@@ -219,7 +219,9 @@ class Evidence:
     @share
     def cpu_wait_share(self) -> float | None:
         """Largest share of time that a job's thread was ready to run and had no CPU."""
-        return max((wait for job in self.jobs if (wait := self._waited(job)) is not None), default=None)
+        waits = [(accounting.busiest_thread_wait_ns(job), job["usage"]["wall_ns"]) for job in self.jobs]
+        shares = [_ratio(wait_ns, wall_ns) for wait_ns, wall_ns in waits if wait_ns is not None]
+        return max((each for each in shares if each is not None), default=None)
 
     @cached_property
     def involuntary_switches_per_second(self) -> float | None:
@@ -597,11 +599,6 @@ class Evidence:
         return [job for job in self.jobs if self._is_closed(job["stream"])]
 
     @property
-    def _is_counted_late(self) -> bool:
-        """True if so much is missing in the counters that bytes would seem to be served from the page cache."""
-        return self.counted_share is not None and self.counted_share < 1 - SOME
-
-    @property
     def _asked_bytes(self) -> int:
         """Bytes that this process asked devices for at least, whatever came between.
 
@@ -652,12 +649,15 @@ class Evidence:
         dax = {"dax", "dax=always"} & set(self.lowest_file_system.get("options") or [])
         backend = BACKENDS.get(self.backend)
         is_block_io = (backend is None or backend.is_counted) and not dax
-        return bool(self.facts.target.get("devices")) and is_block_io and not self._is_counted_late
+        # Else so much is missing that bytes would seem to be served from the page cache.
+        in_time = self.counted_share is None or self.counted_share >= 1 - SOME
+        return bool(self.facts.target.get("devices")) and is_block_io and in_time
 
     @property
     def _places_ns(self) -> float:
         """Places in queues times the time that they were to be used."""
-        return float(sum(_depth(self.streams[job["stream"]]) * self._active_ns(job) for job in self._closed_jobs))
+        active = ((job, *self._window(job)) for job in self._closed_jobs)
+        return float(sum(_depth(self.streams[job["stream"]]) * (end - begin) for job, begin, end in active))
 
     @property
     def _writes_are_plain(self) -> bool:
@@ -675,11 +675,6 @@ class Evidence:
         """CPU time over real time of a job's busiest thread."""
         return _ratio(accounting.busiest_thread_cpu_ns(job), job["usage"]["wall_ns"]) or 0.0
 
-    def _waited(self, job: Json) -> float | None:
-        """Waiting for a CPU over real time of that thread."""
-        wait = accounting.busiest_thread_wait_ns(job)
-        return None if wait is None else _ratio(wait, job["usage"]["wall_ns"])
-
     def _is_closed(self, stream: str) -> bool:
         return bool(self.streams[stream]["arrival"]["kind"] == "closed")
 
@@ -695,10 +690,6 @@ class Evidence:
         active = self.streams[job["stream"]].get("active") or {"begin_ns": 0, "end_ns": None}
         last = end if active["end_ns"] is None else min(end, begin + active["end_ns"])
         return min(begin + active["begin_ns"], last), last
-
-    def _active_ns(self, job: Json) -> int:
-        begin, end = self._window(job)
-        return end - begin
 
     def _edges_ns(self, job: Json) -> float:
         pacing, (begin, end) = job.get("pacing"), self._window(job)

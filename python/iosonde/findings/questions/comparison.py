@@ -50,7 +50,7 @@ class Comparison(Ratio, kind="comparison", topic="comparison"):
             extremes = self._extremes("; ratio")
             return f"{both} have equal {self._metric} within {100 * MARGIN:.0f} %{self.about}{some}{extremes}"
         average = " on average" if self._differ else ""
-        plural, higher = _is_plural(self.top), metric_of(self.metric).better == "higher"
+        plural, higher = self.top.endswith("s") or " and " in self.top, metric_of(self.metric).better == "higher"
         verb = ("reach" if plural else "reaches") if higher else ("have" if plural else "has")
         value = f"{self._times} the {self._metric} of {self.bottom}{self.about}"
         if self._differ and self.reversed_cells:
@@ -163,7 +163,8 @@ def _no_differences(found: Sequence[Comparison]) -> NoDifferences:
 def _comparison(question: Question, key: Mapping[str, Any], rows: Rows, *, merged: Sequence[str] = ()) -> Comparison:
     """Compare two levels over cells that may differ in numbers and in the factors `merged`."""
     named = [name for name in merged if name not in question.numeric and name in rows[0]]
-    words = [_cell_words(question, row, named) for row in rows]
+    of_cells = ([*(wording.level_words(name, row[name]) for name in named), question.numbers(row)] for row in rows)
+    words = [", ".join(filter(None, each)) for each in of_cells]
     top, bottom = (_level(question, rows[0], which) for which in (0, 1))
     values = of_question(question, rows, words)
     if values["decision"] == "lower":
@@ -172,10 +173,6 @@ def _comparison(question: Question, key: Mapping[str, Any], rows: Rows, *, merge
     if values["decision"] == "unclear":
         values |= {"strength": "weak", "settled_by": runs_needed(values["ratio"], values["repeats"])}
     return Comparison(top=top, bottom=bottom, about=_about(question, key, rows, hidden=named), **values)
-
-
-def _is_plural(words: str) -> bool:
-    return words.endswith("s") or " and " in words
 
 
 def _level(question: Question, row: Mapping[str, Any], which: int) -> str:
@@ -191,11 +188,6 @@ def _level(question: Question, row: Mapping[str, Any], which: int) -> str:
     if words[1 - which].keys() - words[which].keys():
         return "direct I/O"
     return wording.level_words(over, row[("first", "second")[which]])
-
-
-def _cell_words(question: Question, row: Mapping[str, Any], named: Sequence[str]) -> str:
-    words = [*(wording.level_words(name, row[name]) for name in named), question.numbers(row)]
-    return ", ".join(filter(None, words))
 
 
 def _about(
