@@ -63,7 +63,6 @@ def test_a_day_that_was_interrupted_is_the_same_day(tmp_path: Path) -> None:
     whole = execute(plan(), tmp_path / "whole")
     [found] = found_rounds(whole)
     assert not found.reached and found.reason == "it did not become steady in 5 rounds"
-    assert found.passes[0].stages == 1
     with pytest.raises(KeyboardInterrupt):
         execute(plan(), tmp_path / "in-parts", observer=StopAfter(2))
     with pytest.raises(KeyboardInterrupt):
@@ -73,7 +72,7 @@ def test_a_day_that_was_interrupted_is_the_same_day(tmp_path: Path) -> None:
     assert not listener.notes, "a simulated drive keeps its state: nothing is prepared again"
     assert len({record.session for record in in_parts.records()}) == 3
     assert measured(in_parts) == measured(whole)
-    assert found_rounds(in_parts)[0].passes == found_rounds(whole)[0].passes
+    assert found_rounds(in_parts) == found_rounds(whole)
 
 
 SECOND = 10**9

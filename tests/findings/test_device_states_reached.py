@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from iosonde.findings.device_state import DeviceStates, FreshDevice, device_states, of_windows
+from iosonde.findings.device_state import DeviceStates, FreshDevice, convergences, device_states, of_windows
 from iosonde.findings.findings import findings
 from iosonde.plan import PREPARATION
 from iosonde.study.model import Study
@@ -111,6 +111,19 @@ def test_a_rate_is_that_of_the_last_window_and_never_of_the_best_round() -> None
         cases, runs, _ = frames(rounds)
         kept = of_windows(STUDY.parts, cases, runs).filter(part="main")["case_id"].unique().sort()
         assert kept.to_list() == [f"main/round{number}" for number in window]
+
+
+def test_a_closing_check_withdraws_a_steady_state_that_does_not_last() -> None:
+    """Five equal rounds, then a lower level: without the check the first level would be called steady."""
+    cases, runs, _ = frames([300, 300, 300, 300, 300, 150, 100, 100, 100, 100, 100, 100])
+    [part] = STUDY.parts
+    assert part.rounds
+    for hold, expected in ((0, (1, 5, 12, None, 300)), (1, (7, 11, 12, 5, 100))):
+        checked = part.model_copy(update={"rounds": part.rounds.model_copy(update={"hold": hold})})
+        [found] = convergences(checked, cases, runs)
+        [tracked] = found.tracked
+        assert tracked.window
+        assert (found.first, found.last, found.rounds, found.withdrawn, tracked.window.mean) == expected
 
 
 def test_the_standard_profiles_of_snia_address_enough_of_a_drive() -> None:

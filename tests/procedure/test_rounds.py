@@ -12,7 +12,7 @@ from iosonde.errors import StudyError
 from iosonde.plan import PREPARATION, Case, Run
 from iosonde.planning import expand, parse
 from iosonde.procedure import progress
-from iosonde.procedure.rounds import RoundsConclusion
+from iosonde.procedure.observations import Conclusion
 from iosonde.storage import open_target
 
 Series = Callable[[Run], float]
@@ -40,9 +40,9 @@ def resume_in(evidence: MadeUp, session: str, value: float = 100.0) -> None:
     evidence.session, evidence.observe = session, lambda run: Made(value, session=session)
 
 
-def concluded(case: Case, evidence: MadeUp) -> RoundsConclusion:
+def concluded(case: Case, evidence: MadeUp) -> Conclusion:
     found = progress(case, evidence).conclusion
-    assert isinstance(found, RoundsConclusion)
+    assert found
     return found
 
 
@@ -61,37 +61,29 @@ def test_the_target_is_prepared_first_and_the_rounds_end_with_the_first_steady_w
     assert [run.levels.get("step") for run in runs[:3]] == ["purge", "precondition", None]
     assert [run.part for run in runs[:3]] == [PREPARATION, PREPARATION, ""]
     assert rounds_of(runs) == list(range(1, 10))
-    found = concluded(case, evidence)
-    assert found.reached and (found.passes[0].decision.first, found.passes[0].decision.last) == (5, 9)
-    assert [each.window and each.window.mean for each in found.passes[0].decision.tracked] == [100]
+    assert concluded(case, evidence).reached
 
 
 def test_a_closing_check_withdraws_a_steady_state_that_does_not_last(tmp_path: Any) -> None:
     """Five equal rounds, then a lower level: without the check the first level would be called steady."""
     series = by_round(300, 300, 300, 300, 300, 150, 100, 100, 100, 100, 100, 100)
-    assert concluded_after(case_of(tmp_path, max_rounds=25), series) == (1, 5)
-    case = case_of(tmp_path, max_rounds=25, hold=1)
-    evidence = made(series)
-    assert rounds_of(go_on(case, evidence)) == list(range(1, 13))
-    found = concluded(case, evidence).passes[0].decision
-    assert (found.first, found.last, found.rounds, found.withdrawn) == (7, 11, 12, 5)
-    assert [each.window and each.window.mean for each in found.tracked] == [100]
-    short = case_of(tmp_path, max_rounds=8, hold=1)
-    assert concluded_after(short, series) == (None, None)
+    assert concluded_after(case_of(tmp_path, max_rounds=25), series) == (True, 5)
+    assert concluded_after(case_of(tmp_path, max_rounds=25, hold=1), series) == (True, 12)
+    assert concluded_after(case_of(tmp_path, max_rounds=8, hold=1), series) == (False, 8)
 
 
 def test_a_window_that_moved_too_little_of_the_active_range_is_not_steady(tmp_path: Any) -> None:
     """16 MiB are addressed; a round moves 1,000 bytes."""
     case = case_of(tmp_path, max_rounds=7, min_written=0.01)
-    assert concluded_after(case, by_round(100), moved_bytes=1000.0) == (None, None)
-    assert concluded_after(case, by_round(100), moved_bytes=0.011 * (16 << 20)) == (1, 5)
+    assert concluded_after(case, by_round(100), moved_bytes=1000.0) == (False, 7)
+    assert concluded_after(case, by_round(100), moved_bytes=0.011 * (16 << 20)) == (True, 5)
 
 
-def concluded_after(case: Case, series: Series, **made_with: float) -> tuple[int | None, int | None]:
+def concluded_after(case: Case, series: Series, **made_with: float) -> tuple[bool, int]:
+    """Return whether steady state was reached, and after how many rounds the pass ended."""
     evidence = MadeUp(lambda run: Made(series(run), session="first", **made_with), session="first")  # type: ignore[arg-type]
-    go_on(case, evidence)
-    [only] = concluded(case, evidence).passes
-    return only.decision.first, only.decision.last
+    runs = go_on(case, evidence)
+    return concluded(case, evidence).reached, len(rounds_of(runs))
 
 
 def test_not_achieved_is_a_result(tmp_path: Any) -> None:
@@ -100,7 +92,6 @@ def test_not_achieved_is_a_result(tmp_path: Any) -> None:
     assert rounds_of(go_on(case, evidence)) == [1, 2, 3, 4, 5, 6, 7]
     found = concluded(case, evidence)
     assert not found.reached and found.reason == "it did not become steady in 7 rounds"
-    assert [each.window and each.window.first for each in found.passes[0].decision.tracked] == [3]
 
 
 def test_all_that_is_tracked_must_be_steady_in_the_same_window(tmp_path: Any) -> None:
@@ -114,9 +105,7 @@ def test_all_that_is_tracked_must_be_steady_in_the_same_window(tmp_path: Any) ->
     evidence = made(series)
     runs = go_on(case, evidence)
     assert [run.levels["read_fraction"] for run in runs[2:5]] == [1.0, 0.5, 0.0]
-    found = concluded(case, evidence).passes[0].decision
-    assert (found.first, found.last) == (6, 10)
-    assert [dict(each.levels) for each in found.tracked] == [{"read_fraction": 0.5}, {"read_fraction": 0.0}]
+    assert concluded(case, evidence).reached and max(rounds_of(runs)) == 10
 
 
 def test_rounds_that_are_fewer_than_a_window_are_counted_and_not_judged(tmp_path: Any) -> None:
@@ -126,8 +115,7 @@ def test_rounds_that_are_fewer_than_a_window_are_counted_and_not_judged(tmp_path
     assert [(run.repeat, run.levels.get("step", "round")) for run in runs] == [
         (repeat, step) for repeat in (1, 2) for step in ("purge", "precondition", "round")
     ]
-    found = concluded(case, evidence)
-    assert found.reached and not found.passes[0].achieved
+    assert concluded(case, evidence).reached
 
 
 def test_after_a_pause_the_target_is_prepared_again_and_completed_rounds_count(tmp_path: Any) -> None:
@@ -141,8 +129,7 @@ def test_after_a_pause_the_target_is_prepared_again_and_completed_rounds_count(t
     assert all(run.restart == 1 and "-a2-" in run.run_id for run in after)
     assert rounds_of(after) == [4, 5, 6, 7, 8]
     evidence.session = ""  # A reader finds the same.
-    found = concluded(case, evidence)
-    assert found.passes[0].restarts == (4,) and found.reached
+    assert concluded(case, evidence).reached
 
 
 def test_a_pause_during_preparation_restarts_it(tmp_path: Any) -> None:
@@ -229,8 +216,7 @@ def test_stages_follow_once_each_in_order_whether_steady_state_was_achieved_or_n
         runs = go_on(case, evidence)
         assert [*map(str, stages_of(runs))] == ["random", "after a pause"]
         assert [run.levels.get("round") for run in runs[2:]] == [*range(1, rounds + 1), None, None]
-        found = concluded(case, evidence)
-        assert found.reached == (rounds == 5) and found.passes[0].stages == 2
+        assert concluded(case, evidence).reached == (rounds == 5)
 
 
 def test_a_stage_changes_what_it_sets_and_nothing_else(tmp_path: Any) -> None:

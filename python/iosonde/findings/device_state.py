@@ -18,12 +18,12 @@ from iosonde.findings.cells import groups, under_own_names
 from iosonde.findings.finding import FIRST, Finding
 from iosonde.metrics import wording
 from iosonde.metrics.scopes import ALL, overall
-from iosonde.metrics.steady_state import Criteria
+from iosonde.metrics.settling import Trend
+from iosonde.metrics.steady_state import Criteria, Window, held_window, steady_state, window
 from iosonde.metrics.sustained import STALLED_SHARE, LongRun
 from iosonde.plan import PREPARATION, DeviceState
 from iosonde.planning.draft import SMALLEST_RANGE, SPANS_TO_STEADY, is_small_range
 from iosonde.procedure.preparation import STEP
-from iosonde.procedure.rounds import RoundsDecision, decided
 from iosonde.study.model import ROUND, Level, Part, Study
 from iosonde.units import format_bytes
 from iosonde.workload.block.backends import VIRTUAL_DRIVES
@@ -31,8 +31,18 @@ from iosonde.workload.block.parameters import active_range_bytes
 
 
 @dataclass(frozen=True, kw_only=True)
-class Convergence(RoundsDecision):
-    """One pass: a prepared case, measured round after round."""
+class Tracked:
+    """One tracking variable of a pass."""
+
+    levels: Mapping[str, Any]
+    values: Sequence[float]
+    window: Window | None
+    """The measurement window; where steady state was not achieved, the last one there is."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Convergence:
+    """One pass, a prepared case measured round after round: joint steady state of all that is tracked."""
 
     levels: Mapping[str, Any]
     """Of the case."""
@@ -41,6 +51,24 @@ class Convergence(RoundsDecision):
     case_ids: Sequence[str]
     sought: bool
     """True if there could be enough rounds for a window at all."""
+    rounds: int
+    tracked: Sequence[Tracked]
+    first: int | None
+    """First round of the measurement window; None if steady state was not achieved."""
+    last: int | None
+    lasts: bool
+    """True if the level of everything that is tracked lasts to the end, which the criterion does not show."""
+    trend: Trend
+    """Direction in which one of them still changes."""
+    hidden: float | None
+    """Largest drift per round that noise may hide, as a share, where that keeps one of them from being steady."""
+    withdrawn: int | None
+    """Last round of a first steady window that failed the closing check; None if there is none."""
+
+    @property
+    def achieved(self) -> bool:
+        """True if all that is tracked met the criterion together."""
+        return self.first is not None
 
 
 def convergences(part: Part, cases: pl.DataFrame, runs: pl.DataFrame) -> list[Convergence]:
@@ -177,23 +205,46 @@ def _convergence(
         for levels, load in groups(group, list(rounds.factors))
         if not rounds.track or any(each.items() <= _plain(levels).items() for each in rounds.track)
     ]
+    whole = min((len(values) for _, values in series), default=0)
+    values = [each[:whole] for _, each in series]
     criteria = Criteria(
         window=rounds.window, range=rounds.range, slope=rounds.slope, min_length=0, min_written=rounds.min_written
     )
-    decision = decided(
-        series,
-        criteria=criteria,
-        hold=rounds.hold,
-        moved_bytes=lambda index: moved.get(index + 1, 0.0),
-        range_bytes=range_bytes,
+    held, unheld = (
+        held_window(
+            values,
+            criteria=criteria,
+            hold=hold,
+            moved_bytes=lambda index: moved.get(index + 1, 0.0),
+            range_bytes=range_bytes,
+        )
+        for hold in (rounds.hold, 0)
     )
+    last = held[1] if held else whole
+    first = last - criteria.window + 1
+    judged = [steady_state(each, criteria=criteria) for each in values]
+    trend: Trend = next((each.trend for each in judged if each.trend), "")
     return Convergence(
-        **vars(decision),
         levels={name: level for name, level in key.items() if name != "repeat"},
         repeat=int(key["repeat"]),
         metric=rounds.metric,
         case_ids=group["case_id"].unique(maintain_order=True).to_list(),
-        sought=rounds.max_rounds >= rounds.window,
+        sought=rounds.sought,
+        rounds=whole,
+        tracked=[
+            Tracked(
+                levels=levels,
+                values=tuple(each),
+                window=window(each[first - 1 : last], first=first, criteria=criteria) if first > 0 else None,
+            )
+            for (levels, _), each in zip(series, values, strict=True)
+        ],
+        first=held[0] if held else None,
+        last=held[1] if held else None,
+        lasts=held is not None and not trend and all(each.achieved for each in judged),
+        trend=trend,
+        hidden=max((each.hidden for each in judged if each.hidden is not None), default=None),
+        withdrawn=unheld[1] if unheld and unheld != held and unheld[1] + rounds.hold <= whole else None,
     )
 
 

@@ -18,13 +18,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from iosonde.errors import StudyError
-from iosonde.metrics.settling import Trend
-from iosonde.metrics.steady_state import Criteria, Window, held_window, steady_state, window
+from iosonde.metrics.steady_state import Criteria, held_window
 from iosonde.metrics.sustained import STALLED_SHARE
 from iosonde.plan import PREPARATION, Case, JsonObject, Run, target_of
 from iosonde.procedure import preparation
@@ -43,105 +42,18 @@ Walk = Generator[Run, Observation, Observation]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tracked:
-    """One tracking variable of a pass."""
-
-    levels: Mapping[str, Any]
-    values: Sequence[float]
-    window: Window | None
-    """The measurement window; where steady state was not achieved, the last one there is."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class RoundsDecision:
-    """The decision on the rounds of a pass: joint steady state of all that is tracked, and whether it lasts."""
-
-    rounds: int
-    tracked: Sequence[Tracked]
-    first: int | None
-    """First round of the measurement window; None if steady state was not achieved."""
-    last: int | None
-    lasts: bool
-    """True if the level of everything that is tracked lasts to the end, which the criterion does not show."""
-    trend: Trend
-    """Direction in which one of them still changes."""
-    hidden: float | None
-    """Largest drift per round that noise may hide, as a share, where that keeps one of them from being steady."""
-    withdrawn: int | None = None
-    """Last round of a first steady window that failed the closing check; None if there is none."""
-
-    @property
-    def achieved(self) -> bool:
-        """True if all that is tracked met the criterion together."""
-        return self.first is not None
-
-
-def decided(
-    series: Sequence[tuple[Mapping[str, Any], Sequence[float]]],
-    *,
-    criteria: Criteria,
-    hold: int,
-    moved_bytes: Callable[[int], float],
-    range_bytes: int | None,
-) -> RoundsDecision:
-    """Decide on the rounds of a pass from the levels and values of each tracking variable, as far as all have values.
-
-    `moved_bytes` returns what a round read and wrote, by its index. Reports have rounds from tables of results, and
-    their decision from here too.
-    """
-    whole = min((len(values) for _, values in series), default=0)
-    values = [each[:whole] for _, each in series]
-    held, unheld = (
-        held_window(values, criteria=criteria, hold=rounds, moved_bytes=moved_bytes, range_bytes=range_bytes)
-        for rounds in (hold, 0)
-    )
-    last = held[1] if held else whole
-    first = last - criteria.window + 1
-    judged = [steady_state(each, criteria=criteria) for each in values]
-    trend: Trend = next((each.trend for each in judged if each.trend), "")
-    return RoundsDecision(
-        rounds=whole,
-        tracked=[
-            Tracked(
-                levels=levels,
-                values=tuple(each),
-                window=window(each[first - 1 : last], first=first, criteria=criteria) if first > 0 else None,
-            )
-            for (levels, _), each in zip(series, values, strict=True)
-        ],
-        first=held[0] if held else None,
-        last=held[1] if held else None,
-        lasts=held is not None and not trend and all(each.achieved for each in judged),
-        trend=trend,
-        hidden=max((each.hidden for each in judged if each.hidden is not None), default=None),
-        withdrawn=unheld[1] if unheld and unheld != held and unheld[1] + hold <= whole else None,
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
 class Pass:
     """One repeat of a case."""
 
-    decision: RoundsDecision
-    restarts: Sequence[int]
-    """Rounds before which a pause had destroyed the state, and the target was prepared again."""
-    stages: int = 0
-    """Stages after the rounds that were measured."""
-    unsteady: int = 0
+    is_steady: bool
+    """True if all tracking variables were steady together."""
+    unsteady: int
     """Runs that were to continue until steady, and were not steady."""
-    failure: str = ""
+    failure: str
 
     @property
     def achieved(self) -> bool:
-        """True if all tracking variables were steady together, and nothing failed."""
-        return self.decision.achieved and not self.failure
-
-
-@dataclass(frozen=True, kw_only=True)
-class RoundsConclusion(Conclusion):
-    """Conclusion of a case's passes."""
-
-    passes: Sequence[Pass]
+        return self.is_steady and not self.failure
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,11 +132,10 @@ def runs(case: Case, observations: Observations) -> Generator[Run, Observation, 
     for repeat in range(1, settings.repeats + 1):
         passes.append((yield from _pass(case, settings, observations, repeat)))
     sought = settings.max_rounds >= settings.window
-    return RoundsConclusion(
+    return Conclusion(
         case_id=case.case_id,
         reached=all(each.achieved if sought else not (each.failure or each.unsteady) for each in passes),
         reason=_reason(settings, passes),
-        passes=passes,
     )
 
 
@@ -241,7 +152,7 @@ def _pass(case: Case, settings: Settings, observations: Observations, repeat: in
         "moved_bytes": lambda index: sum(map(_moved_bytes, measured[index])),
         "range_bytes": active_range_bytes(case.parameters),
     }
-    failure, stages = "", 0
+    failure = ""
     try:
         yield from state.prepare()
         while number < settings.max_rounds and not held_window(values, **enough):
@@ -254,18 +165,13 @@ def _pass(case: Case, settings: Settings, observations: Observations, repeat: in
                 measured[-1].append(observation)
                 if load["tracked"]:
                     values[tracked.index(load)].append(_tracked_value(observation, settings.metric))
-        for load in settings.stages:
-            yield from state.measure_stage(stages + 1, load)
-            stages += 1
+        for place, load in enumerate(settings.stages, start=1):
+            yield from state.measure_stage(place, load)
     except _FailedError as error:
         failure = str(error)
-    return Pass(
-        decision=decided([(load["levels"], each) for load, each in zip(tracked, values, strict=True)], **enough),
-        restarts=tuple(state.restarts),
-        stages=stages,
-        unsteady=unsteady,
-        failure=failure,
-    )
+    whole = min(map(len, values), default=0)
+    is_steady = held_window([each[:whole] for each in values], **enough) is not None
+    return Pass(is_steady=is_steady, unsteady=unsteady, failure=failure)
 
 
 def _tracked_value(observation: Observation, metric: str) -> float:
@@ -290,8 +196,6 @@ class _State:
     restart: int = 0
     session: str = ""
     """Session in which the target was brought into its present state; empty before it was prepared."""
-    restarts: list[int] = field(default_factory=list)
-
     done: list[tuple[str, JsonObject]] = field(default_factory=list)
     """Name and load of everything that was measured since the target was prepared, in this order."""
 
@@ -313,7 +217,7 @@ class _State:
     def measure(self, number: int, place: int, load: JsonObject) -> Walk:
         """One load of a round, on the state that it needs."""
         name, levels = f"round{number:03}-{place:02}", {ROUND: number, **load["levels"]}
-        return (yield from self._measure(name, levels, load, before=number, until=self._until(load)))
+        return (yield from self._measure(name, levels, load, until=self._until(load)))
 
     def _until(self, load: JsonObject) -> JsonObject | None:
         """Criteria for a run during its measurement, if there are any."""
@@ -339,14 +243,11 @@ class _State:
         levels: Mapping[str, Scalar],
         load: JsonObject,
         *,
-        before: int | None = None,
         until: JsonObject | None = None,
         again: Sequence[tuple[str, JsonObject]] = (),
     ) -> Walk:
         while self._is_lost(run := self._load(name, levels, load)):
             self.restart += 1
-            if before:
-                self.restarts.append(before)
             yield from self.prepare(again)
         observation = yield run.model_copy(update={"until": until})
         if observation.failure:

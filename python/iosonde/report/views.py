@@ -10,9 +10,8 @@ from typing import Any
 
 import polars as pl
 
-from iosonde.findings.device_state import Convergence, convergences
+from iosonde.findings.device_state import Convergence, Tracked, convergences
 from iosonde.metrics.registry import find
-from iosonde.procedure.rounds import Tracked
 from iosonde.report import vega
 from iosonde.report.figure import Figure, Panel, Undrawn
 from iosonde.report.material import Material, Source, Subject, Values, largest, metric_title_of, specs, subjects

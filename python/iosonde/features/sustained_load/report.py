@@ -8,11 +8,10 @@ from typing import Any
 
 import polars as pl
 
-from iosonde.findings.device_state import Convergence, DeviceStates, convergences, window_means
+from iosonde.findings.device_state import Convergence, DeviceStates, Tracked, convergences, window_means
 from iosonde.metrics.statistics import AUTOREGRESSIVE
 from iosonde.metrics.sustained import LongRun
 from iosonde.plan import DeviceState
-from iosonde.procedure.rounds import Tracked
 from iosonde.report.material import Material, Source
 from iosonde.report.quantities import factor_title, metric_text, metric_title
 from iosonde.report.table import Cell, Table, level_cell, metric_cell
