@@ -22,7 +22,7 @@ from iosonde.findings.values import Effect, Extremes
 from iosonde.metrics.metrics import interval_metrics, run_metrics
 from iosonde.plan import Plan, commands
 from iosonde.planning import expand, parse
-from iosonde.regression.sessions import session_of
+from iosonde.regression.check import session_of
 from iosonde.results import ResultSet
 from iosonde.storage import open_target
 from iosonde.storage.safety.consent import Consent

@@ -21,7 +21,7 @@ from iosonde.library.indexing import Cache, Index, answer
 from iosonde.library.page import link, render, require_outside
 from iosonde.library.summary import THRESHOLDS_NS, count_stalls, facts_of, wear_of
 from iosonde.metrics.metrics import BULK_METRICS, bulk_metrics, run_metrics
-from iosonde.regression.sessions import session_of
+from iosonde.regression.check import session_of
 from iosonde.results import ResultSet
 
 

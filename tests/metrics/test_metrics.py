@@ -28,7 +28,7 @@ from iosonde.metrics.registry import METRICS, declare
 from iosonde.metrics.scopes import MILLION, PERCENTILES, SAMPLES_BEYOND, of_same_repeats, overall, percentiles
 from iosonde.metrics.statistics import CUT_OFF, T_LOG, T_PLAIN
 from iosonde.metrics.sustained import METRICS as LONG_RUN_METRICS
-from iosonde.regression.sessions import session_values
+from iosonde.regression.check import session_values
 from iosonde.report.content import collect
 from iosonde.report.quantities import metric_title
 from iosonde.results import ResultSet

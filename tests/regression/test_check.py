@@ -18,9 +18,7 @@ from hand_made import results
 from iosonde.comparison.sessions import session_variances
 from iosonde.errors import ResultsError
 from iosonde.metrics.statistics import repeat_correlation
-from iosonde.regression import Settings, check
-from iosonde.regression.check import Check, decide
-from iosonde.regression.sessions import Session, SessionValue, session_values
+from iosonde.regression.check import Check, Session, SessionValue, Settings, check, decide, session_values
 from iosonde.results import ResultSet
 
 RUNS = 5

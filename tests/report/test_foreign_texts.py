@@ -24,7 +24,8 @@ from iosonde.history import history
 from iosonde.history.page import render as history_page
 from iosonde.library import index
 from iosonde.library.page import render as library_page
-from iosonde.regression import Cell, Check, Settings, writers
+from iosonde.regression import writers
+from iosonde.regression.check import Cell, Check, Settings
 from iosonde.report import save_figures, write
 from iosonde.report.document import embedded_json
 from iosonde.results import ResultSet

@@ -99,7 +99,6 @@ def compare(
     contender_cases: pl.DataFrame,
     design: Design = PLAIN,
     metrics: Sequence[str] = COMPARED,
-    margin: float = MARGIN,
 ) -> pl.DataFrame:
     """Compare run metrics of two systems, cases matched by `case_id`, which names their part and levels.
 
@@ -114,7 +113,7 @@ def compare(
     kept = [cell for cell in cells if not cell.reason]
     adjusted = adjusted_for_discovery([cell.ratio.p_value for cell in kept])
     p_values = {cell.keys: float(value) for cell, value in zip(kept, adjusted, strict=True)}
-    rows = [_row(cell, p_values.get(cell.keys), differences, margin) for cell in cells]
+    rows = [_row(cell, p_values.get(cell.keys), differences) for cell in cells]
     return pl.DataFrame(rows, schema=_SCHEMA)
 
 
@@ -201,9 +200,7 @@ def _drift_variance(runs: pl.DataFrame, design: Design) -> float:
     return sum(design.drift_of(name) ** 2 / 12 for name in names) / max(1, len(names)) ** 2
 
 
-def judge(
-    ratio: sessions.Ratio, p_value: float, *, better: Literal["higher", "lower"], margin: float = MARGIN
-) -> Verdict:
+def judge(ratio: sessions.Ratio, p_value: float, *, better: Literal["higher", "lower"]) -> Verdict:
     """Judge a ratio of contender to baseline.
 
     `same` when the whole interval is within the margin, even if it excludes 1: a real difference too small to
@@ -212,14 +209,14 @@ def judge(
     low, high = ratio.interval
     if low is None or high is None:
         return "unclear"
-    if low >= 1 / (1 + margin) and high <= 1 + margin:
+    if low >= 1 / (1 + MARGIN) and high <= 1 + MARGIN:
         return "same"
     if p_value > FALSE_DISCOVERIES:
         return "unclear"
     return "better" if (ratio.log > 0) == (better == "higher") else "worse"
 
 
-def _row(cell: Cell, p_value: float | None, differences: Mapping[str, str], margin: float) -> dict[str, Any]:
+def _row(cell: Cell, p_value: float | None, differences: Mapping[str, str]) -> dict[str, Any]:
     metric = cell.keys[-1]
     better = metric_of(metric).better
     assert better != "neither", f"`{metric}` has no better and worse"
@@ -234,7 +231,7 @@ def _row(cell: Cell, p_value: float | None, differences: Mapping[str, str], marg
         "p_value": p_value,
         "repeats_baseline": sum(len(each) for each in cell.baseline),
         "repeats_contender": sum(len(each) for each in cell.contender),
-        "verdict": "excluded" if p_value is None else judge(cell.ratio, p_value, better=better, margin=margin),
+        "verdict": "excluded" if p_value is None else judge(cell.ratio, p_value, better=better),
         "reason": cell.reason,
         "differs": differences.get(cell.keys[0], "{}"),
     }

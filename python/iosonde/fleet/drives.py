@@ -1,6 +1,6 @@
 """Drives of a fleet with their values, and every comparison that the report makes of them.
 
-A value is that of `regression/sessions.py`: rate and p99 latency of each case, as logarithms. Drives are compared
+A value is that of `regression/check.py`: rate and p99 latency of each case, as logarithms. Drives are compared
 within groups of the same model and firmware, firmware groups of a model with the largest of them, and each value with
 age and wear. How often a drive stalls is compared over all cases. All comparisons of a report share one error rate.
 
@@ -30,7 +30,7 @@ from iosonde.library.summary import THRESHOLDS_NS, SessionCell, Summary
 from iosonde.metrics.distributions import t_tail
 from iosonde.metrics.statistics import CONFIDENCE, MARGIN, SEED
 from iosonde.metrics.wording import counted
-from iosonde.regression.sessions import CellKey, better, percentile_of
+from iosonde.regression.check import CellKey, better, percentile_of
 
 Floats = NDArray[np.float64]
 

@@ -41,7 +41,7 @@ from iosonde.metrics.wording import (
     sentence,
     value_text,
 )
-from iosonde.regression.sessions import CellKey
+from iosonde.regression.check import CellKey
 from iosonde.report.markdown import table_lines
 from iosonde.report.table import Cell, Table, folded
 from iosonde.units import format_latency

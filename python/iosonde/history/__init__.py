@@ -17,7 +17,7 @@ from iosonde.history.changes import Change, changes
 from iosonde.library.indexing import Index
 from iosonde.library.summary import Summary
 from iosonde.metrics import wording
-from iosonde.regression.sessions import better
+from iosonde.regression.check import better
 
 Kind = Literal["firmware", "kernel", "iosonde", "configuration"]
 KINDS: tuple[Kind, ...] = ("firmware", "kernel", "iosonde", "configuration")

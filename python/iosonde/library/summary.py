@@ -19,7 +19,7 @@ from iosonde.metrics.registry import METRICS as REGISTRY
 from iosonde.metrics.scopes import of_same_repeats
 from iosonde.metrics.statistics import MINIMUM_REPEATS
 from iosonde.plan import PREPARATION
-from iosonde.regression.sessions import COMPARABLE, SessionValue, named_loads, session_values
+from iosonde.regression.check import COMPARABLE, SessionValue, named_loads, session_values
 from iosonde.results import ResultSet
 from iosonde.results.schema import Record
 from iosonde.study.model import Study

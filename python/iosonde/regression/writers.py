@@ -10,8 +10,7 @@ from xml.etree import ElementTree
 from iosonde.foreign_text import markdown as escape
 from iosonde.foreign_text import markdown_code, printable
 from iosonde.metrics.registry import find
-from iosonde.regression.check import Cell, Check, loss_of
-from iosonde.regression.sessions import better, percentile_of
+from iosonde.regression.check import Cell, Check, better, loss_of, percentile_of
 from iosonde.units import format_count, format_latency
 
 

@@ -168,7 +168,8 @@ def check_command(
     Each result set is one session of the same study. The variance between baseline sessions decides what counts as a
     loss. Rates and median latencies decide; p99 is listed, unless `--metric p99` lets it decide.
     """
-    from iosonde.regression import Settings, check, writers
+    from iosonde.regression import writers
+    from iosonde.regression.check import Settings, check
     from iosonde.results import ResultSet
 
     settings = Settings(
