@@ -54,11 +54,15 @@ def cells(
     matching = [pl.col(name) == _level(name, level, joined.schema[name]) for name, level in wanted.items()]
     # Rounds and the stages after them are cases of one part, and what is asked of the ones is not asked of the others.
     matching += [pl.col(name).is_not_null() for name in names if name in (ROUND, STAGE)]
+    return with_repeats(joined.filter(*matching), factors)
+
+
+def with_repeats(rows: pl.DataFrame, factors: Sequence[str]) -> pl.DataFrame:
+    """Return the cells of rows that have a `value` for each `repeat`."""
     return (
-        joined.filter(*matching)
-        .group_by([*factors, "case_id"], maintain_order=True)
+        rows.group_by([*factors, "case_id"], maintain_order=True)
         .agg(values=pl.col("value").sort_by("repeat"))
-        .sort([name for name in factors if joined.schema[name].is_numeric()], maintain_order=True)
+        .sort([name for name in factors if rows.schema[name].is_numeric()], maintain_order=True)
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import polars as pl
 
-from iosonde.findings.cells import groups, under_own_names
+from iosonde.findings.cells import groups, under_own_names, with_repeats
 from iosonde.findings.finding import FIRST, Finding
 from iosonde.metrics import wording
 from iosonde.metrics.scopes import ALL, overall
@@ -24,7 +24,7 @@ from iosonde.metrics.sustained import STALLED_SHARE, LongRun
 from iosonde.plan import PREPARATION, DeviceState
 from iosonde.planning.draft import SMALLEST_RANGE, SPANS_TO_STEADY, is_small_range
 from iosonde.procedure.preparation import STEP
-from iosonde.study.model import ROUND, Level, Part, Study
+from iosonde.study.model import ROUND, Part, Study
 from iosonde.units import format_bytes
 from iosonde.workload.block.backends import VIRTUAL_DRIVES
 from iosonde.workload.block.parameters import active_range_bytes
@@ -69,6 +69,15 @@ class Convergence:
     def achieved(self) -> bool:
         """True if all that is tracked met the criterion together."""
         return self.first is not None
+
+    def is_own(self, *, inside: bool) -> pl.Expr:
+        """Rows of rounds of this pass, inside or outside of the measurement window, or the last one there is."""
+        latest = next((tracked.window for tracked in self.tracked if tracked.window), None)
+        first, last = (latest.first, latest.last) if latest else (1, self.rounds)
+        levels = {**self.levels, "repeat": self.repeat}
+        is_inside = pl.col(ROUND).is_between(first, last)
+        own = [pl.col(name).eq_missing(level) for name, level in levels.items()]
+        return pl.all_horizontal(*own, is_inside if inside else ~is_inside)
 
 
 def convergences(part: Part, cases: pl.DataFrame, runs: pl.DataFrame) -> list[Convergence]:
@@ -121,10 +130,8 @@ def window_means(part: Part, cases: pl.DataFrame, runs: pl.DataFrame, metrics: S
     for metric in metrics:
         rounds = _rounds(part, cases, overall(runs).filter(pl.col("metric") == metric))
         for each in convergences(part, cases, runs):
-            first, last = _range(each)
-            chosen = [pl.col(name) == level for name, level in {**each.levels, "repeat": each.repeat}.items()]
             found.append(
-                rounds.filter(*chosen, pl.col(ROUND).is_between(first, last))
+                rounds.filter(each.is_own(inside=True))
                 .group_by([*factors, "repeat"], maintain_order=True)
                 .agg(pl.col("value").mean(), pl.col("case_id").last())
                 .with_columns(metric=pl.lit(metric))
@@ -148,33 +155,19 @@ def window_cells(
             schema={**dict.fromkeys(factors, pl.String), "case_id": pl.String, "values": pl.List(float)}
         )
     matching = [pl.col(name) == level for name, level in where.items()]
-    return (
-        means.filter(pl.col("value") > 0, *matching)
-        .group_by([*factors, "case_id"], maintain_order=True)
-        .agg(values=pl.col("value").sort_by("repeat"))
-        .sort([name for name in factors if means.schema[name].is_numeric()], maintain_order=True)
-    )
+    return with_repeats(means.filter(pl.col("value") > 0, *matching), factors)
 
 
 def of_windows(parts: Sequence[Part], cases: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
     """Return run metrics without rounds outside of the measurement window, or the last one, of their pass."""
     outside: list[pl.DataFrame] = []
     for part in (each for each in parts if each.rounds):
-        found = convergences(part, cases, runs)
-        if not found:
+        if not (found := convergences(part, cases, runs)):
             continue
         rounds = _rounds(part, cases, overall(runs)).select("case_id", "repeat", ROUND, *part.factors).unique()
-        for each in found:
-            first, last = _range(each)
-            chosen = [pl.col(name).eq_missing(level) for name, level in {**each.levels, "repeat": each.repeat}.items()]
-            left_out = rounds.filter(*chosen, ~pl.col(ROUND).is_between(first, last)) if each.sought else rounds.clear()
-            outside.append(left_out.select("case_id", "repeat"))
+        left_out = (rounds.filter(each.is_own(inside=False)) for each in found if each.sought)
+        outside += [each.select("case_id", "repeat") for each in left_out]
     return runs.join(pl.concat(outside), on=["case_id", "repeat"], how="anti") if outside else runs
-
-
-def _range(each: Convergence) -> tuple[int, int]:
-    latest = next((tracked.window for tracked in each.tracked if tracked.window), None)
-    return (latest.first, latest.last) if latest else (1, each.rounds)
 
 
 def _rounds(part: Part, cases: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
@@ -203,7 +196,7 @@ def _convergence(
     series = [
         (levels, _complete(load.sort(ROUND)))
         for levels, load in groups(group, list(rounds.factors))
-        if not rounds.track or any(each.items() <= _plain(levels).items() for each in rounds.track)
+        if not rounds.track or any(each.items() <= levels.items() for each in rounds.track)
     ]
     whole = min((len(values) for _, values in series), default=0)
     values = [each[:whole] for _, each in series]
@@ -256,10 +249,6 @@ def _complete(load: pl.DataFrame) -> list[float]:
             break
         values.append(value)
     return values
-
-
-def _plain(levels: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: level.label if isinstance(level, Level) else level for name, level in levels.items()}
 
 
 NEARLY_ALL = 0.9
