@@ -10,6 +10,7 @@ from iosonde.metrics.statistics import UNKNOWN_NOISE, RepeatNoise
 from iosonde.plan import Case, Run
 from iosonde.planning import expand
 from iosonde.procedure import progress
+from iosonde.procedure.condition import Limit
 from iosonde.procedure.observations import Conclusion, Observation
 from iosonde.procedure.search import SearchConclusion
 from iosonde.storage import open_target
@@ -32,9 +33,7 @@ class Made:
         others = {"engine_stalled_fraction": None, "bandwidth": self.moved_bytes, "seconds": 1.0}
         return others.get(metric, self.latency_ns)
 
-    def slow_shares(
-        self, latency: str, threshold_ns: int, *, slice_ns: int | None, stream: str = "", operation: str = ""
-    ) -> list[tuple[int, int]]:
+    def slow_shares(self, limit: Limit, slice_ns: int | None) -> list[tuple[int, int]]:
         raise NotImplementedError
 
 

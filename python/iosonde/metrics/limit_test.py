@@ -5,7 +5,7 @@ unit is a block of time and not an operation: the variance of the sum is the lon
 weights over lags of up to 10 s), and for a share at least that of independent operations at the limit. The bounds are
 so wide that the error rates hold although the test is repeated every second (`bench/limit_error_rates.py`).
 
-Pass rules such as Aerospike's count the slow I/Os in each slice of a measurement (`slow_shares`).
+Pass rules such as Aerospike's count the slow I/Os in each slice of a measurement (`slice_of`).
 """
 
 from __future__ import annotations
@@ -13,17 +13,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-
-from iosonde.metrics.scopes import MIXED
-
-if TYPE_CHECKING:
-    from iosonde.results import ResultSet
-
 
 Floats = NDArray[np.float64]
 Side = Literal["below", "above", "undecided"]
@@ -142,44 +136,12 @@ def _long_run_variance(deviations: Floats) -> float:
     return max(variance, _LEAST_SHARE * independent) * count / max(1.0, count - 1 - lags / 2)
 
 
-def slow_shares(
-    results: ResultSet,
-    *,
-    latency: str,
-    threshold_ns: int,
-    slice_ns: int | None,
-    stream: str = "",
-    operation: str = "",
-) -> list[tuple[int, int]]:
-    """Of each slice: the I/Os that took longer than the threshold, and all of them; of the runs in `results` together.
+def slice_of(slice_ns: int | None) -> pl.Expr:
+    """Number the slices of runs whose rows are intervals.
 
-    `latency` is `completion_latency` or `response_latency`. A slice is as many whole intervals as begin in it; a last
-    one shorter than half belongs to the slice before, and without `slice_ns` the measurement is one. A slice in which
-    nothing completed has no I/Os, which is not the same as none that are slow.
+    A slice is as many whole intervals as begin in it; a last one shorter than half belongs to the slice before, and
+    without `slice_ns` the measurement is one.
     """
-    measured = results.intervals.filter(pl.col("phase") == "measure")
-    operations = [operation] if operation else list(MIXED)
-    chosen = pl.col("operation").is_in(operations) & ((pl.col("stream") == stream) | (stream == ""))
-    if measured.filter(chosen).is_empty():
-        return []
-    kind = latency.removesuffix("_latency")
-    buckets = results.histograms.filter(pl.col("phase") == "measure", chosen, pl.col("latency") == kind)
-    counted = buckets.group_by("run_id", "interval").agg(
-        slow=pl.col("count").filter(pl.col("midpoint_ns") > threshold_ns).sum(), total=pl.col("count").sum()
-    )
-    sliced = (
-        measured.select("run_id", "interval", "begin_ns", "end_ns")
-        .unique()
-        .with_columns(slice=_slice(slice_ns))
-        .join(counted, on=["run_id", "interval"], how="left")
-        .group_by("run_id", "slice")
-        .agg(pl.col("slow", "total").fill_null(0).sum())
-        .sort("run_id", "slice")
-    )
-    return list(zip(sliced["slow"].to_list(), sliced["total"].to_list(), strict=True))
-
-
-def _slice(slice_ns: int | None) -> pl.Expr:
     if slice_ns is None:
         return pl.lit(0)
     since = pl.col("begin_ns") - pl.col("begin_ns").min().over("run_id")

@@ -105,11 +105,15 @@ class SlowShare(_Scoped):
     """A share of the I/Os."""
     slice_ns: int | None
 
+    @property
+    def limit(self) -> Limit:
+        """The limit of each slice."""
+        scope = {"stream": self.stream, "operation": self.operation}
+        return _of_share(self.bound, self.latency, self.threshold_ns, scope)
+
     def judge(self, observation: Observation) -> Judgement:
         """By the worst slice; a slice with too few I/Os shows nothing unless it fails."""
-        slices = observation.slow_shares(
-            self.latency, self.threshold_ns, slice_ns=self.slice_ns, stream=self.stream, operation=self.operation
-        )
+        slices = observation.slow_shares(self.limit, self.slice_ns)
         if not slices:
             return Judgement(holds=None, text="-")
         worst = max(slow / total if total else 1.0 for slow, total in slices)
@@ -286,8 +290,7 @@ def limit_of(condition: Condition) -> Limit | None:
     scope: dict[str, Any] = {"stream": condition.stream, "operation": condition.operation}
     is_upper = condition.compare in UPPER
     if isinstance(condition, SlowShare):
-        whole = condition.slice_ns is None
-        return _of_share(condition.bound, condition.latency, condition.threshold_ns, scope) if whole else None
+        return condition.limit if condition.slice_ns is None else None
     if column := RATES.get(condition.metric):
         return Limit(kind="rate", limit=condition.bound, is_upper=is_upper, column=column, **scope)
     latency, _, statistic = condition.metric.partition("_ns_")
@@ -345,6 +348,25 @@ class Measured:
                 for key, run in rows.sort("run_id", "interval").partition_by("run_id", as_dict=True).items()
             }
         return self._blocks[limit]
+
+    def slices(self, limit: Limit, slice_ns: int | None) -> list[tuple[int, int]]:
+        """Return of each slice of all runs the operations that took longer than the threshold, and all of them.
+
+        A slice in which nothing completed has no operations, which is not the same as none that are slow.
+        """
+        import polars as pl
+
+        if self.intervals.filter(_covered(limit)).is_empty():
+            return []
+        times = self.intervals.select("run_id", "interval", "begin_ns", "end_ns").unique()
+        sliced = (
+            times.with_columns(slice=limit_test.slice_of(slice_ns))
+            .join(self._sums(limit), on=["run_id", "interval"], how="left")
+            .group_by("run_id", "slice")
+            .agg(pl.col("amount", "weight").fill_null(0).sum())
+            .sort("run_id", "slice")
+        )
+        return sliced.select("amount", "weight").rows()
 
     def distribution(self, limit: Limit) -> tuple[limit_test.Floats, limit_test.Floats]:
         """Return the latencies of a limited share in ascending order, and how many operations of all runs took each."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from iosonde.metrics.statistics import RepeatNoise
+    from iosonde.procedure.condition import Limit
     from iosonde.results import ResultSet
     from iosonde.results.schema import Record
 
@@ -140,10 +141,8 @@ class Observation(Protocol):
     def value(self, metric: str, *, stream: str = "", operation: str = "") -> float | None:
         """A metric of the measurement, of the whole load unless a stream or operation is named; None if unknown."""
 
-    def slow_shares(
-        self, latency: str, threshold_ns: int, *, slice_ns: int | None, stream: str = "", operation: str = ""
-    ) -> list[tuple[int, int]]:
-        """Of each slice of the measurement: the I/Os that took longer than that, and all of them."""
+    def slow_shares(self, limit: Limit, slice_ns: int | None) -> list[tuple[int, int]]:
+        """Of each slice of the measurement: the I/Os that took longer than the threshold, and all of them."""
 
 
 class Observations(Protocol):
@@ -176,7 +175,6 @@ class RecordObservation:
     results: ResultSet
     """Holds only this run."""
     _metrics: Callable[[Record], pl.DataFrame]
-    _shares: dict[Any, list[tuple[int, int]]] = field(default_factory=dict, compare=False)
 
     @property
     def failure(self) -> str:
@@ -208,22 +206,11 @@ class RecordObservation:
         values = [value for name, _, value in rows if wanted in (None, name)]
         return float(values[0]) if len(values) == 1 else None
 
-    def slow_shares(
-        self, latency: str, threshold_ns: int, *, slice_ns: int | None, stream: str = "", operation: str = ""
-    ) -> list[tuple[int, int]]:
-        from iosonde.metrics.limit_test import slow_shares
+    def slow_shares(self, limit: Limit, slice_ns: int | None) -> list[tuple[int, int]]:
+        from iosonde.procedure.condition import Measured
 
-        asked = (latency, threshold_ns, slice_ns, stream, operation)
-        if asked not in self._shares:
-            self._shares[asked] = slow_shares(
-                self.results,
-                latency=latency,
-                threshold_ns=threshold_ns,
-                slice_ns=slice_ns,
-                stream=stream,
-                operation=operation,
-            )
-        return self._shares[asked]
+        key = ("slow_shares", limit, slice_ns)
+        return self.results.derived(key, lambda: Measured.of(self.results).slices(limit, slice_ns))
 
 
 class RecordedObservations:
