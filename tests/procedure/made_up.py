@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from iosonde.metrics.limit_test import Limit
 from iosonde.metrics.statistics import UNKNOWN_NOISE, RepeatNoise
 from iosonde.plan import Case, Run
 from iosonde.planning import expand
 from iosonde.procedure import progress
-from iosonde.procedure.condition import Limit
 from iosonde.procedure.observations import Conclusion, Observation
 from iosonde.procedure.search import SearchConclusion
 from iosonde.storage import open_target

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from iosonde.findings.finding import OF_THE_SYSTEM
-from iosonde.metrics.limit_test import CLEAR, Blocks, Floats, joined
+from iosonde.metrics.limit_test import CLEAR, Blocks, Floats, Limit, Measured, joined
 from iosonde.metrics.statistics import MINIMUM_REPEATS, repeats_interval
 from iosonde.metrics.wording import counted, value_text
 from iosonde.plan import Case, Scalar
-from iosonde.procedure.condition import UPPER, Condition, Limit, Measured, MetricBound, limit_of, parse
+from iosonde.procedure.condition import UPPER, Condition, MetricBound, limit_of, parse
 from iosonde.procedure.observations import RecordedObservations
 from iosonde.results import ResultSet, accounting
 from iosonde.results.schema import Record

@@ -21,8 +21,8 @@ from iosonde.workload.block import BLOCK
 if TYPE_CHECKING:
     import polars as pl
 
+    from iosonde.metrics.limit_test import Limit
     from iosonde.metrics.statistics import RepeatNoise
-    from iosonde.procedure.condition import Limit
     from iosonde.results import ResultSet
     from iosonde.results.schema import Record
 
@@ -207,7 +207,7 @@ class RecordObservation:
         return float(values[0]) if len(values) == 1 else None
 
     def slow_shares(self, limit: Limit, slice_ns: int | None) -> list[tuple[int, int]]:
-        from iosonde.procedure.condition import Measured
+        from iosonde.metrics.limit_test import Measured
 
         key = ("slow_shares", limit, slice_ns)
         return self.results.derived(key, lambda: Measured.of(self.results).slices(limit, slice_ns))
