@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from iosonde.storage import cleanup
-from iosonde.storage.block_layer import loop_status
+from iosonde.storage.block_layer import block_nodes
 from iosonde.storage.safety import journal
 
 SESSION = """
@@ -26,7 +26,7 @@ resume(sys.argv[1], retry_failed=True, consent=Consent(destroy=tuple(sys.argv[2:
 
 def leftovers(directory: Path) -> list[str]:
     """Everything that was created there and still exists. A mounted image keeps its loop device."""
-    attached = [str(device) for device in loop_status.attached_to(directory)]
+    attached = [str(device) for device in block_nodes.attached_to(directory)]
     return [*attached, *(entry.path for entry in journal.entries()), *map(str, directory.iterdir())]
 
 

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from iosonde.storage.nvme.admin import Drive, StatusError
+from iosonde.storage.nvme import Drive, StatusError
 
 OCP_GUID = bytes.fromhex("c5af1028eabff2a49c4f6f7cc914d5af")
 NO_SUCH_LOG = 0x4109
@@ -67,5 +67,5 @@ class FakeDrive(Drive):
 
     @contextmanager
     def opened(self, _name: str) -> Iterator[Drive]:
-        """In place of `admin.opened`."""
+        """In place of `nvme.opened`."""
         yield self

@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from iosonde.storage.block_layer.block_nodes import number_of
-from iosonde.storage.block_layer.loop_status import attached_loops
-from iosonde.storage.setups.loop_devices import _CLR_FD, _CONFIGURE, LoopDevice, _configuration
+from iosonde.storage.block_layer.block_nodes import attached_loops, number_of
+from iosonde.storage.targets.loop_devices import _CLR_FD, _CONFIGURE, LoopDevice, _configuration
 
 MIB = 1 << 20
 SWAP_BYTES = 40 << 10

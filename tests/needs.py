@@ -62,7 +62,7 @@ def _kernel_support(file_system: str) -> str:
 
 def _devices() -> list[dict[str, Any]]:
     """Those that store temporary files."""
-    from iosonde.storage.targets.describe import describe_path
+    from iosonde.storage.block_layer.block_stack import describe_path
 
     with tempfile.TemporaryDirectory() as directory:
         return list(describe_path(Path(directory))["devices"])
@@ -84,10 +84,10 @@ def _single_disk_without_nvme() -> str:
 
 
 def _memory_limits() -> str:
-    from iosonde.storage.control_groups import control_group
+    from iosonde.storage import control_groups
 
     try:
-        control_group.hierarchy()
+        control_groups.hierarchy()
     except IosondeError as error:
         return error.what
     return ""

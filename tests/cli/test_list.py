@@ -16,7 +16,7 @@ from iosonde.cli.commands.doctor import lines
 from iosonde.data import adapters, shipped
 from iosonde.plan import Plan
 from iosonde.storage.block_layer import block_stack
-from iosonde.storage.safety.devices import Device, DevicePart
+from iosonde.storage.safety.guard import Device, DevicePart, Findings
 
 
 def test_list_shows_every_study_once_with_its_time_title_and_needs(iosonde: Iosonde) -> None:
@@ -77,8 +77,9 @@ def test_a_device_with_everything_is_readable() -> None:
         DevicePart(name="nvme0n1p1", size_bytes=1 << 30, is_swap=True, signature="swap"),
         DevicePart(name="nvme0n1p2", size_bytes=1 << 38, holders=["md0", "dm-1"], signature="linux_raid_member"),
     ]
-    named = {"name": "nvme0n1", "model": "FAST 9000", "serial": "S1", "contents": ""}
-    device = Device(**named, refusals=["`nvme0n1p1` is swap"], facts=facts, parts=parts)  # type: ignore[arg-type]
+    facts |= {"name": "nvme0n1", "model": "FAST 9000"}
+    findings = Findings(number="259:0", refusals=["`nvme0n1p1` is swap"])
+    device = Device(serial="S1", findings=findings, facts=facts, parts=parts)
     assert "\n".join(lines(device)) == snapshot("""\
 nvme0n1  931 GiB, FAST 9000, serial S1, firmware 1.0
   kind         disk, nvme, not rotational
@@ -97,7 +98,7 @@ nvme0n1  931 GiB, FAST 9000, serial S1, firmware 1.0
 def test_a_device_of_which_nothing_is_known_has_no_empty_lines_or_columns() -> None:
     """All that the kernel reports of a device may be missing, but its name, kind and size."""
     facts = {"device": "259:0", "name": "sda", "kind": "disk", "size_bytes": 0}
-    device = Device(name="sda", model="", serial="", refusals=[], contents="", facts=facts, parts=[])
+    device = Device(serial="", findings=Findings(number="259:0"), facts=facts, parts=[])
     assert "\n".join(lines(device)) == snapshot("""\
 sda  0 B, unknown model, no serial number
   kind         disk, not rotational

@@ -16,7 +16,7 @@ import stores
 from engines import real_engine
 from plans import null_spec
 
-from iosonde.storage.setups.loop_devices import LoopDevice
+from iosonde.storage.targets.loop_devices import LoopDevice
 
 BYTES = 4 << 20
 

@@ -36,7 +36,7 @@ from iosonde.storage.block_layer.signatures import EDGE_BYTES, MARK
 from iosonde.storage.safety import journal
 from iosonde.storage.safety.consent import Consent
 from iosonde.storage.setups import file_systems
-from iosonde.storage.setups.loop_devices import LoopDevice
+from iosonde.storage.targets.loop_devices import LoopDevice
 
 STUDY = """
 name = "on-devices"

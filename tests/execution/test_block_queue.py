@@ -20,7 +20,7 @@ from iosonde.storage import cleanup, open_target
 from iosonde.storage.block_layer import block_stack
 from iosonde.storage.block_layer.block_nodes import number_of
 from iosonde.storage.safety import journal
-from iosonde.storage.setups import queue_settings
+from iosonde.storage.setups import machine_settings
 
 Mounts = Callable[..., LoopFileSystem]
 
@@ -55,9 +55,9 @@ HOLDER = """
 import sys
 from iosonde.storage.block_layer import block_stack
 from iosonde.storage.block_layer.block_nodes import number_of
-from iosonde.storage.setups import queue_settings
+from iosonde.storage.setups import machine_settings
 devices = [block_stack.describe(number_of(sys.argv[1]))]
-queue_settings.apply(devices, {"read_ahead": 64 << 10}, own="iosonde-0badcafe")
+machine_settings.apply(devices, {"read_ahead": 64 << 10}, own="iosonde-0badcafe")
 print("applied", flush=True)
 sys.stdin.read()
 """
@@ -76,12 +76,12 @@ def test_one_session_at_a_time_changes_a_setting_whatever_its_journal(loop_file_
     ) as holder:  # fmt: skip
         assert holder.stdout and holder.stdout.readline() == "applied\n"
         with pytest.raises(TargetError, match="read_ahead_kb` is in use by another iosonde"):
-            queue_settings.apply(devices, settings, own="iosonde-0123abcd")
+            machine_settings.apply(devices, settings, own="iosonde-0123abcd")
         assert file.read_text() == "64\n"
         holder.kill()
-    saved = queue_settings.apply(devices, settings, own="iosonde-0123abcd")
+    saved = machine_settings.apply(devices, settings, own="iosonde-0123abcd")
     assert file.read_text() == "32\n"
-    queue_settings.restore(saved)
+    machine_settings.restore(saved)
     assert file.read_text() == before
     assert cleanup() == []
 
@@ -118,15 +118,15 @@ def test_what_a_killed_session_left_is_restored(loop_file_system: Mounts, by: st
     queue = queue_of(mounted)
     before = chosen(queue), (queue / "nr_requests").read_text()
     devices = [block_stack.describe(number_of(Path(mounted.device)))]
-    queue_settings.apply(devices, {"io_scheduler": "mq-deadline", "nr_requests": 64}, own="iosonde-12345678")
+    machine_settings.apply(devices, {"io_scheduler": "mq-deadline", "nr_requests": 64}, own="iosonde-12345678")
     assert (chosen(queue), (queue / "nr_requests").read_text()) == ("mq-deadline", "64\n")
     abandoned()
     if by == "cleanup":
         assert not [each for each in cleanup() if each.failed]
     else:
-        saved = queue_settings.apply(devices, {"io_scheduler": "mq-deadline"}, own="iosonde-87654321")
+        saved = machine_settings.apply(devices, {"io_scheduler": "mq-deadline"}, own="iosonde-87654321")
         assert {each.before for each in saved if each.setting == "io_scheduler"} == {before[0]}
-        queue_settings.restore(saved)
+        machine_settings.restore(saved)
     assert (chosen(queue), (queue / "nr_requests").read_text()) == before
     assert cleanup() == []
 
@@ -137,7 +137,7 @@ def test_another_device_that_got_the_name_keeps_its_setting(tmp_path: Path) -> N
     queue = Path("/sys/block", device.name, "queue")
     before = chosen(queue)
     devices = [block_stack.describe(number_of(device))]
-    queue_settings.apply(devices, {"io_scheduler": "mq-deadline"}, own="iosonde-12345678")
+    machine_settings.apply(devices, {"io_scheduler": "mq-deadline"}, own="iosonde-12345678")
     loops.replace(device, loops.image("another"))
     (queue / "scheduler").write_text("mq-deadline")
     abandoned()
@@ -157,6 +157,6 @@ def test_a_value_that_the_kernel_refuses_or_rounds_changes_nothing(loop_file_sys
         ({"read_ahead": 65 << 10}, "read_ahead_kb` is 64 after 65 was written"),
     ):
         with pytest.raises(TargetError, match=message):
-            queue_settings.apply(devices, settings, own="iosonde-12345678")
+            machine_settings.apply(devices, settings, own="iosonde-12345678")
         assert (chosen(queue), (queue / "read_ahead_kb").read_text()) == before
     assert cleanup() == []

@@ -198,13 +198,12 @@ def test_a_disk_that_got_the_number_of_one_under_a_setup_is_not_wiped(
     """The claim is released while a file system holds the device: after an unplug nothing holds its number."""
     device, victim, replace_it = replaced
     target = device_target.open_devices([str(device)])
-    devices = device_target.TargetDevices(target=target)
     with target.claims.held({number_of(device): str(device)}):
-        devices.provide(Setup(file_system="ext4"))
+        target.provide(Setup(file_system="ext4"))
         replace_it()
         with pytest.raises(TargetError, match="another disk has its name and number"):
-            devices.release()
-        assert number_of(device) not in target.claims.numbers
+            target.release()
+        assert number_of(device) not in target.claims.descriptors
     journal.removed(device_target._entry(number_of(device), target.own))
     run("blockdev", "--flushbufs", device)
     assert victim.read_bytes() == PATTERN

@@ -31,9 +31,8 @@ from iosonde.results import ResultSet
 from iosonde.results.run_facts import values
 from iosonde.results.schema import Record
 from iosonde.storage import cleanup, open_target
-from iosonde.storage.control_groups import control_group
-from iosonde.storage.safety.journal import CONTROL_GROUP, entries
-from iosonde.storage.safety.journal_entry import TEMPORARY_FILES
+from iosonde.storage.control_groups import hierarchy
+from iosonde.storage.safety.journal import CONTROL_GROUP, TEMPORARY_FILES, entries
 
 Mounts = Callable[..., LoopFileSystem]
 
@@ -217,7 +216,7 @@ class TestMemoryLimit:
         # One control group limits memory; another counts the engine's own I/O where the system has that controller.
         recorded = [(entry.what, Path(entry.path)) for entry in entries()]
         assert {what for what, _ in recorded} == {"directory", CONTROL_GROUP, TEMPORARY_FILES}
-        [limiting] = [path for _, path in recorded if path.parent == control_group.hierarchy().directory]
+        [limiting] = [path for _, path in recorded if path.parent == hierarchy().directory]
         # The engine ends with its standard input.
         while (limiting / "cgroup.procs").read_text().split():
             time.sleep(0.05)
@@ -228,7 +227,7 @@ class TestMemoryLimit:
 
 
 def assert_memory_groups_are_removed() -> None:
-    directory = control_group.hierarchy().directory
+    directory = hierarchy().directory
     assert control_groups.created(directory)
     assert control_groups.remaining(directory) == []
 

@@ -26,7 +26,7 @@ from iosonde.results import ResultSet
 from iosonde.results.schema import Record
 from iosonde.storage import open_target, tools
 from iosonde.storage.block_layer.mounts import mounts
-from iosonde.storage.safety import journal, journal_entry
+from iosonde.storage.safety import journal
 
 MIB = 1 << 20
 
@@ -133,7 +133,7 @@ def test_nothing_is_written_below_a_mount_point_whose_file_system_was_unmounted(
     directory: Path, tmp_path: Path
 ) -> None:
     plan = planned(directory, file_system="ext4")
-    point = journal_entry.MOUNTS / plan.created_name / "mounted"
+    point = journal.MOUNTS / plan.created_name / "mounted"
 
     class Unmounts(Observer):
         def run_ended(self, run: Any, record: Record) -> None:

@@ -25,8 +25,8 @@ from iosonde.storage.block_layer.block_nodes import number_of
 from iosonde.storage.block_layer.signatures import EDGE_BYTES, MARK
 from iosonde.storage.safety import guard, journal
 from iosonde.storage.safety.consent import Consent
-from iosonde.storage.safety.journal_entry import MOUNTS
-from iosonde.storage.setups import bluestore
+from iosonde.storage.safety.journal import MOUNTS
+from iosonde.storage.setups import file_systems
 from iosonde.storage.targets import device_target
 
 GIB = 1 << 30
@@ -143,7 +143,7 @@ def test_after_a_kill_cleanup_wipes_the_device_and_removes_everything(tmp_path: 
 
         killed_once(result_set.directory, is_daemon_started, destroy=[str(device)])
         with device.open("rb") as file:
-            assert bluestore.has_label_of(file.fileno(), plan.created_name)
+            assert file_systems.has_osd_label(file.fileno(), plan.created_name)
         cleaned = cleanup()
         assert not any(each.failed for each in cleaned), cleaned
         assert is_blank(device)
@@ -161,7 +161,7 @@ def test_a_device_of_another_cluster_is_not_wiped_after_a_kill(
         journal.created(MOUNTS / own / f"on-{device.name}", "device", facts=facts)
         [file] = journal._directory().glob("*.json")
         file.write_text(json.dumps(json.loads(file.read_text()) | {"owner": "another boot 1 1"}))
-        label = b"bluestore block device\n" + bluestore.identity_of(label_of, 0).encode()
+        label = b"bluestore block device\n" + file_systems.osd_identity(label_of, 0).encode()
         with device.open("r+b", buffering=0) as raw:
             raw.write(label.ljust(4096, b"\n"))
         with pytest.raises(TargetError, match="member of an array or pool"):

@@ -30,8 +30,8 @@ from iosonde.results import ResultSet
 from iosonde.results.accounting import Foreign, foreign
 from iosonde.storage import open_target
 from iosonde.storage.block_layer import block_stack
-from iosonde.storage.control_groups import io_group
-from iosonde.storage.targets.describe import stack_of
+from iosonde.storage.block_layer.block_stack import stack_of
+from iosonde.storage.control_groups import counted, io_hierarchy
 
 Mounts = Callable[..., LoopFileSystem]
 
@@ -50,7 +50,7 @@ def test_groups_of_both_versions_count_reads_and_writes_by_disk(
     tmp_path: Path, version: int, name: str, text: str
 ) -> None:
     (tmp_path / name).write_text(text)
-    assert io_group.counted(tmp_path, version) == {"7:0": (4096, 8192)}
+    assert counted(tmp_path, version) == {"7:0": (4096, 8192)}
 
 
 def others(write_bytes: int, *, are_present: bool = True) -> dict[str, Any]:
@@ -117,7 +117,7 @@ def test_a_quiet_device_s_bytes_are_the_engine_s(
     assert record.own_io and record.own_io["version"] in (1, 2), record.own_io
     assert "device_write_amplification" in amplifications(done)
     assert "other_io" not in {warning.code for warning in record.warnings}
-    directory, _ = io_group.hierarchy()
+    directory = io_hierarchy().directory
     assert control_groups.created(directory)
     assert control_groups.remaining(directory) == []
 

@@ -18,7 +18,7 @@ import pytest
 from command_line import CHECKOUT
 from strangers import STRANGER, listening
 
-from iosonde.storage.block_layer.loop_status import identity_of
+from iosonde.storage.block_layer.block_nodes import identity_of
 from iosonde.supervisor import command_line, parse
 from iosonde.supervisor.processes import descendants, identify
 from iosonde.supervisor.watch import FailedError

@@ -22,7 +22,7 @@ from iosonde.planning import expand, parse
 from iosonde.procedure.observations import Conclusion, conclusions
 from iosonde.results import ResultSet
 from iosonde.storage import open_target
-from iosonde.storage.setups.purge import can_trim
+from iosonde.storage.targets.direct_io import can_trim
 from iosonde.study.model import Study
 
 MIB = 1 << 20

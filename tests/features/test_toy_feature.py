@@ -21,7 +21,7 @@ from iosonde.features import FEATURES
 from iosonde.findings.question import QuestionKind
 from iosonde.metrics.metric import Metric
 from iosonde.results.column import Column
-from iosonde.storage.safety.journal_entry import MOUNTS
+from iosonde.storage.safety.journal import MOUNTS
 from iosonde.study.setup_extension import SetupExtension
 from iosonde.workload.workload import Backend, Workload
 

@@ -27,7 +27,7 @@ from iosonde.features.many_hosts import merge
 from iosonde.features.network_storage.setups import nfs
 from iosonde.planning import expand, load
 from iosonde.storage import cleanup, open_target
-from iosonde.storage.block_layer.kernel import read
+from iosonde.storage.block_layer.block_nodes import read
 from iosonde.storage.block_layer.mounts import mounts
 from iosonde.storage.safety import journal
 

@@ -15,12 +15,10 @@ from iosonde.execution import execute
 from iosonde.features.nvme_driver import handover
 from iosonde.features.rate_limits.exports import Sustained, cost_model, cost_qos
 from iosonde.planning import expand, load
-from iosonde.storage import open_target
-from iosonde.storage.block_layer import cgroup_limits
+from iosonde.storage import nvme, open_target
+from iosonde.storage.block_layer import block_stack
 from iosonde.storage.block_layer.block_nodes import number_of
-from iosonde.storage.nvme import counters
-from iosonde.storage.nvme.format import can_format
-from iosonde.storage.nvme.sanitize import can_sanitize
+from iosonde.storage.nvme import can_format, can_sanitize
 from iosonde.storage.safety.consent import Consent
 
 MIB = 1 << 20
@@ -52,7 +50,7 @@ def try_drive() -> dict[str, Any]:
         "destroys": [each.what for each in plan.destroys],
         "purges": [record.parameters.get("purge") for record in records],
         "failures": [record.failure and record.failure.message for record in records],
-        "now": counters.now(DRIVE.name),
+        "now": nvme.now(DRIVE.name),
         "handover": handover.refusals(handover.controller_of(number_of(DRIVE))),
     }
 
@@ -111,7 +109,7 @@ def try_costs() -> dict[str, list[str]]:
     lines = {"io.cost.model": cost_model(device, *rates), "io.cost.qos": cost_qos(device)}
     for file, line in lines.items():
         (groups / file).write_text(line)
-    read = cgroup_limits.controls(device)
+    read = block_stack.controls(device)
     (groups / "io.cost.qos").write_text(f"{device} enable=0")
     subprocess.run(["umount", groups], check=True)
     return {"exported": [f"{file} {line.partition(' ')[2].strip()}" for file, line in lines.items()], "read": read}

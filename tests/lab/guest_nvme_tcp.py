@@ -27,8 +27,7 @@ from iosonde.protocol import Event
 from iosonde.results import ResultSet
 from iosonde.storage import cleanup, open_target
 from iosonde.storage.block_layer import block_stack
-from iosonde.storage.block_layer.block_nodes import number_of
-from iosonde.storage.block_layer.kernel import read
+from iosonde.storage.block_layer.block_nodes import number_of, read
 from iosonde.storage.block_layer.mounts import mounts
 from iosonde.storage.safety import journal
 from iosonde.storage.safety.consent import Consent

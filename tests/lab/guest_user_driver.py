@@ -27,12 +27,11 @@ from iosonde.features.nvme_driver.run import handed_over
 from iosonde.plan import Plan
 from iosonde.planning import expand, load
 from iosonde.results import ResultSet
-from iosonde.storage import open_target
+from iosonde.storage import nvme, open_target
 from iosonde.storage.block_layer.block_nodes import number_of
-from iosonde.storage.nvme import admin
 from iosonde.storage.safety import journal
-from iosonde.storage.safety.claims import Claims
 from iosonde.storage.safety.consent import Consent
+from iosonde.storage.safety.guard import Claims
 from iosonde.storage.targets.workspace import journal_directory
 
 SLOW, DRIVE = LAB / "7", LAB / "12"
@@ -95,7 +94,7 @@ def identified(drive: Path) -> dict[str, Any]:
     probed = {each.name: each.is_available for each in probe_backends(find_engine(), drive)}
     kernel = {}
     for name in controller.namespaces:
-        with admin.opened(name) as opened:
+        with nvme.opened(name) as opened:
             kernel[str(opened.namespace)] = opened.identify_namespace().hex()
             whole = opened.identify_controller().hex()
     claims = Claims()
@@ -251,7 +250,7 @@ def large_commands(drive: Path) -> dict[str, Any]:
 def all_sizes(program: str, drive: Path, block_bytes: int) -> dict[str, Any]:
     """Transfers of every size between the kernel's driver and ours, both with PRP lists and with SGLs."""
     controller = handover.controller_of(number_of(drive))
-    with admin.opened(drive.name) as opened:
+    with nvme.opened(drive.name) as opened:
         namespace = opened.namespace
     through_kernel = [str(drive), str(block_bytes), str(LARGEST)]
     subprocess.run([program, "fill", *through_kernel], check=True)

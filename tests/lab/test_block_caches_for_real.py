@@ -27,7 +27,7 @@ from iosonde.protocol import Event
 from iosonde.results.schema import Record
 from iosonde.storage import cleanup, open_target
 from iosonde.storage.safety import journal
-from iosonde.storage.safety.journal_entry import MOUNTS
+from iosonde.storage.safety.journal import MOUNTS
 
 pytestmark = pytest.mark.usefixtures("inside_user_mode_linux")
 

@@ -16,10 +16,9 @@ from iosonde.errors import TargetError
 from iosonde.execution import execute
 from iosonde.plan import Plan
 from iosonde.planning import expand
-from iosonde.storage import cleanup, open_target
-from iosonde.storage.block_layer import cgroup_limits
+from iosonde.storage import cleanup, control_groups, open_target
+from iosonde.storage.block_layer import block_stack
 from iosonde.storage.block_layer.block_nodes import number_of
-from iosonde.storage.control_groups import control_group
 from iosonde.storage.safety.journal import entries
 
 pytestmark = pytest.mark.usefixtures("inside_user_mode_linux")
@@ -115,7 +114,7 @@ def test_a_group_with_processes_cannot_have_a_limit() -> None:
     with subprocess.Popen(["sleep", "1000"]) as inside:
         (group / "cgroup.procs").write_text(str(inside.pid))
         with pytest.raises(TargetError, match=f"cannot limit memory to {LIMIT} bytes in `/sys/fs/cgroup/occ") as raised:
-            control_group.MemoryGroup.make(LIMIT, within=control_group.Hierarchy(directory=group, version=2))
+            control_groups.MemoryGroup.make(LIMIT, within=control_groups.Hierarchy(directory=group, version=2))
         inside.kill()
     assert "run iosonde outside this container" in raised.value.hint
     assert list(group.glob("iosonde-*")) == []
@@ -131,7 +130,7 @@ def test_limits_of_the_group_and_of_its_parent_are_read() -> None:
         (group / "io.max").write_text(f"{device} {limits}")
     (inner / "cgroup.procs").write_text(str(os.getpid()))
     try:
-        read = cgroup_limits.limits(device)
+        read = block_stack.limits(device)
     finally:
         (GROUPS / "cgroup.procs").write_text(str(os.getpid()))
         inner.rmdir()

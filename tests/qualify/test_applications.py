@@ -14,7 +14,7 @@ from iosonde.errors import StudyError
 from iosonde.procedure.condition import limit_of, parse
 from iosonde.qualify import describe, load_application, plan_of, watch_plan
 from iosonde.storage import open_target
-from iosonde.storage.targets.virtual_target import VirtualTarget
+from iosonde.storage.opening import VirtualTarget
 
 NAMES = list(applications())
 

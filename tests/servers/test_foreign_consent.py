@@ -33,7 +33,7 @@ from iosonde.servers.server import Address
 from iosonde.storage import open_target
 from iosonde.storage.safety import journal
 from iosonde.storage.safety.consent import Consent
-from iosonde.storage.safety.journal_entry import DATABASE_ON_SERVER, DATABASES
+from iosonde.storage.safety.journal import DATABASE_ON_SERVER, DATABASES
 
 URL = "postgresql://me@127.0.0.1:1"
 

@@ -15,7 +15,7 @@ from study_texts import study_text
 
 from iosonde.cli.reference import EXIT_INTERRUPTED
 from iosonde.results import ResultSet
-from iosonde.storage.block_layer import loop_status
+from iosonde.storage.block_layer import block_nodes
 from iosonde.storage.safety import journal
 
 pytestmark = [pytest.mark.system, pytest.mark.needs("engine", "setpriv")]
@@ -77,7 +77,7 @@ def test_ctrl_c_during_a_start_leaves_nothing(
         while not (started := servers(program)) and running.poll() is None:
             time.sleep(0.02)
         groups = [group for number in started for group in control_groups(number)]
-        loops = loop_status.attached_to(disk_place)
+        loops = block_nodes.attached_to(disk_place)
         if started:
             os.killpg(running.pid, signal.SIGINT)  # As a terminal does.
         _, messages = running.communicate(timeout=600)
@@ -91,5 +91,5 @@ def test_ctrl_c_during_a_start_leaves_nothing(
     assert [each for each in left for path in (disk_place, *started.values()) if str(path) in each] == []
     assert [data for data in started.values() if data.exists()] == []
     assert [group for group in groups if group.exists()] == []
-    assert loop_status.attached_to(disk_place) == []
+    assert block_nodes.attached_to(disk_place) == []
     assert journal.entries() == []

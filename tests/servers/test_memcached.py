@@ -26,7 +26,7 @@ from iosonde.servers.instance import Instance
 from iosonde.servers.server import Settings
 from iosonde.storage import open_target
 from iosonde.storage.safety import journal
-from iosonde.storage.safety.journal_entry import owner_of
+from iosonde.storage.safety.journal import owner_of
 
 pytestmark = [pytest.mark.system, pytest.mark.needs("setpriv", "memcached")]
 

@@ -27,7 +27,7 @@ from iosonde.errors import ServerError
 from iosonde.lab.bound_process import end, find_tool, start_bound
 from iosonde.servers.instance import Instance
 from iosonde.storage.safety import journal
-from iosonde.storage.setups import loop_devices
+from iosonde.storage.targets import loop_devices
 
 NEEDS = ("setpriv", "engine", "root", "nbdkit", "qemu-storage-daemon", "FUSE", "loop devices", "mkfs.ext4")
 pytestmark = [pytest.mark.system, pytest.mark.needs(*NEEDS)]

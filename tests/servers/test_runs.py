@@ -44,7 +44,7 @@ from iosonde.servers.server import Address, Installation, Place, Settings
 from iosonde.storage import cleanup, open_target
 from iosonde.storage.safety import journal
 from iosonde.storage.safety.consent import Consent
-from iosonde.storage.safety.journal_entry import DATABASE_ON_SERVER
+from iosonde.storage.safety.journal import DATABASE_ON_SERVER
 from iosonde.supervisor.watch import free_port
 
 pytestmark = [pytest.mark.system, pytest.mark.needs("setpriv", "engine")]

@@ -34,7 +34,7 @@ from iosonde.servers.instance import Instance
 from iosonde.servers.programs import account_for
 from iosonde.servers.server import Installation
 from iosonde.storage.safety import journal
-from iosonde.storage.safety.journal_entry import owner_of
+from iosonde.storage.safety.journal import owner_of
 
 pytestmark = [pytest.mark.system, pytest.mark.needs("setpriv")]
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from iosonde.storage.block_layer import cgroup_limits
-from iosonde.storage.block_layer.cgroup_limits import controls, limits
-from iosonde.storage.control_groups.control_group import MemoryGroup
+from iosonde.storage.block_layer import block_stack
+from iosonde.storage.block_layer.block_stack import controls, limits
+from iosonde.storage.control_groups import MemoryGroup
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Pa
     own = {"blkio": [tmp_path / "v1/own", tmp_path / "v1"], "": [tmp_path / "v2/own", tmp_path / "v2"]}
     for directories in own.values():
         directories[0].mkdir(parents=True)
-    monkeypatch.setattr(cgroup_limits, "_groups", lambda controller: own[controller])
+    monkeypatch.setattr(block_stack, "groups", lambda controller: own[controller])
     return own
 
 

@@ -16,9 +16,9 @@ from needs import BTRFS
 from iosonde.execution.engine_programs import probe_backends
 from iosonde.storage import open_target
 from iosonde.storage.block_layer import block_stack
+from iosonde.storage.block_layer.block_stack import stack_of
 from iosonde.storage.block_layer.mounts import mount_of
 from iosonde.storage.targets import direct_io
-from iosonde.storage.targets.describe import stack_of
 
 
 def number_of(number: int) -> str:

@@ -10,11 +10,9 @@ from typing import Any
 
 import pytest
 
-from iosonde.storage.block_layer import signatures
-from iosonde.storage.block_layer.block_nodes import device_number, number_of
-from iosonde.storage.block_layer.kernel import Kernel, names_in
-from iosonde.storage.block_layer.loop_status import LoopStatus
-from iosonde.storage.block_layer.mapper_tables import MapperTable, parse
+from iosonde.storage.block_layer import block_nodes, signatures
+from iosonde.storage.block_layer.block_nodes import LoopStatus, device_number, names_in, number_of
+from iosonde.storage.block_layer.kernel import Kernel, MapperTable, parse
 from iosonde.storage.block_layer.signatures import Signature
 from iosonde.storage.safety import guard
 
@@ -27,9 +25,7 @@ class Machine:
         self.numbers: dict[str, str] = {}
         self.loops: list[LoopStatus] = []
         self.tables: dict[str, MapperTable] = {}
-        self.kernel = Kernel(
-            sys=root / "sys", proc=root / "proc", read_loops=lambda: self.loops, read_table=self.tables.get
-        )
+        self.kernel = Kernel(proc=root / "proc", read_loops=lambda: self.loops, read_table=self.tables.get)
         for directory in ("sys/dev/block", "sys/class/block", "sys/block", "proc/self/ns", "dev"):
             (root / directory).mkdir(parents=True)
         (root / "proc/self/mountinfo").touch()
@@ -91,8 +87,9 @@ class Machine:
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Machine:
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     made = Machine(tmp_path)
+    monkeypatch.setattr(block_nodes, "SYS", tmp_path / "sys")
     made.disk("vdb", "254:16")
     return made
 

@@ -15,13 +15,11 @@ from iosonde.errors import TargetError
 from iosonde.plan import Setup
 from iosonde.storage import open_target
 from iosonde.storage.block_layer import block_stack
-from iosonde.storage.block_layer.block_nodes import number_of
-from iosonde.storage.block_layer.loop_status import LoopStatus, attached_loops, identity_of
+from iosonde.storage.block_layer.block_nodes import LoopStatus, attached_loops, identity_of, number_of
 from iosonde.storage.safety import guard, journal
-from iosonde.storage.setups import loop_devices
-from iosonde.storage.setups.loop_devices import LoopDevice
+from iosonde.storage.targets import loop_devices
 from iosonde.storage.targets.device_target import open_devices
-from iosonde.storage.targets.loop_provider import LoopProvider
+from iosonde.storage.targets.loop_devices import LoopDevice, LoopProvider
 
 pytestmark = [pytest.mark.system, pytest.mark.needs("loop devices")]
 
@@ -53,7 +51,7 @@ def test_the_loop_device_of_a_killed_session_is_detached(loops: Loops, image: Pa
 
 def test_one_on_a_file_that_got_the_inode_number_of_the_removed_one_stays_attached(loops: Loops, image: Path) -> None:
     entry = journal.find(image)
-    assert entry is not None and entry.handle, "needs a file system with handles"
+    assert entry is not None and entry.marks[""], "needs a file system with handles"
     image.unlink()
     other = loops.image("other")
     reused = replace(entry, identity=identity_of(other.stat()))
@@ -126,12 +124,12 @@ def test_a_device_that_returns_as_another_under_its_name_is_not_claimed(
     number = number_of(device)
     target = open_devices([str(device)])
     target.returned(number)
-    assert target.claims.numbers == {number}
+    assert target.claims.descriptors.keys() == {number}
     target.claims.release(number)
     monkeypatch.setattr(block_stack, "wwid", lambda number: "nvme.1b36-53-51-00000002")
     with pytest.raises(TargetError, match="another disk has its name and number"):
         target.returned(number)
-    assert target.claims.numbers == set()
+    assert target.claims.descriptors == {}
 
 
 def refusal(target: Path) -> str:

@@ -20,12 +20,11 @@ import pytest
 from log_pages import FakeDrive, data_placement, endurance_group, extended, health
 from loop_stacks import Loops
 
+from iosonde.storage import nvme
+from iosonde.storage.block_layer import block_nodes
 from iosonde.storage.block_layer.block_nodes import number_of, number_of_descriptor
-from iosonde.storage.nvme import admin, counters, logs
-from iosonde.storage.nvme.admin import Drive
-from iosonde.storage.nvme.format import can_format
-from iosonde.storage.nvme.sanitize import can_sanitize, sanitize
-from iosonde.storage.setups import purge
+from iosonde.storage.nvme import Drive, can_format, can_sanitize, sanitize
+from iosonde.storage.targets import workspace
 
 COMMAND = struct.Struct("<BBHIIIQQIIIIIIIIII")
 """`struct nvme_passthru_cmd` of `linux/nvme_ioctl.h`, 72 bytes."""
@@ -91,9 +90,9 @@ class Kernel:
 @pytest.fixture
 def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
     """The kernel of a machine with one drive."""
-    fake, drive = Kernel(), admin.Drive(-1, namespace=1)
-    monkeypatch.setattr(admin, "opened", lambda _: nullcontext(drive))
-    monkeypatch.setattr(admin, "drive_of", lambda _: drive)
+    fake, drive = Kernel(), nvme.Drive(-1, namespace=1)
+    monkeypatch.setattr(nvme, "opened", lambda _: nullcontext(drive))
+    monkeypatch.setattr(nvme, "drive_of", lambda _: drive)
     monkeypatch.setattr("fcntl.ioctl", fake.ioctl)
     return fake
 
@@ -171,17 +170,18 @@ def namespaces(devices: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.M
     """The kernel calls both devices NVMe namespaces, number 1 and 2."""
     fake = Kernel(states=[(DONE, 0xFFFF)] * 2)
     fake.namespaces = {number_of(device): number for number, device in enumerate(devices, start=1)}
+    (tmp_path / "dev/block").mkdir(parents=True)
     for number, namespace in fake.namespaces.items():
         (tmp_path / f"nvme7n{namespace}").mkdir()
-        (tmp_path / number).symlink_to(tmp_path / f"nvme7n{namespace}")
-    monkeypatch.setattr(admin, "_SYS", tmp_path)
+        (tmp_path / "dev/block" / number).symlink_to(tmp_path / f"nvme7n{namespace}")
+    monkeypatch.setattr(block_nodes, "SYS", tmp_path)
     monkeypatch.setattr("fcntl.ioctl", fake.ioctl)
     return fake
 
 
 def erase(means: str, path: Path, identity: str) -> None:
     target = {"kind": "device", "path": str(path), "size_bytes": 1 << 20}
-    purge.purge(target, means, identities={str(path): identity}, report=lambda _: None)
+    workspace.purge(target, means, identities={str(path): identity}, report=lambda _: None)
 
 
 @pytest.mark.system
@@ -194,7 +194,6 @@ def test_the_checked_device_is_erased_wherever_its_name_leads_now(
     """The name is that of the other namespace, and leads there; the number was recorded when the device was checked."""
     checked, other = devices
     path = tmp_path / "dev" / "nvme7n2"
-    path.parent.mkdir()
     if name == "link":
         path.symlink_to(other)
     else:
@@ -211,9 +210,9 @@ def test_a_device_that_is_no_namespace_gets_no_command(
 ) -> None:
     """A partition has the number of its namespace, and a node may have any name."""
     number = number_of(devices[0])
-    (tmp_path / number).unlink()
+    (tmp_path / "dev/block" / number).unlink()
     (tmp_path / "nvme7n1p1").mkdir()
-    (tmp_path / number).symlink_to(tmp_path / "nvme7n1p1")
+    (tmp_path / "dev/block" / number).symlink_to(tmp_path / "nvme7n1p1")
     with pytest.raises(OSError, match="`nvme7n1p1` is not an NVMe drive"):
         erase(means, tmp_path / "nvme7n1", number)
     assert namespaces.erased == []
@@ -225,11 +224,11 @@ Ask = Callable[[FakeDrive], dict[str, Any]]
 @pytest.fixture
 def ask(monkeypatch: pytest.MonkeyPatch) -> Ask:
     """Read counters from a fake drive in place of a real one."""
-    monkeypatch.setattr(counters, "_found", {})
+    monkeypatch.setattr(nvme, "_found", {})
 
     def answer(drive: FakeDrive) -> dict[str, Any]:
-        monkeypatch.setattr(admin, "opened", drive.opened)
-        return counters.now("nvme0n1")
+        monkeypatch.setattr(nvme, "opened", drive.opened)
+        return nvme.now("nvme0n1")
 
     return answer
 
@@ -246,9 +245,9 @@ def test_without_it_the_logs_of_the_endurance_group_are_read_by_its_number(ask: 
     assert ask(drive)["media"]["log"] == "fdp"
     assert (0x22, 3) in drive.asked
     pages = {0x02: health(), 0x09: endurance_group(media=2)}
-    counters._found.clear()
+    nvme._found.clear()
     assert ask(FakeDrive(pages.get, group=3))["media"]["written_bytes"] == 2 * 10**9
-    counters._found.clear()
+    nvme._found.clear()
     assert "media" not in ask(FakeDrive(pages.get, group=0)), "it is in no group"
 
 
@@ -263,46 +262,45 @@ def test_a_missing_log_is_requested_once(ask: Ask) -> None:
 
 
 def test_devices_that_are_no_nvme_drive_or_cannot_be_opened_have_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert counters.now("loop0") == {"not_reported": "`loop0` is not an NVMe drive"}
-    assert counters.now("nvme0n1p1") == {"not_reported": "`nvme0n1p1` is not an NVMe drive"}
+    assert nvme.now("loop0") == {"not_reported": "`loop0` is not an NVMe drive"}
+    assert nvme.now("nvme0n1p1") == {"not_reported": "`nvme0n1p1` is not an NVMe drive"}
 
     @contextmanager
     def refused(_device: Path) -> Iterator[Drive]:
         raise PermissionError(errno.EACCES, "Permission denied")
         yield
 
-    monkeypatch.setattr(admin, "opened", refused)
-    assert counters.now("nvme0n1") == {"not_reported": "`nvme0n1` does not allow this user to read its log pages"}
+    monkeypatch.setattr(nvme, "opened", refused)
+    assert nvme.now("nvme0n1") == {"not_reported": "`nvme0n1` does not allow this user to read its log pages"}
 
 
 def test_a_drive_that_fails_is_no_drive_without_the_log(ask: Ask) -> None:
     class Failing(FakeDrive):
         def log_page(self, identifier: int, size_bytes: int, *, specific: int = 0) -> bytes:
             if identifier == 0xC0:
-                raise admin.StatusError(0x02, 0x4006)  # Internal error.
+                raise nvme.StatusError(0x02, 0x4006)  # Internal error.
             return super().log_page(identifier, size_bytes, specific=specific)
 
     reported = ask(Failing({0x02: health()}.get))
     assert reported == {"not_reported": "`nvme0n1`: the drive answered its command 0x02 with status 0x4006"}
-    assert counters._found == {}, "next time it may answer"
+    assert nvme._found == {}, "next time it may answer"
 
 
 def test_health_is_parsed_at_its_offsets() -> None:
     page = health(kelvin=300, spare=98, used=3, units_read=7, units_written=1 << 70, hours=8760, media_errors=2)
     found = {"temperature_celsius": 27, "available_spare_percent": 98, "percentage_used": 3, "critical_warning": 0}
     counted = {"data_units_read": 7, "data_units_written": 1 << 70, "power_on_hours": 8760, "media_errors": 2}
-    assert logs.health(page) == logs.Health(**found, **counted)
+    assert nvme.health(page) == {**found, **counted}
 
 
 def test_media_counters_are_in_bytes_and_in_gigabytes() -> None:
-    assert logs.extended(extended(written=609_651_339_018_240, read=567_611_790_770_176)) == logs.Media(
-        written_bytes=609_651_339_018_240, read_bytes=567_611_790_770_176, step_bytes=1
-    )
-    assert logs.data_placement(data_placement(host=5, media=9)).written_bytes == 9
-    counted = logs.endurance_group(endurance_group(media=12))
-    assert (counted.written_bytes, counted.step_bytes) == (12 * 10**9, 10**9)
-    with pytest.raises(logs.LogError, match="leaves out"):
-        logs.endurance_group(endurance_group(media=0))
+    media = {"written_bytes": 609_651_339_018_240, "read_bytes": 567_611_790_770_176, "step_bytes": 1}
+    assert nvme.extended(extended(written=609_651_339_018_240, read=567_611_790_770_176)) == media
+    assert nvme.data_placement(data_placement(host=5, media=9))["written_bytes"] == 9
+    counted = nvme.endurance_group(endurance_group(media=12))
+    assert (counted["written_bytes"], counted["step_bytes"]) == (12 * 10**9, 10**9)
+    with pytest.raises(nvme.LogError, match="leaves out"):
+        nvme.endurance_group(endurance_group(media=0))
 
 
 def test_a_vendor_specific_page_c0h_is_not_read_as_the_extended_log_nor_a_short_page_as_any(ask: Ask) -> None:
@@ -311,7 +309,7 @@ def test_a_vendor_specific_page_c0h_is_not_read_as_the_extended_log_nor_a_short_
         page = extended(written=1, read=1, guid=guid)
         reported = ask(FakeDrive({0x02: health(), 0xC0: page}.get))
         assert reported["not_reported"] == "`nvme0n1`: its log page C0h is vendor-specific, not OCP's"
-        counters._found.clear()
-    for read in (logs.health, logs.extended, logs.data_placement, logs.endurance_group):
-        with pytest.raises(logs.LogError, match="63 bytes instead of"):
+        nvme._found.clear()
+    for read in (nvme.health, nvme.extended, nvme.data_placement, nvme.endurance_group):
+        with pytest.raises(nvme.LogError, match="63 bytes instead of"):
             read(bytes(63))

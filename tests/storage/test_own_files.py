@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from iosonde import directory_tree
-from iosonde.storage.safety import file_handle, journal, kept_numbers, own_directory
-from iosonde.storage.safety.file_handle import handle_of
+from iosonde.storage.safety import journal, own_directory
+from iosonde.storage.safety.own_directory import handle_of
 
 
 def test_a_handle_stays_with_a_file_and_is_not_that_of_another(tmp_path: Path) -> None:
@@ -33,7 +33,7 @@ def test_there_is_none_of_a_missing_file_nor_on_fuse(tmp_path: Path, monkeypatch
     assert handle_of(tmp_path / "missing") is None
     status = ctypes.create_string_buffer(256)
     assert ctypes.CDLL(None).statfs(str(tmp_path).encode(), status) == 0
-    monkeypatch.setattr(file_handle, "_FUSE", ctypes.c_long.from_buffer(status).value)
+    monkeypatch.setattr(own_directory, "_FUSE", ctypes.c_long.from_buffer(status).value)
     assert handle_of(tmp_path) is None
 
 
@@ -50,7 +50,7 @@ def descriptors(place: Path) -> list[str]:
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory that is taken for one on FUSE."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setattr(kept_numbers, "is_on_fuse", lambda path: os.path.lexists(path))
+    monkeypatch.setattr(own_directory, "is_on_fuse", lambda path: os.path.lexists(path))
     return tmp_path / "mount"
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from iosonde import pcie
 from iosonde.results.run_facts import members_of
-from iosonde.storage.block_layer import block_stack
+from iosonde.storage.block_layer import block_nodes, block_stack
 
 GEN3_X4 = "8.0 GT/s PCIe x4"
 GEN4_X4 = "16.0 GT/s PCIe x4"
@@ -55,7 +55,7 @@ class Tree:
 @pytest.fixture
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
     made = Tree(tmp_path)
-    monkeypatch.setattr(block_stack, "_SYS", made.numbers)
+    monkeypatch.setattr(block_nodes, "SYS", tmp_path)
     return made
 
 

@@ -193,7 +193,7 @@ def _write(stack: Stack) -> tuple[Path | None, str]:
         pass_by("after it was opened")
         with target.claimed(consent):
             pass_by("while it is claimed")
-            descriptor = target.claims.descriptor(number_of(named))
+            descriptor = target.claims.descriptors[number_of(named)]
             os.pwrite(descriptor, PATTERN * (stack.devices[named].size // 256), 0)
             os.fsync(descriptor)
             target.recheck()

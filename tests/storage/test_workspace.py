@@ -14,8 +14,7 @@ from iosonde.plan import Plan
 from iosonde.planning import expand, parse
 from iosonde.storage import open_target, prepare, restore
 from iosonde.storage.safety import journal
-from iosonde.storage.setups.purge import purge
-from iosonde.storage.targets.workspace import provision
+from iosonde.storage.targets.workspace import provision, purge
 
 STUDY = """
 name = "x"

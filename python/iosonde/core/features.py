@@ -14,9 +14,9 @@ it adds in a tuple:
                      SETTINGS        models with `needs_root`; fields are parameters  other parameters of cases
                      SIZES           names of parameters in bytes                both kinds of parameters
                      WORDS           functions from a factor and its level to words, or None  sentences
-    storage.py       TARGETS         `storage.targets.kind.TargetKind`           targets by the prefix of their names
-                     LAYERS          `storage.targets.layer.LayerKind`           creation of setups
-                     UNDO            `storage.safety.journal_entry.JournalKind`  the journal
+    storage.py       TARGETS         `storage.targets.target.TargetKind`         targets by the prefix of their names
+                     LAYERS          `storage.targets.target.LayerKind`          creation of setups
+                     UNDO            `storage.safety.journal.JournalKind`        the journal
     procedures.py    KINDS           pairs of a name and a `procedure.Kind`      cases whose next run depends on records
                      SETTINGS        pairs of a name and the type of settings    the plan of a result set, before use
     run.py           REQUIREMENTS    `planning.feasible.Requirements`            each case of a plan

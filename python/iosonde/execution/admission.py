@@ -22,9 +22,8 @@ from iosonde.protocol.option_text import unsafe_option
 from iosonde.results.result_set import ResultSet
 from iosonde.storage.opening import open_target
 from iosonde.storage.safety.consent import Consent
-from iosonde.storage.safety.journal_entry import OWN_DIRECTORY
-from iosonde.storage.targets.file_names import is_file_name
-from iosonde.storage.targets.target import Files, Target
+from iosonde.storage.safety.journal import OWN_DIRECTORY
+from iosonde.storage.targets.target import Files, Target, is_file_name
 from iosonde.storage.targets.workspace import journal_directory
 from iosonde.workload import described
 from iosonde.workload.block.backends import VIRTUAL

@@ -25,12 +25,11 @@ from iosonde.results.schema import RecordWarning
 from iosonde.servers.directories import Directories
 from iosonde.servers.server import Connection, EventLog, ServerDescription
 from iosonde.storage import Target
-from iosonde.storage.control_groups.process_group import ProcessGroup
+from iosonde.storage.control_groups import ProcessGroup
 from iosonde.storage.safety.consent import Consent
-from iosonde.storage.targets.active_setup import ActiveSetup
 from iosonde.storage.targets.device_target import DeviceTarget
-from iosonde.storage.targets.kind import TargetState
-from iosonde.storage.targets.setup_target import SetupTarget
+from iosonde.storage.targets.setup_target import ActiveSetup, SetupTarget
+from iosonde.storage.targets.target import TargetState
 from iosonde.storage.targets.workspace import join, provision
 from iosonde.workload import described, streams_of
 
@@ -223,7 +222,7 @@ class TargetSession:
 
     def _base_claims(self) -> list[int]:
         """Those of a device that is measured without a setup."""
-        return self.base.claims.descriptors if isinstance(self.base, DeviceTarget) else []
+        return list(self.base.claims.descriptors.values()) if isinstance(self.base, DeviceTarget) else []
 
 
 Preparation = Callable[[RunContext], RunContext]

@@ -43,7 +43,7 @@ from iosonde.storage import Target, has_leftovers, open_target, prepare, restore
 from iosonde.storage.safety import journal
 from iosonde.storage.safety.consent import NO_CONSENT, Consent, ConsentError, together
 from iosonde.storage.targets.device_target import DeviceTarget
-from iosonde.storage.targets.kind import state_of
+from iosonde.storage.targets.target import state_of
 from iosonde.storage.targets.workspace import reused
 from iosonde.study.model import Study
 from iosonde.workload import described

@@ -32,7 +32,7 @@ from iosonde.results.schema import MANIFEST, RECORD_TABLES, WORKLOAD_TABLES
 from iosonde.results.shapes import first_line
 from iosonde.ssh_hosts import END_S, SshHost, WorkerProcess
 from iosonde.storage.safety.consent import Consent
-from iosonde.storage.safety.journal_entry import boot_id
+from iosonde.storage.safety.journal import boot_id
 from iosonde.study.model import Study
 from iosonde.units import format_bytes, format_duration
 

@@ -31,7 +31,7 @@ from iosonde.results import ResultSet
 from iosonde.results.schema import Record
 from iosonde.storage import open_target
 from iosonde.storage.safety.consent import Consent, refuse_surplus
-from iosonde.storage.safety.journal_entry import boot_id
+from iosonde.storage.safety.journal import boot_id
 from iosonde.study.model import Study
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import IO, Any
 
 from iosonde.errors import LabError
-from iosonde.storage.safety.journal_entry import MOUNTS
+from iosonde.storage.safety.journal import MOUNTS
 from iosonde.tools import TOOLS, find
 
 _STILL_WANTED = '[ "$PPID" = "$0" ] || exit 1\n'

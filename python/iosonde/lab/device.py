@@ -20,7 +20,7 @@ from iosonde import memory
 from iosonde.errors import LabError
 from iosonde.lab.bound_process import end, find_tool, require_root, start_bound
 from iosonde.lab.limits import Limits
-from iosonde.storage.setups import loop_devices
+from iosonde.storage.targets import loop_devices
 from iosonde.units import format_bytes
 
 FUSE = Path("/dev/fuse")

@@ -30,7 +30,7 @@ from iosonde.results.run_facts import DATA_BYTES, RUNS, SERVER_COUNTERS, SERVER_
 from iosonde.workload import names_where, workloads
 
 DATA_UNIT_BYTES = 512_000
-"""In which a drive counts what the host wrote (`storage/nvme/logs.py`)."""
+"""In which a drive counts what the host wrote (`storage/nvme.py`)."""
 
 STEPS = 64
 """Of the coarsest counter, that a difference must have: two roundings then are 3 % at most."""

@@ -336,7 +336,7 @@ class Record(BaseModel):
     max_rss_bytes, exit status."""
     target: dict[str, Any]
     """Description of the target: file system, mount options, block-device stack with model, firmware, sizes, queue
-    settings, temperature where the device reports it (storage/targets/describe.py)."""
+    settings, temperature where the device reports it (storage/block_layer/block_stack.py)."""
     setup: dict[str, Any] = {}
     """Setup between target and workload (execution/context.py): `requested` (the case's `Setup`), `target` (the
     target below it), when and for which run it was created, in how many seconds and by which commands, and the result.
@@ -352,7 +352,7 @@ class Record(BaseModel):
     harness: dict[str, Any] | None = None
     """Cost of an I/O of each stream on the null backend, and where it was measured (execution/harness.py)."""
     memory: dict[str, Any] | None = None
-    """Counters of the control group of its memory limit (control_groups/control_group.py); None without a limit."""
+    """Counters of the control group of its memory limit (storage/control_groups.py); None without a limit."""
     server: dict[str, Any] | None = None
     """Workloads on a database server: version, settings, open files, restored template, statistics at the start and the
     end of the measurement, control group, shutdown, durability (execution/instruments/database_server.py)."""

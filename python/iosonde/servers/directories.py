@@ -33,7 +33,7 @@ from iosonde import directory_tree
 from iosonde.errors import ServerError
 from iosonde.servers.programs import Account, account_for, bound_to_this_thread, check_traversable, unprivileged
 from iosonde.storage.safety import journal, own_directory
-from iosonde.storage.safety.journal_entry import MOUNTS
+from iosonde.storage.safety.journal import MOUNTS
 from iosonde.storage.setups import file_systems
 
 SOCKET_BYTES = 107
@@ -121,31 +121,24 @@ def _let_through(own: Path, account: Account) -> None:
 
 def create_directory(own: Path, name: str, account: Account | None = None) -> None:
     """A directory in one of iosonde's own; others may pass through the latter, but not list it."""
-    if journal.find(own) is None and not own.is_relative_to(MOUNTS):
+    is_on_mount = own.is_relative_to(MOUNTS)
+    if journal.find(own) is None and not is_on_mount:
         if os.path.lexists(own):
             raise ServerError(
                 f"`{own}` already exists and was not created by iosonde",
                 hint="it was not changed; remove it if it is not needed, or name another target",
             )
-        journal.created(own, "directory")
-        own_directory.create(own)
-        journal.identify(own)
-    elif own.is_relative_to(MOUNTS):
-        file_systems.provide_directory(own)
+        journal.create_directory(own)
     path = own / name
     entry = journal.find(own)
-    known = journal.own_files(entry).get(name) if entry else None
-    with own_directory.opened(own, entry.identity if entry else None) as directory:
-        if own.is_relative_to(MOUNTS):
-            file_systems.check_on_mount(own, directory)
+    known = entry.own_files.get(name) if entry else None
+    identity = entry.identity if entry else None
+    opening = file_systems.opened_on_mount(own) if is_on_mount else own_directory.opened(own, identity)
+    with opening as directory:
         if account and not account.is_ours:
             os.fchmod(directory, 0o711)
         if not os.path.lexists(path):
-            if entry:
-                journal.add_files(own, {name: own_directory.ANNOUNCED})
-            inode = own_directory.create_database(directory, name)
-            if entry:
-                journal.add_files(own, {name: inode})
+            journal.create_in(own, directory, name, is_database=True)
         elif entry and not own_directory.is_unchanged(directory, name, known, is_directory=True):
             raise ServerError(
                 f"`{path}` is not what iosonde created there",

@@ -24,7 +24,7 @@ from iosonde.core.features import contributed
 from iosonde.errors import ServerError
 from iosonde.servers.server import Address, Connection, DatabaseHost
 from iosonde.storage.safety import journal
-from iosonde.storage.safety.journal_entry import DATABASE_ON_SERVER, DATABASES, Entry
+from iosonde.storage.safety.journal import DATABASE_ON_SERVER, DATABASES, Entry
 
 if TYPE_CHECKING:
     from iosonde.plan import Case, JsonObject, Plan

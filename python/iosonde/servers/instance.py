@@ -26,7 +26,7 @@ from iosonde.servers.server import (
     Settings,
     no_check,
 )
-from iosonde.storage.control_groups.process_group import ProcessGroup
+from iosonde.storage.control_groups import ProcessGroup
 from iosonde.supervisor.processes import descendants
 from iosonde.units import format_bytes
 

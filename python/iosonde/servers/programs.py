@@ -26,9 +26,9 @@ from pathlib import Path
 
 from iosonde import tools
 from iosonde.errors import ServerError, StudyError
-from iosonde.storage.control_groups.process_group import ProcessGroup
+from iosonde.storage.control_groups import ProcessGroup
 from iosonde.storage.safety import journal
-from iosonde.storage.safety.journal_entry import SERVER, Entry, owner_of
+from iosonde.storage.safety.journal import SERVER, Entry, owner_of
 
 FALLBACK = "nobody"
 

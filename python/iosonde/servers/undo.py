@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from iosonde.servers import foreign, programs
 from iosonde.storage import undo
-from iosonde.storage.safety.journal_entry import DATABASE_ON_SERVER, DATABASES, OWN_DIRECTORY, SERVER, JournalKind
+from iosonde.storage.safety.journal import DATABASE_ON_SERVER, DATABASES, OWN_DIRECTORY, SERVER, JournalKind
 
 KINDS = (
     *undo.KINDS,
@@ -17,8 +17,12 @@ KINDS = (
     JournalKind(
         what=DATABASE_ON_SERVER,
         path=rf"{DATABASES}/iosonde[_-][0-9a-f]{{8}}",
-        facts={"url": r"[a-z0-9]+://[^\s]+", "database": r"iosonde[_-][0-9a-f]{8}"},
-        optional={"region": r"[a-z0-9-]{0,64}", "auth_source": r"[^\s/\\.\"$]{0,63}"},
+        facts={
+            "url": r"[a-z0-9]+://[^\s]+",
+            "database": r"iosonde[_-][0-9a-f]{8}",
+            "region": r"[a-z0-9-]{0,64}",
+            "auth_source": r"[^\s/\\.\"$]{0,63}",
+        },
         undo=foreign.undo,
     ),
 )

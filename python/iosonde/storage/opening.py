@@ -4,16 +4,126 @@ from __future__ import annotations
 
 import re
 import stat
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Literal
 
 from iosonde.errors import TargetError
+from iosonde.plan import Destroys, Setup
 from iosonde.storage.block_layer.block_nodes import number_of
 from iosonde.storage.targets.device_target import open_devices
 from iosonde.storage.targets.file_target import open_existing, open_new
-from iosonde.storage.targets.kind import kind_of, target_kinds
-from iosonde.storage.targets.target import Target
-from iosonde.storage.targets.virtual_target import open_null, open_queue
+from iosonde.storage.targets.target import Files, IoMode, Target, kind_of, target_kinds
 from iosonde.text_files import expanded, is_utf8
+from iosonde.units import compact_duration, compact_size, format_bytes, parse_duration, parse_size
+
+VIRTUAL_BYTES = 1 << 40
+"""Size of `null:` and `simulated:` when none is named."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VirtualTarget(Target):
+    """No storage: every I/O completes at once, or by the clock of a simulated device."""
+
+    name: str
+    kind: Literal["null", "simulated"]
+    size_bytes: int
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Settings of the simulated device that the user named; the rest comes from the workload's parameters."""
+
+    @property
+    def is_model(self) -> bool:
+        return self.kind == "simulated"
+
+    def check(self, bytes_needed: int, block_sizes: Iterable[int], io_mode: IoMode) -> None:
+        """Only the size is limited."""
+        if bytes_needed > self.size_bytes:
+            raise TargetError(
+                f"`{self.name}` is too small: {format_bytes(self.size_bytes)}, and {format_bytes(bytes_needed)} are "
+                "needed",
+                hint="make it larger, or the span smaller with `--set span=...`",
+            )
+
+    def spec_target(self, files: Files, size_bytes: int) -> dict[str, Any]:
+        """No path."""
+        return {"kind": "virtual", "size_bytes": size_bytes}
+
+    def backend(self) -> dict[str, Any]:
+        """Its own."""
+        return {"kind": self.kind, **self.settings}
+
+    def destroys(self, size_bytes: int, *, keep: bool = False) -> list[Destroys]:
+        """Nothing."""
+        return []
+
+    def with_setup(self, setup: Setup) -> Target:
+        """The null target ignores file systems; a simulated device supports no setup."""
+        return self if self.kind == "null" and setup.is_bare_device else super().with_setup(setup)
+
+    def free_bytes(self) -> int:
+        """Its size."""
+        return self.size_bytes
+
+    def block_devices(self) -> list[str]:
+        """None."""
+        return []
+
+    def describe(self) -> dict[str, Any]:
+        """Text that the user named."""
+        mark = {"simulated": True} if self.is_model else {}
+        return {"kind": self.kind, **mark, "name": self.name, "size_bytes": self.size_bytes, "devices": []}
+
+
+SETTINGS: dict[str, tuple[str, Callable[[str], Any], Callable[[Any], str]]] = {
+    "servers": ("servers", lambda text: int(text) if text.isdecimal() else 0, str),
+    "read": ("read_service_ns", parse_duration, compact_duration),
+    "write": ("write_service_ns", parse_duration, compact_duration),
+    "service": ("service", str, str),
+    "size": ("", parse_size, compact_size),
+}
+"""Settings of `simulated:...` by name: key in the spec, and what reads and writes a value."""
+_EXAMPLE = "`simulated:servers=4,read=100us,write=20us,size=1TiB`"
+
+
+def open_null(text: str, size: str) -> VirtualTarget:
+    """The target `null:SIZE`."""
+    size_bytes = _setting(text, "size", size, like="`null:1GiB`") if size else VIRTUAL_BYTES
+    return VirtualTarget(name=f"null:{compact_size(size_bytes)}", kind="null", size_bytes=size_bytes)
+
+
+def open_queue(text: str, rest: str) -> VirtualTarget:
+    """The target `simulated:...`."""
+    written = dict(part.partition("=")[::2] for part in rest.split(",") if part)
+    unknown = [name for name in written if name not in SETTINGS]
+    if unknown:
+        raise TargetError(
+            f"`{text}` has no setting `{unknown[0]}`",
+            hint=f"write it like {_EXAMPLE}; there is `service` as well",
+        )
+    values = {name: _setting(text, name, value) for name, value in written.items()}
+    size_bytes = values.pop("size", VIRTUAL_BYTES)
+    named = ",".join(f"{name}={SETTINGS[name][2](value)}" for name, value in [*values.items(), ("size", size_bytes)])
+    return VirtualTarget(
+        name=f"simulated:{named}",
+        kind="simulated",
+        size_bytes=size_bytes,
+        settings={SETTINGS[name][0]: value for name, value in values.items()},
+    )
+
+
+def _setting(target: str, name: str, text: str, *, like: str = _EXAMPLE) -> Any:
+    refused = f"the {name} of `{target}` cannot be `{text}`"
+    try:
+        value = SETTINGS[name][1](text)
+    except ValueError as error:
+        raise TargetError(f"{refused}: {error}", hint=f"write it like {like}") from None
+    if value not in ("constant", "exponential") if name == "service" else value <= 0:
+        raise TargetError(refused, hint="`service` is `constant` or `exponential`; all others are above 0")
+    if name != "service" and value >= 2**63:
+        raise TargetError(f"{refused}: it is too large", hint=f"write it like {like}")
+    return value
+
 
 DEVICES = Path("/dev")
 

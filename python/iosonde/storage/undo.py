@@ -6,8 +6,9 @@ import re
 from pathlib import Path
 
 from iosonde.cache import TEMPORARY
-from iosonde.storage.control_groups import control_group
-from iosonde.storage.safety.journal_entry import (
+from iosonde.storage import control_groups
+from iosonde.storage.safety import journal
+from iosonde.storage.safety.journal import (
     CONTROL_GROUP,
     MOUNTS,
     OWN_DIRECTORY,
@@ -17,8 +18,8 @@ from iosonde.storage.safety.journal_entry import (
     Entry,
     JournalKind,
 )
-from iosonde.storage.setups import file_systems, loop_devices, queue_settings
-from iosonde.storage.targets import active_setup, device_target, temporary_files
+from iosonde.storage.setups import file_systems, machine_settings
+from iosonde.storage.targets import device_target, loop_devices, setup_target, temporary_files
 
 _OWN = OWN_DIRECTORY.pattern
 
@@ -28,13 +29,15 @@ def _remove_group(entry: Entry) -> None:
     if entry.identity is None:
         path.rmdir()  # No process was added yet.
     else:
-        control_group.remove_group(path)
+        control_groups.remove_group(path)
 
 
 KINDS = (
+    JournalKind(what="file", path=r"/.+", has_identity=True, undo=journal.remove_file),
+    JournalKind(what="directory", path=r"/.+", has_identity=True, undo=journal.remove_directory),
     JournalKind(what=CONTROL_GROUP, path=rf"/.+/{_OWN}", has_identity=True, undo=_remove_group),
     JournalKind(what="loop device", path=rf"/.+/{_OWN}-setup/[a-z]+(-[0-9]+)?", undo=loop_devices.undo),
-    JournalKind(what="setup", path=rf"{MOUNTS}/{_OWN}", undo=active_setup.undo),
+    JournalKind(what="setup", path=rf"{MOUNTS}/{_OWN}", undo=setup_target.undo),
     JournalKind(
         what="mount",
         path=rf"{MOUNTS}/{_OWN}/mounted",
@@ -53,7 +56,7 @@ KINDS = (
         path=r"/sys/block/[^/]+/queue/[a-z_]+",
         facts={"value": r"[\w.:-]*", "own": rf"({_OWN})?", "disk": r".*"},
         ends_with_boot=True,
-        undo=queue_settings.undo,
+        undo=machine_settings.undo,
     ),
     JournalKind(
         what=TEMPORARY_FILES,

@@ -24,7 +24,7 @@ from iosonde.core.provided import provided
 from iosonde.data import adapters, applications, reference_file, shipped
 from iosonde.errors import StudyError
 from iosonde.foreign_text import printable
-from iosonde.storage.targets.file_names import MOST_BYTES, is_file_name
+from iosonde.storage.targets.target import MOST_BYTES, is_file_name
 from iosonde.study import setup
 from iosonde.study.model import ROUND, STAGE, Level, Part, Study, View
 from iosonde.workload.workload import Workload

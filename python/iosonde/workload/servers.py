@@ -133,9 +133,9 @@ def check_place(whole: Any, target: Target) -> None:
     server = servers.named(whole.server)
     check_server(server, whole.settings, target, whole.log_target if whole.log == "apart" else None)
     if whole.memory_limit:
-        from iosonde.storage.control_groups import control_group
+        from iosonde.storage import control_groups
 
-        control_group.hierarchy()
+        control_groups.hierarchy()
     require_log_target(whole)
 
 

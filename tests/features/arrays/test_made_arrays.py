@@ -29,7 +29,7 @@ from iosonde.planning import expand, parse
 from iosonde.results import ResultSet
 from iosonde.results.schema import Record
 from iosonde.storage import open_target, tools
-from iosonde.storage.block_layer import loop_status
+from iosonde.storage.block_layer import block_nodes
 from iosonde.storage.safety import journal
 
 MIB = 1 << 20
@@ -205,7 +205,7 @@ class LosesAMember(Observer):
         if event["event"] == "interval":
             for image in self.directory.glob("*-setup/device-1"):
                 os.truncate(image, 0)
-                for device in loop_status.attached_to(image):
+                for device in block_nodes.attached_to(image):
                     tools.call("losetup", "--set-capacity", device)
 
     def note(self, text: str) -> None:

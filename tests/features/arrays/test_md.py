@@ -21,7 +21,7 @@ from iosonde.plan import Setup
 from iosonde.results.run_facts import RUNS, values
 from iosonde.storage import tools
 from iosonde.storage.safety import journal
-from iosonde.storage.safety.journal_entry import MOUNTS
+from iosonde.storage.safety.journal import MOUNTS
 
 KIB, MIB = 1 << 10, 1 << 20
 

@@ -18,9 +18,9 @@ from iosonde.errors import StudyError, TargetError
 from iosonde.features.block_caches import bcache, device_mapper, run, setup, storage
 from iosonde.features.block_caches.setup import JOURNALED, BlockCacheSetup
 from iosonde.plan import Setup
-from iosonde.storage.block_layer import kernel_modules
+from iosonde.storage import tools
 from iosonde.storage.safety import journal
-from iosonde.storage.safety.journal_entry import MOUNTS
+from iosonde.storage.safety.journal import MOUNTS
 from iosonde.study.setup import resolve
 
 MIB = 1 << 20
@@ -78,8 +78,8 @@ def test_impossible_caches_are_refused(parameters: dict[str, Any], problem: str)
 
 @pytest.mark.needs("root")
 def test_kernel_support_is_read_from_modules_and_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel_modules, "SYS", tmp_path / "sys")
-    monkeypatch.setattr(kernel_modules, "MODULE_FILES", tmp_path)
+    monkeypatch.setattr(tools, "SYS", tmp_path / "sys")
+    monkeypatch.setattr(tools, "MODULE_FILES", tmp_path)
     modules = tmp_path / os.uname().release
     modules.mkdir()
     (modules / "modules.dep").write_text("kernel/drivers/md/dm-cache.ko.xz: x\nkernel/drivers/md/dm-writecache.ko:\n")

@@ -182,11 +182,11 @@ def test_each_host_has_setups_of_its_own_files_only(tmp_path: Path) -> None:
 
 
 def test_what_is_created_on_a_shared_device_belongs_to_one_machine() -> None:
-    device = DeviceTarget(devices=(Path("/dev/x"),), numbers=("1:1",), incarnations=("",), hardware=("",))
+    device = DeviceTarget(devices={"1:1": Path("/dev/x")}, incarnations={}, hardware={})
     device.check_on_hosts(None)
     with pytest.raises(TargetError, match="only one of them can use it as one device, xfs"):
         device.check_on_hosts(Setup(file_system="xfs"))
-    two = replace(device, devices=(Path("/dev/x"), Path("/dev/y")))
+    two = replace(device, devices={"1:1": Path("/dev/x"), "1:2": Path("/dev/y")})
     with pytest.raises(TargetError, match="requires a directory, one block device"):
         two.check_on_hosts(None)
     export = NfsTarget(name="nfs:server:/export", source=Path("server:/export"), room_bytes=1 << 30)

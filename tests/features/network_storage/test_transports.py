@@ -35,11 +35,10 @@ from iosonde.features.network_storage.storage import SOURCE, ServerExport
 from iosonde.plan import Setup
 from iosonde.report import write as write_report
 from iosonde.results import ResultSet
-from iosonde.storage import open_target
-from iosonde.storage.block_layer import kernel_modules
+from iosonde.storage import open_target, tools
 from iosonde.storage.block_layer.mounts import Mount, mounts_in
 from iosonde.storage.safety import journal
-from iosonde.storage.safety.journal_entry import Entry
+from iosonde.storage.safety.journal import Entry
 from iosonde.storage.setups import file_systems
 from iosonde.study.setup import resolve
 from iosonde.supervisor.account import nfs_server_counters
@@ -266,8 +265,8 @@ def test_a_kernel_without_modules_is_named_before_another_target_is_recommended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Setups that need a device, on a directory: loop devices would need the same modules."""
-    monkeypatch.setattr(kernel_modules, "SYS", tmp_path / "sys")
-    monkeypatch.setattr(kernel_modules, "MODULE_FILES", tmp_path)
+    monkeypatch.setattr(tools, "SYS", tmp_path / "sys")
+    monkeypatch.setattr(tools, "MODULE_FILES", tmp_path)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     with pytest.raises(TargetError, match="this kernel has no `nvmet-tcp` and no `nvme-tcp`"):
         open_target(str(tmp_path)).with_setup(setup(fabric="nvme-tcp"))
@@ -312,11 +311,11 @@ def test_an_export_is_a_server_and_a_path() -> None:
 
 def test_an_entry_of_something_that_is_gone_is_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A kill may come between the entry and the first command."""
-    nvme_tcp.undo(Entry(path=str(nvme_tcp.key_of(OWN)), what=nvme_tcp.JOURNALED, made_at="", owner="",
+    nvme_tcp.undo(Entry(path=str(nvme_tcp.key_of(OWN)), what=nvme_tcp.JOURNALED, owner="",
                         facts={"own": OWN, "port": "59999", "mounted": ""}))  # fmt: skip
     threads = tmp_path / "threads"
     monkeypatch.setattr(nfs, "THREADS", threads)
-    entry = Entry(path=str(threads), what=nfs.THREADS_CHANGED, made_at="", owner="", facts={"value": "8"})
+    entry = Entry(path=str(threads), what=nfs.THREADS_CHANGED, owner="", facts={"value": "8"})
     for before, after in (("4", "4"), ("0", "8")):
         threads.write_text(before)
         nfs.undo_threads(entry)
@@ -496,7 +495,7 @@ def cuts(
 @pytest.mark.parametrize("client", ["", "10.0.0.20 50000 10.0.0.1 22", "10.0.0.2 50000 10.0.0.1 22"])
 def test_the_plan_states_that_all_connections_to_the_server_stop(monkeypatch: pytest.MonkeyPatch, client: str) -> None:
     monkeypatch.setenv("SSH_CONNECTION", client)
-    export = ServerExport(name="nfs:10.0.0.2:/", source=Path("10.0.0.2:/"), own="iosonde-0123abcd", device_bytes=0)
+    export = ServerExport(name="nfs:10.0.0.2:/", source=Path("10.0.0.2:/"), own="iosonde-0123abcd", room_bytes=0)
     sources = {"nas:/export/a:/b": "nas", "[fd00::2]:/": "fd00::2"}
     assert [replace(export, source=Path(each)).server for each in sources] == list(sources.values())
     for provider in (None, export):

@@ -17,9 +17,9 @@ from iosonde.features.nvme_driver.handover import JOURNALED, KERNEL_DRIVER, VFIO
 from iosonde.planning import expand, parse
 from iosonde.storage import open_target
 from iosonde.storage.safety import guard, journal
-from iosonde.storage.safety.claims import Claims
 from iosonde.storage.safety.consent import Consent
-from iosonde.storage.safety.journal_entry import Entry
+from iosonde.storage.safety.guard import Claims
+from iosonde.storage.safety.journal import Entry
 from iosonde.storage.targets.device_target import DeviceTarget
 
 ADDRESS, OTHER = "0000:01:00.0", "0000:01:00.1"
@@ -54,7 +54,7 @@ class Machine:
 
     def write(self, path: Path, text: str) -> None:
         if path.name == "unbind":
-            self.claims_at_unbind |= self.claims.numbers
+            self.claims_at_unbind |= self.claims.descriptors.keys()
             self.unbind()
         elif path.name == "drivers_probe":
             override = (self.device / "driver_override").read_text().strip()
@@ -103,7 +103,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 
     monkeypatch.setattr(guard, "examine", examine)
     monkeypatch.setattr(
-        "iosonde.storage.safety.claims.open_device", lambda number, flags: os.open(os.devnull, os.O_RDONLY)
+        "iosonde.storage.safety.guard.open_device", lambda number, flags: os.open(os.devnull, os.O_RDONLY)
     )
     return made
 
@@ -121,7 +121,7 @@ def test_a_controller_is_handed_over_and_given_back(machine: Machine) -> None:
     assert machine.driver == VFIO
     assert [entry.what for entry in journal.entries()] == [JOURNALED]
     assert machine.claims_at_unbind == {"259:0"}, "no process can mount it before the driver is unbound"
-    assert machine.claims.numbers == set(), "an open node would keep its number from the namespace that returns"
+    assert machine.claims.descriptors == {}, "an open node would keep its number from the namespace that returns"
     handover.give_back(found)
     assert (machine.driver, journal.entries()) == (KERNEL_DRIVER, [])
     assert handover.controllers() == [found]
@@ -175,7 +175,7 @@ def test_cleanup_after_a_kill_at_any_step_gives_it_back(machine: Machine) -> Non
     found = controller(machine)
     facts = {"serial": "S1", "namespaces": "nvme0n1 nvme0n2", "own": OWN}
     path = machine.device / "driver_override"
-    entry = Entry(path=str(path), what=JOURNALED, made_at="", owner="", facts=facts)
+    entry = Entry(path=str(path), what=JOURNALED, owner="", facts=facts)
     for step in ("journal", "override", "unbound", "vfio"):
         if step != "journal":
             machine.write(path, VFIO)
@@ -256,7 +256,7 @@ def namespace(monkeypatch: pytest.MonkeyPatch) -> DeviceTarget:
     """A namespace of the controller, which could be handed over."""
     monkeypatch.setattr(handover, "controller_of", lambda number: CONTROLLER)
     monkeypatch.setattr(handover, "check", lambda controller, claimed: None)
-    return DeviceTarget(devices=(Path("/dev/nvme1n1"),), numbers=("259:0",), incarnations=("1",), hardware=("",))
+    return DeviceTarget(devices={"259:0": Path("/dev/nvme1n1")}, incarnations={"259:0": "1"}, hardware={})
 
 
 @pytest.mark.parametrize(

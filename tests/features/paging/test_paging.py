@@ -21,8 +21,7 @@ from iosonde.findings.finding import Finding, Support
 from iosonde.findings.question import Question
 from iosonde.metrics.statistics import difference
 from iosonde.planning import expand, load, parse
-from iosonde.storage import open_target
-from iosonde.storage.control_groups import control_group
+from iosonde.storage import control_groups, open_target
 from iosonde.study import setup
 from iosonde.verdict.evidence import Total
 from iosonde.workload import named
@@ -66,8 +65,8 @@ def spec(directory: Path, **parameters: Any) -> Any:
 @pytest.fixture(autouse=True)
 def as_root(monkeypatch: pytest.MonkeyPatch) -> None:
     """For every user who runs the tests, memory can be limited and swap can be used."""
-    hierarchy = control_group.Hierarchy(directory=Path("/"), version=2)
-    monkeypatch.setattr(control_group, "hierarchy", lambda: hierarchy)
+    hierarchy = control_groups.Hierarchy(directory=Path("/"), version=2)
+    monkeypatch.setattr(control_groups, "hierarchy", lambda: hierarchy)
     monkeypatch.setattr(area, "check_possible", lambda: None)
     monkeypatch.setattr(settings, "check_possible", lambda _: None)
 

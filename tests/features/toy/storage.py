@@ -8,9 +8,8 @@ from pathlib import Path
 
 from iosonde.storage import VirtualTarget
 from iosonde.storage.safety import journal
-from iosonde.storage.safety.journal_entry import MOUNTS, OWN_DIRECTORY, Entry, JournalKind
-from iosonde.storage.targets.kind import ShippedTarget, TargetKind
-from iosonde.storage.targets.layer import BuiltLayer, LayerKind
+from iosonde.storage.safety.journal import MOUNTS, OWN_DIRECTORY, Entry, JournalKind
+from iosonde.storage.targets.target import BuiltLayer, LayerKind, ShippedTarget, TargetKind
 from toy.setup import ToySetup
 
 

@@ -26,7 +26,7 @@ from iosonde.tools import TOOLS, USES, Tool, ask
 from iosonde.units import format_bytes
 
 if TYPE_CHECKING:
-    from iosonde.storage.safety.devices import Device, DevicePart
+    from iosonde.storage.safety.guard import Device, DevicePart
 
 
 COLOURS = {"ok": "green", "note": "yellow", "missing": "red"}
@@ -268,7 +268,7 @@ def _missing_file_systems() -> Iterator[Check]:
 
 def _memory_limits() -> Check:
     """Check that memory limits can be set."""
-    from iosonde.storage.control_groups.control_group import hierarchy
+    from iosonde.storage.control_groups import hierarchy
 
     try:
         return _noted("memory limits", True, f"cgroup v{hierarchy().version}")
@@ -278,8 +278,8 @@ def _memory_limits() -> Check:
 
 def _kernel_support() -> Iterator[Check]:
     """Yield the arrays and file systems of setups for which the kernel needs a module."""
-    from iosonde.storage.block_layer.kernel_modules import state_of
     from iosonde.storage.setups.file_systems import is_known_to_kernel
+    from iosonde.storage.tools import state_of
 
     found = {
         "md": state_of("md-mod") != "missing",
@@ -437,7 +437,7 @@ def devices_command(as_json: bool = AS_JSON) -> None:
     Nothing is written. A study overwrites a device only if it is named as the target and again with `--destroy`.
     """
     from iosonde.pcie import shared_links
-    from iosonde.storage.safety.devices import devices
+    from iosonde.storage.safety.guard import devices
 
     found = devices()
     shared = [str(link) for link in shared_links([device.facts for device in found]) if link.is_narrow]
@@ -457,11 +457,11 @@ def devices_command(as_json: bool = AS_JSON) -> None:
 
 def _document(device: Device) -> dict[str, Any]:
     return {
-        "path": f"/dev/{device.name}",
-        "model": device.model,
+        "path": f"/dev/{device.facts['name']}",
+        "model": device.facts.get("model", ""),
         "serial": device.serial,
-        "refusals": device.refusals,
-        "contents": device.contents,
+        "refusals": device.findings.refusals,
+        "contents": device.findings.contents,
         "overwrite": _verdict(device),
         "facts": device.facts,
     }
@@ -470,9 +470,9 @@ def _document(device: Device) -> dict[str, Any]:
 def lines(device: Device) -> Iterator[str]:
     """One device as text."""
     facts = device.facts
-    identity = [device.model or "unknown model", f"serial {device.serial}" if device.serial else "no serial number"]
+    identity = [facts.get("model", "unknown model"), f"serial {device.serial}" if device.serial else "no serial number"]
     identity += [f"firmware {facts['firmware']}"] if "firmware" in facts else []
-    yield f"{device.name}  {format_bytes(facts['size_bytes'])}, {', '.join(identity)}"
+    yield f"{facts['name']}  {format_bytes(facts['size_bytes'])}, {', '.join(identity)}"
     yield f"  kind         {_joined([facts['kind'], facts.get('transport'), _medium(facts)])}"
     sectors = (facts.get("logical_block_bytes", 512), facts.get("physical_block_bytes", 512))
     yield f"  sectors      {format_bytes(sectors[0])} logical, {format_bytes(sectors[1])} physical"
@@ -496,16 +496,16 @@ def _use_lines(part: DevicePart) -> Iterator[str]:
 
 def _verdict(device: Device) -> str:
     files = f"; measure files on it with `--target {device.directory}`" if device.directory else ""
-    if device.refusals:
-        return f"no, {'; '.join(device.refusals)}{files}"
+    if device.findings.refusals:
+        return f"no, {'; '.join(device.findings.refusals)}{files}"
     if device.problem:
         return f"unknown, {device.problem}"
-    name = f"/dev/{device.name}"
+    name = f"/dev/{device.facts['name']}"
     options = f"`--target {name} --destroy {name}`"
-    if not device.contents:
+    if not device.findings.contents:
         return f"yes, with {options}"
     repeated = device.serial or device.facts["size_bytes"]
-    return f"yes, with {options} `--confirm {repeated}`; it contains {device.contents}"
+    return f"yes, with {options} `--confirm {repeated}`; it contains {device.findings.contents}"
 
 
 def _medium(facts: dict[str, Any]) -> str:

@@ -56,7 +56,7 @@ def _places(target: Path) -> list[Path]:
         raise TargetError(f"`{target}` does not exist", hint="name a file or directory kept by a run with `verify`")
     if not target.is_dir():
         return [target]
-    from iosonde.storage.safety.journal_entry import OWN_DIRECTORY
+    from iosonde.storage.safety.journal import OWN_DIRECTORY
 
     own = sorted(path for path in target.iterdir() if OWN_DIRECTORY.fullmatch(path.name) and path.is_dir())
     places = [place for place in [target, *own] if any(_journals(place))]
@@ -145,7 +145,7 @@ def cleanup_command(
     they are unchanged.
     """
     from iosonde.storage import cleanup
-    from iosonde.storage.safety.journal_entry import DATABASES
+    from iosonde.storage.safety.journal import DATABASES
 
     if hosts:
         if kept or forget:

@@ -288,7 +288,7 @@ def _list_suites(as_json: bool) -> None:
 
 
 def _list_drives(as_json: bool) -> None:
-    from iosonde.storage.targets.kind import target_kinds
+    from iosonde.storage.targets.target import target_kinds
 
     drives = [drive for kind in target_kinds().values() for drive in kind.shipped()]
     if as_json:

@@ -13,12 +13,11 @@ from iosonde.execution.engine import EngineRun
 from iosonde.execution.instruments.instrument import Instrument, NotStartedError, Reading
 from iosonde.results.schema import SHARED_LOG_DEVICE, UNSUPPORTED, Failure, RecordWarning
 from iosonde.storage.block_layer import block_stack
-from iosonde.storage.control_groups.control_group import MemoryGroup
-from iosonde.storage.control_groups.process_group import ProcessGroup
+from iosonde.storage.block_layer.block_stack import stack_of
+from iosonde.storage.control_groups import MemoryGroup, ProcessGroup
 from iosonde.storage.safety import guard
-from iosonde.storage.setups import queue_settings
-from iosonde.storage.setups.purge import purge
-from iosonde.storage.targets.describe import stack_of
+from iosonde.storage.setups import machine_settings
+from iosonde.storage.targets.workspace import purge
 from iosonde.units import format_bytes
 from iosonde.workload import described
 
@@ -67,18 +66,18 @@ class BlockQueue(Instrument):
 
     def __init__(self, context: RunContext) -> None:
         super().__init__(context)
-        self._saved: Sequence[queue_settings.Saved] = ()
+        self._saved: Sequence[machine_settings.Saved] = ()
 
     def start(self) -> None:
         """Set them; of a device that hosts of one machine share, the first host does so for all."""
         parameters = self.context.parameters
-        asked = {name: parameters[name] for name in queue_settings.FILES if name in parameters}
+        asked = {name: parameters[name] for name in machine_settings.FILES if name in parameters}
         is_set_by_another = guard.shares_claims() and self.context.case.setup is None
         if not asked or is_set_by_another:
             return
         devices = self.context.target_facts.get("devices", [])
         try:
-            self._saved = queue_settings.apply(devices, asked, own=self.context.session.plan.created_name)
+            self._saved = machine_settings.apply(devices, asked, own=self.context.session.plan.created_name)
         except TargetError as error:
             raise NotStartedError(UNSUPPORTED, error) from error
 
@@ -90,7 +89,7 @@ class BlockQueue(Instrument):
     def close(self) -> None:
         """Restore the former values."""
         saved, self._saved = self._saved, ()
-        queue_settings.restore(saved)
+        machine_settings.restore(saved)
 
 
 class Purge(Instrument):

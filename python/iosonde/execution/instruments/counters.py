@@ -17,8 +17,8 @@ from iosonde.execution.instruments.instrument import Instrument, Reading
 from iosonde.plan import target_of
 from iosonde.protocol import Event
 from iosonde.results.schema import STORE_STATISTICS
+from iosonde.storage import nvme
 from iosonde.storage.block_layer import block_stack
-from iosonde.storage.nvme import counters as nvme
 from iosonde.supervisor.account import device_counters
 from iosonde.workload import described
 
@@ -170,7 +170,7 @@ def sync(path: Path) -> None:
 
 
 Counters = tuple[dict[str, Any], dict[str, int]]
-"""Of a drive: its own (`storage/nvme/counters.py`), and the kernel's."""
+"""Of a drive: its own (`storage/nvme.py`), and the kernel's."""
 
 
 class DriveCounters(Instrument):

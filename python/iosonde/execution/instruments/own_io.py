@@ -1,8 +1,8 @@
 """The engine's own bytes on each device, so that I/O of other processes is recognized.
 
-The engine runs in a control group of its own (`storage/control_groups/io_group.py`). Device and group are read together
+The engine runs in a control group of its own (`storage/control_groups.py`). Device and group are read together
 before the engine starts, before and after the measurement, and after the run. What the kernel does not attribute to the
-group is bounded by what other processes with files on the device wrote (`storage/block_layer/other_processes.py`), and
+group is bounded by what other processes with files on the device wrote (`control_groups.OtherProcesses`), and
 by what remains of the device's bytes after those that the engine dirtied.
 
 A group counts an I/O when it is submitted, a device when it completes. What block I/O has in flight before the
@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +22,10 @@ from iosonde.execution.engine import EngineRun
 from iosonde.execution.instruments.counters import counters, device_of
 from iosonde.execution.instruments.instrument import Instrument, Reading
 from iosonde.protocol import Event
+from iosonde.storage import control_groups
+from iosonde.storage.block_layer import block_stack
 from iosonde.storage.block_layer.mounts import mount_of
-from iosonde.storage.block_layer.other_processes import OtherProcesses
-from iosonde.storage.control_groups import io_group
-from iosonde.storage.control_groups.io_group import Bytes, IoGroup, UnavailableError
+from iosonde.storage.control_groups import Bytes, Group, OtherProcesses, UnavailableError
 from iosonde.workload import described
 
 LOOK_SECONDS = 1.0
@@ -49,7 +48,7 @@ class OwnIo(Instrument):
     def __init__(self, context: RunContext) -> None:
         super().__init__(context)
         self._devices = _outermost(context.run.spec)
-        self._group: IoGroup | None = None
+        self._group: Group | None = None
         self._reason = ""
         self._pid = 0
         self._samples: dict[str, Sample] = {}
@@ -62,12 +61,11 @@ class OwnIo(Instrument):
     def start(self) -> None:
         """Create the group."""
         try:
-            _, version = io_group.hierarchy()
             # Under version 2 a process has one group, and a memory limit brings its own.
-            if not (version == 2 and self.context.parameters.get("memory_limit")):
-                self._group = IoGroup.create(self._devices)
+            if not (control_groups.io_hierarchy().version == 2 and self.context.parameters.get("memory_limit")):
+                self._group = control_groups.io_group(self._devices)
         except UnavailableError as error:
-            self._reason = error.reason
+            self._reason = str(error)
         self._look()
 
     def engine_started(self, pid: int) -> None:
@@ -135,7 +133,7 @@ class OwnIo(Instrument):
         return {
             device: (
                 (now["read_bytes"], now["write_bytes"]),
-                own.get(io_group.whole_disk(device), (0, 0)),
+                own.get(block_stack.disk_of(device), (0, 0)),
                 self._in_flight,
             )
             for device in self._devices
@@ -146,14 +144,12 @@ class OwnIo(Instrument):
         if self._group:
             return self._group.bytes()
         group = None if self._reason else self._memory_group
-        with suppress(OSError):
-            return io_group.counted(group, 2) if group else {}
-        return {}
+        return control_groups.counted(group, 2) if group else {}
 
     @property
     def _memory_group(self) -> Path | None:
         """The group of the memory limit, which the engine has joined by its first event."""
-        self._joined: Path | None = getattr(self, "_joined", None) or io_group.group_of(self._pid)
+        self._joined: Path | None = getattr(self, "_joined", None) or control_groups.group_of(self._pid)
         return self._joined
 
 

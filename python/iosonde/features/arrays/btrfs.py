@@ -22,11 +22,10 @@ from iosonde.errors import TargetError
 from iosonde.features.arrays import members
 from iosonde.features.arrays.setup import Array, ArraySetup, announce
 from iosonde.plan import Setup
-from iosonde.storage.block_layer.block_nodes import number_of, opened
-from iosonde.storage.block_layer.kernel import read
+from iosonde.storage.block_layer.block_nodes import number_of, opened, read
 from iosonde.storage.block_layer.mounts import mounts
 from iosonde.storage.safety import journal
-from iosonde.storage.safety.journal_entry import MOUNTS
+from iosonde.storage.safety.journal import MOUNTS
 from iosonde.storage.setups import file_systems
 from iosonde.storage.tools import call, require, wait_until
 

@@ -19,8 +19,7 @@ from typing import Any
 from iosonde.errors import TargetError
 from iosonde.features.arrays import members
 from iosonde.features.arrays.setup import Array, ArraySetup, announce
-from iosonde.storage.block_layer.block_nodes import number_of, opened
-from iosonde.storage.block_layer.kernel import read
+from iosonde.storage.block_layer.block_nodes import number_of, opened, read
 from iosonde.storage.safety import journal
 from iosonde.storage.tools import call, patiently, require, require_root, wait_until
 

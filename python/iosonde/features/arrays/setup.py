@@ -12,7 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from iosonde.errors import StudyError, TargetError
 from iosonde.plan import FileSystem, Setup, SetupPart
 from iosonde.storage.safety import journal
-from iosonde.storage.targets.layer import BuiltLayer
+from iosonde.storage.targets.target import BuiltLayer
 from iosonde.study.setup_extension import Rule, SetupExtension
 from iosonde.units import format_bytes, parse_size
 

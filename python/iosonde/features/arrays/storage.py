@@ -8,8 +8,8 @@ from typing import Any
 
 from iosonde.features.arrays import btrfs, md
 from iosonde.features.arrays.setup import JOURNALED, Array, ArraySetup
-from iosonde.storage.safety.journal_entry import MOUNTS, OWN_DIRECTORY, Entry, JournalKind
-from iosonde.storage.targets.layer import LayerKind
+from iosonde.storage.safety.journal import MOUNTS, OWN_DIRECTORY, Entry, JournalKind
+from iosonde.storage.targets.target import LayerKind
 
 KINDS: dict[str, Any] = {"md": md, "btrfs": btrfs}
 

@@ -20,10 +20,9 @@ from typing import Any
 from iosonde.errors import TargetError
 from iosonde.features.block_caches.setup import BlockCache, BlockCacheSetup, announce, load
 from iosonde.storage.block_layer import block_stack, signatures
-from iosonde.storage.block_layer.block_nodes import node_of, number_of, opened_exclusively
-from iosonde.storage.block_layer.kernel import read
+from iosonde.storage.block_layer.block_nodes import node_of, number_of, opened_exclusively, read
 from iosonde.storage.safety import journal
-from iosonde.storage.safety.journal_entry import MOUNTS
+from iosonde.storage.safety.journal import MOUNTS
 from iosonde.storage.tools import call, wait_until
 from iosonde.units import format_bytes
 

@@ -17,10 +17,10 @@ from typing import Any
 from iosonde.errors import TargetError
 from iosonde.features.block_caches.setup import BlockCache, BlockCacheSetup, announce, load
 from iosonde.storage.block_layer import block_stack, signatures
-from iosonde.storage.block_layer.block_nodes import node_of, number_of, opened, opened_exclusively
-from iosonde.storage.block_layer.kernel import Kernel, read
+from iosonde.storage.block_layer.block_nodes import node_of, number_of, opened, opened_exclusively, read, sys_path
+from iosonde.storage.block_layer.kernel import Kernel
 from iosonde.storage.safety import journal
-from iosonde.storage.safety.journal_entry import MOUNTS
+from iosonde.storage.safety.journal import MOUNTS
 from iosonde.storage.tools import call, find, patiently, wait_until
 from iosonde.units import MIB, format_bytes
 
@@ -173,8 +173,8 @@ def _wiped(device: Path) -> bool:
 def _members(names: Sequence[str]) -> list[str]:
     """Numbers of the devices below those of our device mapper devices that have these names."""
     kernel = Kernel()
-    ours = [number for number in kernel.members if read(kernel.path(number) / "dm/name") in names]
-    ours = [each for each in ours if read(kernel.path(each) / "dm/uuid").startswith(UUID_PREFIX)]
+    ours = [number for number in kernel.members if read(sys_path(number) / "dm/name") in names]
+    ours = [each for each in ours if read(sys_path(each) / "dm/uuid").startswith(UUID_PREFIX)]
     below = [member for number in ours for member in kernel.members[number]]
     return [member for member in dict.fromkeys(below) if member not in ours]
 

@@ -10,11 +10,10 @@ from typing import Annotated, Any, Literal
 from pydantic import AliasGenerator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from iosonde.plan import Setup, SetupPart
-from iosonde.storage.block_layer import kernel_modules
-from iosonde.storage.block_layer.kernel_modules import State, state_of
+from iosonde.storage import tools
 from iosonde.storage.safety import journal
-from iosonde.storage.targets.layer import BuiltLayer
-from iosonde.storage.tools import call
+from iosonde.storage.targets.target import BuiltLayer
+from iosonde.storage.tools import State, call, state_of
 from iosonde.study.setup_extension import Rule, SetupExtension
 from iosonde.units import MIB, format_bytes, parse_size
 from iosonde.workload.workload import Workload
@@ -82,7 +81,7 @@ class BlockCache(BuiltLayer):
 def load(kind: str) -> None:
     """Load the kernel modules of a kind; `TargetError` if that fails."""
     for module in MODULES[kind]:
-        if not kernel_modules.is_loaded(module):
+        if not tools.is_loaded(module):
             call("modprobe", module)
 
 

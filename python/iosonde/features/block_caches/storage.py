@@ -10,8 +10,8 @@ from iosonde.errors import TargetError
 from iosonde.features.block_caches import bcache, device_mapper, setup
 from iosonde.features.block_caches.setup import JOURNALED, BlockCache, BlockCacheSetup
 from iosonde.storage.safety import journal
-from iosonde.storage.safety.journal_entry import MOUNTS, OWN_DIRECTORY, Entry, JournalKind
-from iosonde.storage.targets.layer import LayerKind
+from iosonde.storage.safety.journal import MOUNTS, OWN_DIRECTORY, Entry, JournalKind
+from iosonde.storage.targets.target import LayerKind
 from iosonde.storage.tools import require, require_root
 
 

@@ -18,7 +18,7 @@ from iosonde.features.kernel_trace import ring_buffer
 from iosonde.features.kernel_trace.mount import PLACES, NoTracingError, directory
 from iosonde.features.kernel_trace.ring_buffer import Event, Format, parse
 from iosonde.storage.safety import journal
-from iosonde.storage.safety.journal_entry import Entry
+from iosonde.storage.safety.journal import Entry
 
 CLOCK = "mono_raw"
 """`CLOCK_MONOTONIC_RAW`, whose rate the engine's clock follows."""

@@ -22,7 +22,7 @@ from iosonde.features.kernel_trace.instance import Point, TraceInstance
 from iosonde.features.kernel_trace.mount import NoTracingError
 from iosonde.features.kernel_trace.record import TraceReading
 from iosonde.protocol import Event
-from iosonde.storage.control_groups.io_group import whole_disk
+from iosonde.storage.block_layer.block_stack import disk_of
 from iosonde.workload import described, streams_of
 
 SYSTEM_CALLS = {
@@ -129,7 +129,7 @@ class KernelTrace(Instrument):
         instance.enable([point for point in self._points() if instance.has(point.event)])
 
     def _points(self) -> list[Point]:
-        number, disk = _number(self._device), _number(whole_disk(self._device))
+        number, disk = _number(self._device), _number(disk_of(self._device))
         of_thread = [f"{prefix}{call}" for call in self._calls for prefix in (stages.ENTER, stages.EXIT)]
         return [
             *(Point(event=event, condition=NOTHING) for event in (*of_thread, *stages.TAKEN)),

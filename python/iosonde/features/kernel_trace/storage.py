@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from iosonde.storage.safety.journal_entry import OWN_DIRECTORY, Entry, JournalKind
+from iosonde.storage.safety.journal import OWN_DIRECTORY, Entry, JournalKind
 
 
 def _undo(entry: Entry) -> None:

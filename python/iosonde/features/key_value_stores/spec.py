@@ -51,9 +51,9 @@ def load(streams: Mapping[str, KvParameters], target: Target, *, seed: int) -> J
     """The workload of the engine's spec. What a run needs of this machine is checked, and a missing shim compiled."""
     whole = whole_of(streams)
     if whole.memory_limit and target.backend() is None:
-        from iosonde.storage.control_groups import control_group
+        from iosonde.storage import control_groups
 
-        control_group.hierarchy()
+        control_groups.hierarchy()
     if whole.store in LOG_APART:
         require_log_target(whole)
     _check_trace(streams)

@@ -12,7 +12,7 @@ from iosonde.errors import TargetError
 from iosonde.plan import Case, JsonObject, Plan, Procedure, Run, target_of
 from iosonde.procedure import preparation
 from iosonde.storage import open_target
-from iosonde.storage.safety.journal_entry import MOUNTS
+from iosonde.storage.safety.journal import MOUNTS
 from iosonde.units import format_bytes
 from iosonde.workload import described
 from iosonde.workload.block.backends import VIRTUAL

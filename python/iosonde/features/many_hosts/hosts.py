@@ -16,7 +16,7 @@ from iosonde.execution import environment
 from iosonde.features.many_hosts import clock, worker, workers
 from iosonde.features.many_hosts.workers import START_S, Started
 from iosonde.ssh_hosts import WorkerProcess
-from iosonde.storage.safety.journal_entry import boot_id
+from iosonde.storage.safety.journal import boot_id
 
 if TYPE_CHECKING:
     from distributed import Client

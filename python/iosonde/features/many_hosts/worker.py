@@ -41,7 +41,7 @@ from iosonde.execution import environment
 from iosonde.execution.engine import find_engine
 from iosonde.features.many_hosts import tls
 from iosonde.python_process import module_command
-from iosonde.storage.safety.journal_entry import boot_id
+from iosonde.storage.safety.journal import boot_id
 from iosonde.storage.targets import temporary_files
 
 if TYPE_CHECKING:

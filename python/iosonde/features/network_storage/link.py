@@ -15,7 +15,7 @@ from iosonde.errors import TargetError
 from iosonde.features.network_storage import transport
 from iosonde.storage.block_layer.mounts import mounts
 from iosonde.storage.safety import journal
-from iosonde.storage.safety.journal_entry import MOUNTS, Entry
+from iosonde.storage.safety.journal import MOUNTS, Entry
 from iosonde.storage.tools import call, require, require_root
 
 JOURNALED = "route"

@@ -28,7 +28,7 @@ from iosonde.features.network_storage.setups import nvme_tcp
 from iosonde.features.network_storage.storage import ServerExport
 from iosonde.plan import Case, Destroys
 from iosonde.protocol import Event
-from iosonde.storage.block_layer.kernel_modules import state_of
+from iosonde.storage.tools import state_of
 from iosonde.supervisor.account import nfs_server_counters
 from iosonde.units import format_duration, parse_duration
 

@@ -14,12 +14,10 @@ from iosonde.errors import TargetError
 from iosonde.features.network_storage import link
 from iosonde.features.network_storage.setup import FabricSetup, NfsSetup
 from iosonde.features.network_storage.setups import nfs, nvme_tcp
-from iosonde.plan import Destroys, Purge, Setup
-from iosonde.storage.safety.journal_entry import MOUNTS, OWN_DIRECTORY, JournalKind
-from iosonde.storage.targets.kind import TargetKind
-from iosonde.storage.targets.layer import LayerKind
-from iosonde.storage.targets.setup_target import Provided, SetupTarget
-from iosonde.storage.targets.target import Files, IoMode, Target
+from iosonde.plan import Destroys, Setup
+from iosonde.storage.safety.journal import MOUNTS, OWN_DIRECTORY, JournalKind
+from iosonde.storage.targets.setup_target import DeviceProvider, Provided, SetupTarget
+from iosonde.storage.targets.target import Files, IoMode, LayerKind, Target, TargetKind
 
 _OWN = OWN_DIRECTORY.pattern
 
@@ -83,27 +81,28 @@ def open_export(text: str) -> NfsTarget:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServerExport:
+class ServerExport(DeviceProvider):
     """An export as the provider of a setup."""
 
     name: str
     source: Path
     own: str
-    device_bytes: int
-    sector_bytes: int = 1
-    is_exclusive: bool = False
+    room_bytes: int
 
     @property
     def server(self) -> str:
         """Name or address of the server."""
         return str(self.source).partition(":/")[0].removesuffix(":").strip("[]")
 
-    @property
-    def purges(self) -> list[Purge]:
-        """Files are removed."""
-        return []
+    def smallest_bytes(self, setup: Setup) -> int:
+        """Free space."""
+        return self.room_bytes
 
-    def destroys(self, setup: Setup, measured_bytes: int | None) -> list[Destroys]:
+    def direct_unit(self) -> int:
+        """Any number of bytes."""
+        return 1
+
+    def loses(self, setup: Setup, measured_bytes: int | None) -> list[Destroys]:
         """Nothing that exists."""
         what = "mounts it here, creates a directory on it, and removes both at the end"
         return [Destroys(path=f"{self.source}/{self.own}", what=what)]
@@ -111,12 +110,6 @@ class ServerExport:
     def provide(self, setup: Setup) -> Provided:
         """The export."""
         return Provided(devices=[self.source], journal_device=None, facts=[{"device": str(self.source), "kind": "nfs"}])
-
-    def release(self) -> None:
-        """Nothing is held."""
-
-    def abandon(self) -> None:
-        """Nothing is held."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,7 +135,7 @@ class NfsTarget(Target):
                 hint='use `file_system = "nfs"` alone, or name block devices or a directory as the target',
             )
         nfs.check_possible(NfsSetup())
-        provider = ServerExport(name=self.name, source=self.source, own=self.own, device_bytes=self.room_bytes)
+        provider = ServerExport(name=self.name, source=self.source, own=self.own, room_bytes=self.room_bytes)
         return SetupTarget(provider=provider, setup=setup, own=self.own)
 
     def check_on_hosts(self, setup: Setup | None) -> None:
@@ -155,10 +148,6 @@ class NfsTarget(Target):
     def spec_target(self, files: Files, size_bytes: int) -> dict[str, Any]:
         """`TargetError`: only its mounts are measured."""
         raise self._not_mounted()
-
-    def backend(self) -> None:
-        """The workload chooses."""
-        return
 
     def destroys(self, size_bytes: int, *, keep: bool = False) -> list[Destroys]:
         """Nothing."""

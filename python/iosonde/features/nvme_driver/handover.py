@@ -21,8 +21,8 @@ from iosonde.errors import UnsupportedError
 from iosonde.storage.block_layer import block_stack
 from iosonde.storage.block_layer.kernel import Kernel
 from iosonde.storage.safety import guard, journal
-from iosonde.storage.safety.claims import Claims
-from iosonde.storage.safety.journal_entry import Entry
+from iosonde.storage.safety.guard import Claims
+from iosonde.storage.safety.journal import Entry
 
 JOURNALED = "handover of an NVMe controller"
 """Kind of its journal entry."""
@@ -111,7 +111,9 @@ def hand_over(controller: Controller, claims: Claims, *, own: str) -> None:
     `claims` holds the namespace that is measured. The claims end once no driver has the namespaces.
     """
     others = Claims()
-    names = {number: f"/dev/{name}" for name, number in controller.namespaces.items() if number not in claims.numbers}
+    names = {
+        number: f"/dev/{name}" for name, number in controller.namespaces.items() if number not in claims.descriptors
+    }
     with others.held(names):
         for number in controller.namespaces.values():
             if found := guard.examine(number, is_claimed_by_us=True).refusals:

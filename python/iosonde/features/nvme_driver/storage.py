@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from iosonde import pcie
 from iosonde.features.nvme_driver import handover
-from iosonde.storage.safety.journal_entry import OWN_DIRECTORY, JournalKind
+from iosonde.storage.safety.journal import OWN_DIRECTORY, JournalKind
 
 UNDO = (
     JournalKind(

@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, ConfigDict, Field
 from iosonde.errors import StudyError, TargetError
 from iosonde.plan import ASSUMED_BYTES_PER_SECOND, Cost, JsonObject
 from iosonde.servers.foreign import ServerKind, ServerUrl
-from iosonde.storage.setups.bluestore import CONTROL_BYTES
+from iosonde.storage.setups.file_systems import CONTROL_BYTES
 from iosonde.units import MIB, format_bytes
 from iosonde.workload import size_words, store_name
 from iosonde.workload.reading import (

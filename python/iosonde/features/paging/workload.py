@@ -171,9 +171,9 @@ class PagingWorkload(Workload[PagingParameters]):
         """A memory limit that cannot be set here raises now."""
         whole = whole_of(streams)
         if whole.memory_limit:
-            from iosonde.storage.control_groups import control_group
+            from iosonde.storage import control_groups
 
-            control_group.hierarchy()
+            control_groups.hierarchy()
         durations = [stream.duration for stream in streams.values()]
         return {
             "target": _target(whole, target),

@@ -18,8 +18,8 @@ from typing import Any
 from iosonde.errors import ResultsError, TargetError
 from iosonde.features.simulated_drives.workload import NAME
 from iosonde.plan import JsonObject
-from iosonde.storage.safety import journal, own_directory
-from iosonde.storage.targets.kind import TargetState
+from iosonde.storage.safety import journal
+from iosonde.storage.targets.target import TargetState
 
 DIRECTORY = "temporary-drive-state"
 """Its name in a result set."""
@@ -42,16 +42,13 @@ class DriveState(TargetState):
         self._create_parent()
         if os.path.lexists(self.path) and journal.take_over(self.path, keep=False):
             return
-        journal.created(self.path, "directory")
         try:
-            own_directory.create(self.path)
+            journal.create_directory(self.path)
         except OSError as error:
-            journal.removed(self.path)
             raise TargetError(
                 f"cannot create `{self.path}` for the state of the simulated drive: {error.strerror}",
                 hint="move away what is there, or choose another output directory",
             ) from error
-        journal.identify(self.path)
         journal.add_files(self.path, dict.fromkeys(FILES, 0))
 
     def remove(self) -> None:

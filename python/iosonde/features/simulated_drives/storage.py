@@ -19,8 +19,7 @@ from iosonde.features.simulated_drives.model import PAGE_BYTES, DriveModel, load
 from iosonde.features.simulated_drives.state import DriveState
 from iosonde.features.simulated_drives.workload import NAME
 from iosonde.plan import Destroys, Purge, Setup
-from iosonde.storage.targets.kind import ShippedTarget, TargetKind
-from iosonde.storage.targets.target import SIDE_BY_SIDE, Files, IoMode, Target
+from iosonde.storage.targets.target import SIDE_BY_SIDE, Files, IoMode, ShippedTarget, Target, TargetKind
 from iosonde.units import compact_size, format_bytes, parse_size
 
 EXAMPLE = "`sim:pm963,capacity=8GiB` or `sim:p900*4,raid=5,chunk=64KiB`"

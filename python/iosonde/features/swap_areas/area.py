@@ -24,12 +24,18 @@ from typing import Literal
 from pydantic import BaseModel
 
 from iosonde.errors import TargetError
-from iosonde.storage.block_layer.block_nodes import node_of, number_of, number_of_descriptor, opened
-from iosonde.storage.block_layer.kernel import read
-from iosonde.storage.block_layer.loop_status import identity_of
+from iosonde.storage.block_layer.block_nodes import (
+    identity_at,
+    identity_of,
+    node_of,
+    number_of,
+    number_of_descriptor,
+    opened,
+    read,
+)
 from iosonde.storage.block_layer.mounts import unescape
 from iosonde.storage.safety import journal, own_directory
-from iosonde.storage.safety.journal_entry import MOUNTS
+from iosonde.storage.safety.journal import MOUNTS
 from iosonde.storage.tools import call
 from iosonde.units import format_bytes
 
@@ -158,15 +164,11 @@ def on_file(directory: Path, own: str, size_bytes: int) -> SwapArea:
             where="by the parameter `swap_size`",
             hint="make it smaller with `--set swap_size=...`, or name another target",
         )
-    journal.created(place, "directory")
     with _refusals(f"create a swap file in `{directory}`"):
         try:
-            own_directory.create(place)
-            journal.identify(place)
-            journal.add_files(place, {FILE_NAME: own_directory.ANNOUNCED})
+            journal.create_directory(place)
             with own_directory.opened(place) as parent:
-                inode = own_directory.create_file(parent, FILE_NAME)
-                journal.add_files(place, {FILE_NAME: inode})
+                journal.create_in(place, parent, FILE_NAME)
                 descriptor = os.open(FILE_NAME, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
             try:
                 with contextlib.suppress(TargetError):  # For btrfs: neither copied on write nor compressed.
@@ -267,7 +269,7 @@ def _enable(own: str, kind: Kind, path: Path, descriptor: int, size_bytes: int) 
 
 
 def _with_identity(identity: str) -> ActiveArea | None:
-    return next((each for each in active() if _identity_at(each.path) == identity), None)
+    return next((each for each in active() if identity in (number_of(each.path), identity_at(each.path))), None)
 
 
 def _has_header(area: Path, identity: str, own: str) -> bool:
@@ -289,13 +291,6 @@ def _is_of(descriptor: int, own: str) -> bool:
 
 def _identity_of(descriptor: int) -> str:
     return number_of_descriptor(descriptor) or identity_of(os.fstat(descriptor))
-
-
-def _identity_at(path: str) -> str:
-    try:
-        return number_of(path) or identity_of(Path(path).stat())
-    except OSError:
-        return ""
 
 
 def _remove_place(place: Path) -> None:

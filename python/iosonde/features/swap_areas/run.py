@@ -118,7 +118,7 @@ class SwapAreas(Instrument):
                 enabled.remove()
             target = self.context.target
             if released and isinstance(target, DeviceTarget):
-                target.claims.take(released, str(target.devices[target.numbers.index(released)]))
+                target.claims.take(released, str(target.devices[released]))
         finally:
             settings.restore(changed)
 

@@ -13,9 +13,9 @@ from typing import Any
 from pydantic import BaseModel
 
 from iosonde.errors import TargetError
-from iosonde.storage.block_layer.kernel import read
+from iosonde.storage.block_layer.block_nodes import read
 from iosonde.storage.safety import journal
-from iosonde.storage.safety.journal_entry import Entry
+from iosonde.storage.safety.journal import Entry
 from iosonde.storage.setups import machine_settings
 from iosonde.storage.tools import require_root
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from iosonde.features.swap_areas import area, settings
-from iosonde.storage.safety.journal_entry import MOUNTS, OWN_DIRECTORY, JournalKind
+from iosonde.storage.safety.journal import MOUNTS, OWN_DIRECTORY, JournalKind
 
 _OWN = OWN_DIRECTORY.pattern
 

@@ -14,19 +14,34 @@ from typing import Any
 
 from iosonde import pcie
 from iosonde.errors import TargetError
-from iosonde.storage.block_layer import cgroup_limits
-from iosonde.storage.block_layer.block_nodes import device_number
-from iosonde.storage.block_layer.loop_status import loop_status
+from iosonde.storage.block_layer.block_nodes import (
+    SYS,
+    device_number,
+    identity_at,
+    loop_status,
+    names_in,
+    natural,
+    number_of,
+    number_of_name,
+    read,
+    sys_path,
+)
+from iosonde.storage.block_layer.mounts import Mount, mount_of, mounts, unescape
 
 SECTOR_BYTES = 512
 """Unit of sizes and offsets in `/sys/block`, whatever the device's own sectors."""
 
-SYSFS = Path("/sys/block")
+SYSFS = SYS / "block"
 
 MOUNT_SYSFS = "mount it with `mount -t sysfs sysfs /sys`, or start the container with it"
 """Hint where `/sys` is missing."""
 
-_SYS = Path("/sys/dev/block")
+THROTTLES = ("read_bps_device", "write_bps_device", "read_iops_device", "write_iops_device")
+
+CONTROLS = ("io.latency", "io.cost.model", "io.cost.qos")
+"""The last two are only in the root group."""
+
+
 _NODES = Path("/sys/devices/system/node/online")
 _MD_FACTS = (
     "level raid_disks chunk_size array_state degraded sync_action metadata_version stripe_cache_size group_thread_cnt"
@@ -40,23 +55,23 @@ def all_devices() -> list[str]:
     """
     if not SYSFS.exists():
         raise TargetError(f"listing block devices requires sysfs: `{SYSFS}` does not exist", hint=MOUNT_SYSFS)
-    names = sorted(SYSFS.iterdir(), key=lambda path: _natural(path.name))
-    numbers = [_read(path / "dev") for path in names]  # Empty for one that vanished since it was listed.
+    numbers = [read(SYSFS / name / "dev") for name in names_in(SYSFS)]  # Empty for one that vanished since.
     return [number for number in numbers if number and size_bytes(number) > 0]
 
 
-def stack_under(device: str) -> list[str]:
-    """`device` and every block device below it as `major:minor`, top first, each once.
+def stack_under(*devices: str) -> list[str]:
+    """Devices and every block device below each as `major:minor`, top first, each once.
 
     A partition leads to its disk, a loop device to the device that holds its backing file, dm and md to their members.
     """
     found: list[str] = []
-    waiting = [device]
-    while waiting:
-        number = waiting.pop(0)
-        if number not in found and (_SYS / number).exists():
-            found.append(number)
-            waiting += _directly_under(number)
+    for device in devices:
+        waiting = [device]
+        while waiting:
+            number = waiting.pop(0)
+            if number not in found and number and sys_path(number).exists():
+                found.append(number)
+                waiting += _directly_under(number)
     return found
 
 
@@ -67,7 +82,7 @@ def watched(devices: list[str]) -> list[str]:
 
 def drives(devices: Sequence[str]) -> list[str]:
     """Devices of a stack without a device below them: the drives."""
-    return [device for device in devices if (_SYS / device).exists() and not _directly_under(device)]
+    return [device for device in devices if sys_path(device).exists() and not _directly_under(device)]
 
 
 def path_to_processor(device: str) -> list[str]:
@@ -76,22 +91,22 @@ def path_to_processor(device: str) -> list[str]:
     PCIe functions (root port, switch ports, controller or host adapter), SAS expanders, and the NUMA node where the
     machine has several.
     """
-    path = _attached(_sys_path(disk_of(device)))
+    path = _attached(sys_path(disk_of(device)))
     found = [f"device {path.name}"]
     for each in path.parents:
         if re.fullmatch(pcie.ADDRESS, each.name):
             found.append(f"PCIe function {each.name}")
         elif each.name.startswith("expander-"):
-            address = _read(each / "sas_device" / each.name / "sas_address")
+            address = read(each / "sas_device" / each.name / "sas_address")
             found.append(f"SAS expander {address or each.name}")
-    node = next(filter(None, (_read(each / "numa_node") for each in path.parents)), "")
-    return found + ([f"NUMA node {node}"] if node.isdigit() and re.search("[,-]", _read(_NODES)) else [])
+    node = next(filter(None, (read(each / "numa_node") for each in path.parents)), "")
+    return found + ([f"NUMA node {node}"] if node.isdigit() and re.search("[,-]", read(_NODES)) else [])
 
 
 def describe(device: str) -> dict[str, Any]:
     """Properties and settings of a device."""
-    path = _sys_path(device)
-    disk = _sys_path(disk_of(device))
+    path = sys_path(device)
+    disk = sys_path(disk_of(device))
     facts: dict[str, Any] = {
         "device": device,
         "name": path.name,
@@ -104,71 +119,71 @@ def describe(device: str) -> dict[str, Any]:
         **_link(disk),
         **_temperature(disk),
         **_array(path),
-        "limits": cgroup_limits.limits(device),
-        "io_control": cgroup_limits.controls(device),
+        "limits": limits(device),
+        "io_control": controls(device),
     }
     return {name: value for name, value in facts.items() if value not in (None, "", [])}
 
 
 def temperature(device: str) -> dict[str, Any]:
     """Temperature and limit of a device; empty if it reports none."""
-    return _temperature(_sys_path(disk_of(device)))
+    return _temperature(sys_path(disk_of(device)))
 
 
 def name_of(device: str) -> str:
     """The kernel's name of a device, such as `nvme0n1`."""
-    return _sys_path(device).name
+    return sys_path(device).name
 
 
 def size_bytes(device: str) -> int:
     """Size of a device."""
-    return int(_read(_sys_path(device) / "size") or 0) * SECTOR_BYTES
+    return int(read(sys_path(device) / "size") or 0) * SECTOR_BYTES
 
 
 def logical_block_bytes(device: str) -> int:
     """Smallest unit that a device can address."""
-    return int(_read(_sys_path(disk_of(device)) / "queue" / "logical_block_size") or SECTOR_BYTES)
+    return int(read(sys_path(disk_of(device)) / "queue" / "logical_block_size") or SECTOR_BYTES)
 
 
 def is_partition(device: str) -> bool:
     """Return True if it is a partition."""
-    return (_sys_path(device) / "partition").exists()
+    return (sys_path(device) / "partition").exists()
 
 
 def disk_of(device: str) -> str:
     """The disk of a partition; any other device itself."""
-    path = _sys_path(device)
-    return (_read(path.parent / "dev") or device) if is_partition(device) else device
+    path = sys_path(device)
+    return (read(path.parent / "dev") or device) if is_partition(device) else device
 
 
 def partitions(device: str) -> list[str]:
     """The partitions of a disk as `major:minor`."""
-    found = [each.parent for each in _sys_path(device).glob("*/partition")]
-    numbers = (_read(path / "dev") for path in sorted(found, key=lambda path: _natural(path.name)))
-    return [number for number in numbers if number]
+    below = (sys_path(device) / name for name in names_in(sys_path(device)))
+    numbers = (read(each / "dev") for each in below if (each / "partition").exists())
+    return [number for number in numbers if number]  # One may have been deleted since it was listed.
 
 
 def holders(device: str) -> list[str]:
     """Names of the devices that have it as a member (dm, md, bcache)."""
-    return _names(_sys_path(device) / "holders")
+    return names_in(sys_path(device) / "holders")
 
 
 def model(device: str) -> str:
     """Vendor and model as the device gives them."""
-    return str(_hardware(_sys_path(disk_of(device))).get("model", ""))
+    return str(_hardware(sys_path(disk_of(device))).get("model", ""))
 
 
 def serial(device: str) -> str:
     """Serial number as the device gives it, or nothing."""
-    path = _sys_path(disk_of(device))
-    page = _read_bytes(path / "device" / "vpd_pg80")
-    return _read(path / "device" / "serial") or _read(path / "serial") or page[4:].decode(errors="replace").strip()
+    path = sys_path(disk_of(device))
+    page = read(path / "device" / "vpd_pg80")  # After a header of four bytes.
+    return read(path / "device" / "serial") or read(path / "serial") or page[4:].strip()
 
 
 def wwid(device: str) -> str:
     """The name of a disk that is the same on every path to it, or nothing."""
-    path = _sys_path(disk_of(device))
-    return _read(path / "wwid") or _read(path / "device" / "wwid")
+    path = sys_path(disk_of(device))
+    return read(path / "wwid") or read(path / "device" / "wwid")
 
 
 def incarnation(device: str) -> str:
@@ -177,41 +192,25 @@ def incarnation(device: str) -> str:
     The kernel's sequence number of the disk (Linux 5.15), or else what identifies its hardware.
     """
     disk = disk_of(device)
-    return _read(_sys_path(disk) / "diskseq") or f"{wwid(disk)} {serial(disk)} {size_bytes(disk)}"
-
-
-def _sys_path(device: str) -> Path:
-    """Its directory: by reading one link, as this is asked for many times before each run."""
-    try:
-        return Path(os.path.normpath(_SYS / (_SYS / device).readlink()))
-    except OSError:
-        return _SYS / device  # There is no such device.
+    return read(sys_path(disk) / "diskseq") or f"{wwid(disk)} {serial(disk)} {size_bytes(disk)}"
 
 
 def _directly_under(device: str) -> list[str]:
-    path = _sys_path(device)
+    path = sys_path(device)
     if is_partition(device):
         return [disk_of(device)]
-    backing = _read(path / "loop" / "backing_file")
-    if backing:
-        return _under_loop(device, backing)
-    return [number for name in _names(path / "slaves") if (number := _number_of(name))]
+    if (path / "loop" / "backing_file").exists():
+        return _under_loop(device)
+    return [number for name in names_in(path / "slaves") if (number := number_of_name(name))]
 
 
-def _under_loop(device: str, backing: str) -> list[str]:
-    status = loop_status(device, backing)
-    if status and not status.problem:
-        found = status.backing_device or status.file_system
-    else:  # Without the privilege for the ioctl.
-        try:
-            found = device_number(Path(backing).stat().st_dev)
-        except OSError:
-            return []
-    return [found] if (_SYS / found).exists() else []
-
-
-def _number_of(name: str) -> str:
-    return _read(Path("/sys/class/block") / name / "dev")
+def _under_loop(device: str) -> list[str]:
+    status = loop_status(device)
+    if status is None:
+        return []
+    # Without the privilege for the ioctl only the path is known.
+    found = status.backing_device or status.file_system or identity_at(status.path).rpartition(":")[0]
+    return [found] if found and sys_path(found).exists() else []
 
 
 def _kind(path: Path) -> str:
@@ -227,14 +226,12 @@ def _kind(path: Path) -> str:
 
 def _hardware(disk: Path) -> dict[str, Any]:
     device = disk / "device"
-    vendor = _read(device / "vendor")
+    vendor = read(device / "vendor")
     return {
         # virtio has a number where SCSI has a name.
-        "model": " ".join(
-            part for part in ("" if vendor.startswith("0x") else vendor, _read(device / "model")) if part
-        ),
-        "firmware": _read(device / "firmware_rev") or _read(device / "rev"),
-        "serial_hash": _hashed(serial(_read(disk / "dev"))),
+        "model": " ".join(part for part in ("" if vendor.startswith("0x") else vendor, read(device / "model")) if part),
+        "firmware": read(device / "firmware_rev") or read(device / "rev"),
+        "serial_hash": _hashed(serial(read(disk / "dev"))),
         "transport": _transport(disk),
         "driver": (device / "driver").resolve().name if (device / "driver").exists() else "",
     }
@@ -242,7 +239,7 @@ def _hardware(disk: Path) -> dict[str, Any]:
 
 def _queue(disk: Path) -> dict[str, Any]:
     queue = disk / "queue"
-    chosen = re.search(r"\[(.+?)\]", _read(queue / "scheduler"))
+    chosen = re.search(r"\[(.+?)\]", read(queue / "scheduler"))
     numbers = {
         "logical_block_bytes": "logical_block_size",
         "physical_block_bytes": "physical_block_size",
@@ -255,22 +252,22 @@ def _queue(disk: Path) -> dict[str, Any]:
         "wbt_lat_us": "wbt_lat_usec",
     }
     return {
-        **{name: int(text) for name, file in numbers.items() if (text := _read(queue / file)).lstrip("-").isdigit()},
-        "rotational": _read(queue / "rotational") == "1" if (queue / "rotational").exists() else None,
-        "scheduler": chosen[1] if chosen else _read(queue / "scheduler"),
-        "write_cache": _read(queue / "write_cache"),
-        "hardware_queues": len(_names(disk / "mq")) or None,
+        **{name: int(text) for name, file in numbers.items() if (text := read(queue / file)).lstrip("-").isdigit()},
+        "rotational": read(queue / "rotational") == "1" if (queue / "rotational").exists() else None,
+        "scheduler": chosen[1] if chosen else read(queue / "scheduler"),
+        "write_cache": read(queue / "write_cache"),
+        "hardware_queues": len(names_in(disk / "mq")) or None,
     }
 
 
 def _counts_io(disk: Path) -> bool:
     """True if the kernel counts its I/O: not with `iostats` off, nor of multipath NVMe disks in older kernels."""
-    return _read(disk / "queue" / "iostats") != "0" and any(map(int, _read(disk / "stat").split()))
+    return read(disk / "queue" / "iostats") != "0" and any(map(int, read(disk / "stat").split()))
 
 
 def _link(disk: Path) -> dict[str, Any]:
     """The PCIe link of the nearest function up the device's path that has one, and all of them up to the processor."""
-    functions = [path for path in _attached(disk).parents if _read(path / "current_link_speed")]
+    functions = [path for path in _attached(disk).parents if read(path / "current_link_speed")]
     if not functions:
         return {}
     nearest = functions[0]
@@ -279,7 +276,7 @@ def _link(disk: Path) -> dict[str, Any]:
         "pcie_link_max": _pcie_link(nearest, "max"),
         "pcie_address": nearest.name,
         "pcie_path": [{"address": path.name, "link": _pcie_link(path, "current")} for path in functions],
-        "numa_node": int(_read(nearest / "numa_node") or -1),
+        "numa_node": int(read(nearest / "numa_node") or -1),
     }
 
 
@@ -288,11 +285,11 @@ def _attached(disk: Path) -> Path:
     if "nvme-subsystem" not in disk.parts:
         return disk
     controllers = [path for path in disk.parent.glob("nvme*") if re.fullmatch(r"nvme\d+", path.name)]
-    return min(controllers, key=lambda path: _natural(path.name)).resolve() / disk.name if controllers else disk
+    return min(controllers, key=lambda path: natural(path.name)).resolve() / disk.name if controllers else disk
 
 
 def _pcie_link(function: Path, which: str) -> str:
-    return f"{_read(function / f'{which}_link_speed')} x{_read(function / f'{which}_link_width')}"
+    return f"{read(function / f'{which}_link_speed')} x{read(function / f'{which}_link_width')}"
 
 
 def _temperature(disk: Path) -> dict[str, Any]:
@@ -303,9 +300,9 @@ def _temperature(disk: Path) -> dict[str, Any]:
         "device/device/hwmon/*/temp1_input",
     ):
         for sensor in sorted(disk.glob(pattern)):
-            text = _read(sensor)
+            text = read(sensor)
             if text.lstrip("-").isdigit():
-                limit = _read(sensor.with_name("temp1_max"))
+                limit = read(sensor.with_name("temp1_max"))
                 most = {"temperature_max_celsius": int(limit) / 1000} if limit.isdigit() and int(limit) else {}
                 return {"temperature_celsius": int(text) / 1000, **most}
     return {}
@@ -315,18 +312,18 @@ def _array(path: Path) -> dict[str, Any]:
     if (path / "md").exists():
         return _facts(path / "md", _MD_FACTS)
     if (path / "dm").exists():
-        return {"dm_name": _read(path / "dm" / "name"), "dm_uuid_kind": _read(path / "dm" / "uuid").partition("-")[0]}
+        return {"dm_name": read(path / "dm" / "name"), "dm_uuid_kind": read(path / "dm" / "uuid").partition("-")[0]}
     if (path / "loop").exists():
         return _facts(path / "loop", "backing_file offset dio")
     return {}
 
 
 def _facts(folder: Path, names: str) -> dict[str, Any]:
-    return {f"{folder.name}_{name}": _read(folder / name) for name in names.split()}
+    return {f"{folder.name}_{name}": read(folder / name) for name in names.split()}
 
 
 def _transport(disk: Path) -> str:
-    nvme = _read(disk / "device" / "transport")
+    nvme = read(disk / "device" / "transport")
     if nvme:
         return f"nvme-{nvme}"
     marks = (("/virtual/", ""), ("/nvme", "nvme"), ("/virtio", "virtio"), ("/usb", "usb"), ("/ata", "ata"))
@@ -337,27 +334,105 @@ def _hashed(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16] if text else ""
 
 
-def _names(directory: Path) -> list[str]:
-    try:
-        return sorted((path.name for path in directory.iterdir()), key=_natural)
-    except OSError:
+def limits(device: str) -> list[str]:
+    """Every limit on a device (`major:minor`), such as `read_iops_device 2000`."""
+    found = [
+        f"{throttle} {limit}"
+        for group in groups("blkio")
+        for throttle in THROTTLES
+        for limit in _settings(group / f"blkio.throttle.{throttle}", device)
+    ]
+    # Version 2: `259:0 rbps=max wbps=max riops=2000 wiops=max`.
+    of_version_2 = [limit for group in groups("") for limit in _settings(group / "io.max", device)]
+    return list(dict.fromkeys(found + [limit for limit in of_version_2 if not limit.endswith("=max")]))
+
+
+def controls(device: str) -> list[str]:
+    """Further settings of the kernel's I/O controllers for a device: `io.latency`, `io.cost.model`, `io.cost.qos`.
+
+    They protect other groups rather than state a rate, so they are no limits; they may still slow this process down.
+    """
+    found = [
+        f"{file} {' '.join(settings)}"
+        for group in groups("")
+        for file in CONTROLS
+        if (settings := _settings(group / file, device))
+    ]
+    return list(dict.fromkeys(found))
+
+
+def groups(controller: str, process: int | str = "self") -> list[Path]:
+    """A process's group of a hierarchy and its ancestors, as directories; `` is version 2."""
+    for mount in mounts():
+        is_wanted = controller in mount.options if controller else mount.kind == "cgroup2"
+        if is_wanted and mount.kind in ("cgroup", "cgroup2"):
+            break
+    else:
         return []
+    for line in read(Path("/proc", str(process), "cgroup")).splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controller in controllers.split(","):
+            own = Path(mount.point, path.lstrip("/"))
+            return [group for group in (own, *own.parents) if group.is_relative_to(mount.point)]
+    return []
 
 
-def _read(file: Path) -> str:
-    try:
-        return file.read_text(errors="replace", encoding="utf-8").strip()
-    except OSError:
-        return ""
+def _settings(file: Path, device: str) -> list[str]:
+    """Words after a device in a file of a group."""
+    lines = map(str.split, read(file).splitlines())
+    return [word for found, *words in filter(None, lines) if found == device for word in words]
 
 
-def _read_bytes(file: Path) -> bytes:
-    try:
-        return file.read_bytes()
-    except OSError:
-        return b""
+def stack_of(path: Path) -> list[str]:
+    """Every block device under `path`, which exists: the top one first, as `major:minor`."""
+    lowest, mount = _layers(path)[-1]
+    number = device_number(lowest.stat().st_dev)
+    if sys_path(number).exists() or mount is None:
+        return stack_under(number)
+    # btrfs and bcachefs have anonymous numbers; what was mounted names a device, if anything does.
+    number = number_of(mount.source)
+    if mount.kind == "btrfs":  # One over several devices lists them all; the mount names only one.
+        for members in (SYS / "fs/btrfs").glob("*/devices"):
+            numbers = [read(members / name / "dev") for name in names_in(members)]
+            if number in numbers:
+                return stack_under(*numbers)
+    return stack_under(number)
 
 
-def _natural(name: str) -> list[tuple[int, str]]:
-    """`sda2` before `sda10`."""
-    return [(int(digits or 0), text) for text, digits in re.findall(r"([^0-9]*)([0-9]*)", name)]
+def describe_path(path: Path, *, writes_to_page_cache: bool | None = None) -> dict[str, Any]:
+    """File system, mount and block devices under `path`, which exists; a file system has those `below` it."""
+    found: dict[str, Any] = {}
+    for mount in reversed([mount for _, mount in _layers(path) if mount]):
+        below = {"below": found} if found else {}
+        found = {"kind": mount.kind, "mount_point": mount.point, "source": mount.source, "options": mount.options}
+        found |= below
+    space = os.statvfs(path)
+    found["size_bytes"] = space.f_blocks * space.f_frsize
+    found["free_bytes"] = space.f_bavail * space.f_frsize
+    found["block_bytes"] = space.f_bsize
+    if writes_to_page_cache:
+        found["direct_writes"] = "page cache"
+    return {"file_system": found, "devices": [describe(device) for device in stack_of(path)]}
+
+
+def _layers(path: Path) -> list[tuple[Path, Mount | None]]:
+    """`path` with its mount, then the directories in which overlays and FUSE daemons keep its files, top first."""
+    found = [(path, mount_of(path))]
+    while (mount := found[-1][1]) and (lower := _lower_directory(mount)):
+        layer = lower, mount_of(lower)
+        if layer[1] in [each for _, each in found]:  # Hidden by a mount over itself.
+            break
+        found.append(layer)
+    return found
+
+
+def _lower_directory(mount: Mount) -> Path | None:
+    """Directory in which an overlay writes, or that a FUSE daemon names as its source; None where it is not visible.
+
+    In a container the directories of an overlay are usually those of another mount namespace.
+    """
+    named = mount.source if mount.is_fuse else ""
+    if mount.kind == "overlay":
+        upper = [option for option in mount.options if option.startswith("upperdir=")]
+        named = unescape(upper[0].partition("=")[2]) if upper else ""
+    return Path(named) if named.startswith("/") and Path(named).is_dir() else None

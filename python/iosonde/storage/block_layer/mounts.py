@@ -7,6 +7,7 @@ import ctypes
 import os
 import re
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,6 +71,21 @@ def mount_of(path: Path) -> Mount | None:
     return longest[-1] if longest else None
 
 
+def namespaces(proc: Path = Path("/proc")) -> Iterator[tuple[Path, list[Mount]]]:
+    """A process of each visible mount namespace, this process first, and the mounts of the namespace."""
+    seen: set[str] = set()
+    for process in [proc / "self", *sorted(proc.glob("[0-9]*"))]:
+        table = process / "mountinfo"
+        try:
+            namespace = str((process / "ns/mnt").readlink())
+        except OSError:
+            namespace = str(table)
+        if namespace not in seen:
+            with contextlib.suppress(OSError):  # The process has exited, or belongs to another user.
+                yield process, mounts_in(table)
+                seen.add(namespace)
+
+
 def mounted_elsewhere(number: str, source: str) -> dict[int, str]:
     """Mount points of a device (`major:minor`) in other mount namespaces, by a process of each, as far as readable.
 
@@ -77,18 +93,10 @@ def mounted_elsewhere(number: str, source: str) -> dict[int, str]:
     device number of its own there: its mounts are found by their `source`.
     """
     found: dict[int, str] = {}
-    seen = {Path("/proc/self/ns/mnt").readlink()}
-    for table in Path("/proc").glob("[0-9]*/mountinfo"):
-        try:
-            namespace = (table.parent / "ns/mnt").readlink()
-            if namespace in seen:
-                continue
-            points = [mount.point for mount in mounts_in(table) if number == mount.device or source == mount.source]
-        except OSError:
-            continue  # The process has exited, or belongs to another user.
-        seen.add(namespace)
-        if points:
-            found[int(table.parent.name)] = points[-1]
+    for process, mounts_there in namespaces():
+        points = [mount.point for mount in mounts_there if number == mount.device or source == mount.source]
+        if points and process.name != "self":
+            found[int(process.name)] = points[-1]
     return found
 
 

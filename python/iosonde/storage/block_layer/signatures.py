@@ -34,6 +34,9 @@ MARK = b"iosonde measured with this device; it contains test data\n".ljust(512, 
 
 DEFECTIVE = "the device may be defective: see the kernel log (`dmesg`)"
 
+MEMBER_TYPES = ("bcache", "drbd", "swsuspend", "ceph_bluestore", "VMFS_volume_member")
+"""Signatures of members besides those that end in `_member`, and that of a hibernation image."""
+
 _BTRFS_DEVICES_AT = (64 << 10) + 0x88
 """Place of `num_devices` in the first superblock of btrfs (kernel `include/uapi/linux/btrfs_tree.h`)."""
 
@@ -50,6 +53,11 @@ class Signature:
     uuid: str = ""
     is_one_of_several: bool = False
     """True if it is one of the devices of a btrfs that has more."""
+
+    @property
+    def is_member(self) -> bool:
+        """Return True for a member of an array or pool, which may only not be assembled."""
+        return self.kind.endswith("_member") or self.kind in MEMBER_TYPES or self.is_one_of_several
 
     @property
     def text(self) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from iosonde import pcie
@@ -83,17 +84,12 @@ def missing(name: str, findings: Findings, consent: Consent) -> list[str]:
     return words
 
 
-def contents(findings: Findings) -> str:
-    """Contents of a device, for a reader; empty if none."""
-    return ", ".join(dict.fromkeys(f"{each.text} on `{each.device}`" for each in findings.signatures))
-
-
 def refusal(name: str, findings: Findings, consent: Consent) -> ConsentError | None:
     """Return why a device must not be overwritten yet; None with sufficient consent."""
     options = missing(name, findings, consent)
     if not options:
         return None
-    held = contents(findings)
+    held = findings.contents
     size = format_bytes(block_stack.size_bytes(findings.number))
     loses = f"contains {held}, which would be lost" if held else f"would be overwritten ({size})"
     return ConsentError(f"`{name}` {loses}", where=_identity(findings.number), options=options)
@@ -103,14 +99,11 @@ def _is_confirmed(number: str, consent: Consent) -> bool:
     serial = block_stack.serial(number)
     if serial:
         return serial in consent.confirm
-    return any(_size(text) == block_stack.size_bytes(number) for text in consent.confirm)
-
-
-def _size(text: str) -> int | None:
-    try:
-        return parse_size(text)
-    except ValueError:
-        return None
+    for text in consent.confirm:
+        with suppress(ValueError):
+            if parse_size(text) == block_stack.size_bytes(number):
+                return True
+    return False
 
 
 def _identity(number: str) -> str:

@@ -2,7 +2,7 @@
 
 All of it is read at every call, from the kernel and the device itself, and nothing is written. A device is refused
 
-- when a file system or swap area on it, or on any device that shares data with it (`overlap.py`), is in use in any
+- when a file system or swap area on it, or on any device that shares data with it (`kernel.py`), is in use in any
   visible mount namespace;
 - when an array, volume, cache or another loop device consists of any of its data;
 - when it is a member of an array or pool that is not assembled;
@@ -15,20 +15,66 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from typing import Any
 
 from iosonde.errors import TargetError
-from iosonde.storage.block_layer.block_nodes import opened
-from iosonde.storage.block_layer.kernel import Kernel, read
-from iosonde.storage.block_layer.loop_status import LoopStatus
-from iosonde.storage.block_layer.overlap import Extent, extents, overlap, unreported_between
+from iosonde.storage.block_layer import block_stack
+from iosonde.storage.block_layer.block_nodes import LoopStatus, open_device, opened, read, sys_path
+from iosonde.storage.block_layer.block_stack import disk_of, name_of, partitions
+from iosonde.storage.block_layer.kernel import Kernel
 from iosonde.storage.block_layer.signatures import Signature, signatures
+from iosonde.tools import ask, find
 
-MEMBER_TYPES = ("bcache", "drbd", "swsuspend", "ceph_bluestore", "VMFS_volume_member")
-"""Signatures of members besides those that end in `_member`, and that of a hibernation image."""
+
+class Claims:
+    """Claims by device number."""
+
+    def __init__(self) -> None:
+        self.descriptors: dict[str, int] = {}
+        """Of all claimed devices by number, for an engine to inherit."""
+        self.is_shared = False
+        """True if another process of the same study holds the claims, so that this one only opens the devices."""
+
+    def take(self, number: str, name: str) -> None:
+        """Claim a device unless it is claimed already; `TargetError` if another program holds it."""
+        if number in self.descriptors:
+            return
+        try:
+            self.descriptors[number] = open_device(number, os.O_RDWR | (0 if self.is_shared else os.O_EXCL))
+        except OSError as error:
+            if error.errno == errno.EBUSY:
+                raise TargetError(
+                    f"`{name}` is claimed exclusively by a mount, an array or another program",
+                    hint="`iosonde devices` shows its users; nothing was written to it",
+                ) from None
+            has_vanished = error.errno in (errno.ENXIO, errno.ENODEV, errno.ENOENT)
+            hint = "it was removed since it was checked" if has_vanished else "run iosonde as root"
+            raise TargetError(f"cannot open `{name}`: {error.strerror}", hint=hint) from error
+
+    def release(self, number: str) -> None:
+        """Let another program claim it."""
+        descriptor = self.descriptors.pop(number, None)
+        if descriptor is not None:
+            os.close(descriptor)
+
+    def release_all(self) -> None:
+        """Let other programs claim all of them."""
+        for number in list(self.descriptors):
+            self.release(number)
+
+    @contextmanager
+    def held(self, devices: Mapping[str, str]) -> Iterator[None]:
+        """Claim devices, given as names by number, and release all claims at the end."""
+        try:
+            for number, name in devices.items():
+                self.take(number, name)
+            yield
+        finally:
+            self.release_all()
 
 
 class InUseError(TargetError):
@@ -46,6 +92,11 @@ class Findings:
     """Clauses, each by itself a reason never to write it."""
     signatures: list[Signature] = field(default_factory=list)
     """Its contents, which the user may agree to lose."""
+
+    @property
+    def contents(self) -> str:
+        """The contents for a reader; empty if none."""
+        return ", ".join(dict.fromkeys(f"{each.text} on `{each.device}`" for each in self.signatures))
 
 
 _shares_claims: ContextVar[bool] = ContextVar("shares_claims", default=False)
@@ -71,17 +122,17 @@ def examine(
 ) -> Findings:
     """Examine a device for anything that forbids writing it; `TargetError` if it cannot be read."""
     kernel = kernel or Kernel()
-    refusals = [*uses(number, kernel), *_state(number, kernel)]
+    refusals = [*uses(number, kernel), *_state(number)]
     # A device in use need not be read, and some cannot be.
     found: list[Signature] = []
     if read_contents and not refusals:
-        found = _signatures(number, kernel)
+        found = [found for each in (number, *partitions(number)) for found in signatures(each, name_of(each))]
         refusals += [
-            f"`{each.device}` is a member of an array or pool ({each.text})" for each in found if _is_member(each)
+            f"`{each.device}` is a member of an array or pool ({each.text})" for each in found if each.is_member
         ]
         if not refusals and not is_claimed_by_us and not shares_claims():
             refusals += _claims(number, kernel)
-    points = [mount.point for each in (number, *kernel.partitions(number)) for mount in kernel.mounted.get(each, [])]
+    points = [mount.point for each in (number, *partitions(number)) for mount in kernel.mounted.get(each, [])]
     return Findings(
         number=number,
         mounted_at=list(dict.fromkeys(points)),
@@ -92,38 +143,38 @@ def examine(
 
 def uses(number: str, kernel: Kernel) -> Iterator[str]:
     """Every use of the device's data that the kernel reports."""
-    own = extents(number, kernel)
     yield from _used(number, "", kernel)
-    others = [each for each in kernel.numbers if each != number and overlap(own, extents(each, kernel))]
+    others = [each for each in kernel.numbers if each != number and kernel.overlap(number, each)]
     for other in others:
-        yield from _unreported(number, other, own, kernel)
+        yield from _unreported(number, other, kernel)
     for other in others:
-        yield from _stacked(number, other, own, kernel)
+        yield from _stacked(number, other, kernel)
     for other in others:
-        yield from _used(other, _relation(number, other, own, kernel), kernel)
-    yield from _used_files(number, own, kernel)
+        yield from _used(other, _relation(number, other, kernel), kernel)
+    for extent in kernel.extents(number):
+        if extent.base in kernel.swap_files:
+            yield f"the file below `{name_of(number)}` is active swap (`{kernel.swap_files[extent.base]}`)"
     for loop in kernel.loops.values():
         if loop.is_disconnected:
             continue
         if loop.problem:
-            yield from _unknown_file(loop, number, own, kernel)
-        elif loop.backing_file and overlap(own, extents(loop.file_system, kernel)) and loop.number != number:
-            name = kernel.name(loop.file_system)
-            yield f"`{kernel.name(loop.number)}` is backed by a file in the file system on `{name}`"
+            yield from _unknown_file(loop, number, kernel)
+        elif loop.backing_file and kernel.overlap(number, loop.file_system) and loop.number != number:
+            yield f"`{name_of(loop.number)}` is backed by a file in the file system on `{name_of(loop.file_system)}`"
 
 
-def _unknown_file(loop: LoopStatus, number: str, own: list[Extent], kernel: Kernel) -> Iterator[str]:
+def _unknown_file(loop: LoopStatus, number: str, kernel: Kernel) -> Iterator[str]:
     """A loop device whose backing file may be in this device.
 
     The file is in a mounted file system that contains its path, which refuses the devices below it anyway. A file
     system that is mounted nowhere any more still claims its device.
     """
     devices = kernel.devices_under(loop.path)
-    if devices is not None and not any(overlap(own, extents(each, kernel)) for each in devices):
+    if devices is not None and not any(kernel.overlap(number, each) for each in devices):
         return
-    name = kernel.name(loop.number)
+    name = name_of(loop.number)
     yield (
-        f"the backing file of `{name}` cannot be determined ({loop.problem}) and may be on `{kernel.name(number)}`: "
+        f"the backing file of `{name}` cannot be determined ({loop.problem}) and may be on `{name_of(number)}`: "
         f"detach it with `losetup --detach /dev/{name}`"
     )
 
@@ -131,7 +182,7 @@ def _unknown_file(loop: LoopStatus, number: str, own: list[Extent], kernel: Kern
 def underlying(number: str, kernel: Kernel) -> list[str]:
     """Block devices below it that are reached through loop devices only, so that no driver has claimed them."""
     members = {member for each in kernel.members.values() for member in each}
-    below = {extent.base for extent in extents(number, kernel)} - members
+    below = {extent.base for extent in kernel.extents(number)} - members
     return sorted(below & {loop.backing_device for loop in kernel.loops.values()})
 
 
@@ -147,7 +198,7 @@ def is_claimed(number: str) -> bool:
 
 
 def _used(number: str, relation: str, kernel: Kernel) -> Iterator[str]:
-    name = f"`{kernel.name(number)}`{relation}"
+    name = f"`{name_of(number)}`{relation}"
     points = dict.fromkeys(mount.point for mount in kernel.mounted.get(number, []))
     for point in points:
         yield f"{name} is mounted at `{point}`"
@@ -157,60 +208,46 @@ def _used(number: str, relation: str, kernel: Kernel) -> Iterator[str]:
         yield f"{name} is active swap"
 
 
-def _used_files(number: str, own: list[Extent], kernel: Kernel) -> Iterator[str]:
-    for extent in own:
-        if extent.base in kernel.swap_files:
-            yield f"the file below `{kernel.name(number)}` is active swap (`{kernel.swap_files[extent.base]}`)"
-
-
-def _unreported(number: str, other: str, own: list[Extent], kernel: Kernel) -> Iterator[str]:
+def _unreported(number: str, other: str, kernel: Kernel) -> Iterator[str]:
     """Volumes that are side by side on one member, and may share any of it as far as the kernel reports."""
-    if _is_below(other, own) or _is_above(other, number, kernel):
+    if kernel.is_below(other, number) or _is_above(other, number, kernel):
         return
-    for each in sorted(unreported_between(own, extents(other, kernel))):
+    for each in sorted(kernel.unreported_between(number, other)):
         yield (
-            f"`{kernel.name(other)}` has a member in common with `{kernel.name(number)}`, and the kernel does not "
-            f"report which part of it `{kernel.name(each)}` uses (`DM_TABLE_STATUS`, which needs root)"
+            f"`{name_of(other)}` has a member in common with `{name_of(number)}`, and the kernel does not "
+            f"report which part of it `{name_of(each)}` uses (`DM_TABLE_STATUS`, which needs root)"
         )
 
 
-def _stacked(number: str, other: str, own: list[Extent], kernel: Kernel) -> Iterator[str]:
+def _stacked(number: str, other: str, kernel: Kernel) -> Iterator[str]:
     """A device that consists of the same data but is not below this one."""
-    if other in {extent.base for extent in own}:
+    if kernel.is_below(other, number):
         return
-    name, loop = kernel.name(other), kernel.loops.get(other)
-    members = [each for each in kernel.members.get(other, []) if overlap(own, extents(each, kernel))]
-    nearest = [each for each in members if each in (number, *kernel.partitions(number)) or _is_below(each, own)]
+    name, loop = name_of(other), kernel.loops.get(other)
+    members = [each for each in kernel.members.get(other, []) if kernel.overlap(number, each)]
+    nearest = [each for each in members if each in partitions(number) or kernel.is_below(each, number)]
     for member in nearest:
-        yield f"`{kernel.name(member)}` is part of `{name}`"
+        yield f"`{name_of(member)}` is part of `{name}`"
     if loop and loop.backing_device:
-        yield f"`{name}` is attached to `{kernel.name(loop.backing_device)}`"
+        yield f"`{name}` is attached to `{name_of(loop.backing_device)}`"
     elif loop:
-        yield f"`{name}` is attached to the same file as `{kernel.name(_loop_of(loop.backing_file, own, kernel))}`"
+        below = [extent.base for extent in kernel.extents(number)]
+        same = (each for each in below if each in kernel.loops and kernel.loops[each].backing_file == loop.backing_file)
+        yield f"`{name}` is attached to the same file as `{name_of(next(same, number))}`"
     elif members and not nearest and not _is_above(other, number, kernel):
-        yield f"`{name}` shares data with `{kernel.name(number)}`"
-
-
-def _is_below(number: str, own: list[Extent]) -> bool:
-    return any(extent.base == number for extent in own)
+        yield f"`{name}` shares data with `{name_of(number)}`"
 
 
 def _is_above(other: str, number: str, kernel: Kernel) -> bool:
-    return any(extent.base in (number, *kernel.partitions(number)) for extent in extents(other, kernel))
+    return any(kernel.is_below(each, other) for each in (number, *partitions(number)))
 
 
-def _loop_of(file: str, own: list[Extent], kernel: Kernel) -> str:
-    """The loop device through which a device consists of that file."""
-    below = [extent.base for extent in own]
-    return next((each for each in below if each in kernel.loops and kernel.loops[each].backing_file == file), below[0])
-
-
-def _relation(number: str, other: str, own: list[Extent], kernel: Kernel) -> str:
+def _relation(number: str, other: str, kernel: Kernel) -> str:
     """Return how another device shares data with this one; nothing for a disk and its partitions."""
-    if kernel.disk(other) == number or kernel.disk(number) == other:
+    if disk_of(other) == number or disk_of(number) == other:
         return ""
-    name = kernel.name(number)
-    if _is_below(other, own):
+    name = name_of(number)
+    if kernel.is_below(other, number):
         return f", which is below `{name}`,"
     return f", stacked on `{name}`," if _is_above(other, number, kernel) else f", which shares data with `{name}`,"
 
@@ -219,15 +256,13 @@ def _claims(number: str, kernel: Kernel) -> Iterator[str]:
     for each in (number, *underlying(number, kernel)):
         try:
             if is_claimed(each):
-                yield f"`{kernel.name(each)}` is claimed exclusively by another program"
+                yield f"`{name_of(each)}` is claimed exclusively by another program"
         except OSError as error:
-            raise TargetError(
-                f"cannot open `{kernel.name(each)}`: {error.strerror}", hint="run iosonde as root"
-            ) from error
+            raise TargetError(f"cannot open `{name_of(each)}`: {error.strerror}", hint="run iosonde as root") from error
 
 
-def _state(number: str, kernel: Kernel) -> Iterator[str]:
-    path = kernel.path(number)
+def _state(number: str) -> Iterator[str]:
+    path = sys_path(number)
     if not path.exists():
         yield "the kernel has no such device"
     elif read(path / "size") in ("", "0"):
@@ -236,11 +271,82 @@ def _state(number: str, kernel: Kernel) -> Iterator[str]:
         yield f"`{path.name}` is read-only"
 
 
-def _signatures(number: str, kernel: Kernel) -> list[Signature]:
-    """Of the device and of its partitions."""
-    return [found for each in (number, *kernel.partitions(number)) for found in signatures(each, kernel.name(each))]
+@dataclass(frozen=True, kw_only=True)
+class DevicePart:
+    """The uses of a disk or of one of its partitions."""
+
+    name: str
+    size_bytes: int
+    mounted_at: list[str] = field(default_factory=list)
+    is_swap: bool = False
+    holders: list[str] = field(default_factory=list)
+    """Devices built on it: dm, md, bcache."""
+    signature: str = ""
+    """Signature found by blkid, such as `ext4`; empty also if blkid is missing or cannot read."""
+
+    @property
+    def uses(self) -> list[str]:
+        """Clauses about its uses."""
+        clauses = [f"is mounted at `{point}`" for point in self.mounted_at]
+        clauses += ["is swap"] if self.is_swap else []
+        clauses += [f"is part of `{holder}`" for holder in self.holders]
+        return clauses or ([f"contains {self.signature}"] if self.signature else [])
 
 
-def _is_member(signature: Signature) -> bool:
-    kind = signature.kind
-    return kind.endswith("_member") or kind in MEMBER_TYPES or signature.is_one_of_several
+@dataclass(frozen=True, kw_only=True)
+class Device:
+    """A block device that is not a partition."""
+
+    facts: dict[str, Any]
+    """As `block_stack.describe` has them."""
+    serial: str
+    parts: list[DevicePart]
+    """The device itself, then its partitions."""
+    findings: Findings
+    problem: str = ""
+    """Error that prevented the check; then it is unknown if it may be written."""
+
+    @property
+    def directory(self) -> str | None:
+        """A mounted directory on it, where files may be measured instead."""
+        return next((point for part in self.parts for point in part.mounted_at), None)
+
+
+def devices() -> list[Device]:
+    """All block devices, by name."""
+    kernel = Kernel()
+    return [_device(number, kernel) for number in block_stack.all_devices()]
+
+
+def _device(number: str, kernel: Kernel) -> Device:
+    problem = ""
+    try:
+        findings = examine(number, kernel=kernel)
+    except TargetError as error:
+        problem = str(error.what)
+        findings = examine(number, kernel=kernel, read_contents=False)
+    return Device(
+        facts=block_stack.describe(number),
+        serial=block_stack.serial(number),
+        parts=[_part(each, kernel) for each in (number, *partitions(number))],
+        findings=findings,
+        problem=problem,
+    )
+
+
+def _part(number: str, kernel: Kernel) -> DevicePart:
+    return DevicePart(
+        name=name_of(number),
+        size_bytes=block_stack.size_bytes(number),
+        mounted_at=list(dict.fromkeys(mount.point for mount in kernel.mounted.get(number, []))),
+        is_swap=number in kernel.swaps,
+        holders=block_stack.holders(number),
+        signature=_signature(name_of(number)),
+    )
+
+
+def _signature(name: str) -> str:
+    tool = find("blkid")
+    answer = ask(tool, "--probe", "--output", "export", f"/dev/{name}") if tool else None
+    found = dict(line.partition("=")[::2] for line in answer.stdout.splitlines()) if answer else {}
+    return found.get("TYPE") or (f"a {found['PTTYPE']} partition table" if "PTTYPE" in found else "")

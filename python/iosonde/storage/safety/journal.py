@@ -2,40 +2,253 @@
 
 One JSON file for each thing under `$XDG_STATE_HOME/iosonde/created/`, so that after a crash, a kill or a power cut
 `cleanup` finds it again and removes it, and nothing else: a thing is removed only if it is still the very one that was
-created (same device, inode number and file handle), and if the process that created it no longer runs.
+created (same device, inode number and mark), and if the process that created it no longer runs.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+import re
 import stat
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from iosonde.cache import TEMPORARY, abandoned
+from iosonde.core.features import contributed
+from iosonde.core.provided import provided
 from iosonde.errors import TargetError
-from iosonde.storage.block_layer.loop_status import attached_to, identity_of
-from iosonde.storage.safety import kept_numbers, own_directory
-from iosonde.storage.safety.file_handle import handle_of
-from iosonde.storage.safety.journal_entry import (
-    CONTROL_GROUP,
-    DATABASE_ON_SERVER,
-    TEMPORARY_FILES,
-    Entry,
-    EntryError,
-    kinds,
-    owner_of,
-    read_entry,
-)
+from iosonde.storage.block_layer.block_nodes import attached_to, identity_of
+from iosonde.storage.safety import own_directory
+from iosonde.storage.safety.own_directory import mark_of
 from iosonde.text_files import expanded
 
-__all__ = ["CONTROL_GROUP", "Entry"]
+CONTROL_GROUP = "control group"
+"""A directory of a control group hierarchy, whose files are the kernel's."""
+
+SERVER = "server"
+"""The processes of a server that iosonde started; its path is that of the server's data directory."""
+
+DATABASE_ON_SERVER = "database"
+"""A database on a server that the user runs."""
+
+QUEUE_SETTING = "queue setting"
+"""A file of a block queue whose value was changed."""
+
+TEMPORARY_FILES = "temporary file"
+"""Files and directories whose names start with a random token; its path is their directory with that token."""
+
+SCRATCH = "iosonde-"
+"""Prefix of a directory for temporary files."""
+
+OWN_DIRECTORY = re.compile(r"iosonde-[0-9a-f]{8}")
+"""Name of a directory that iosonde creates inside the one that the user names."""
+
+MOUNTS = Path("/run/iosonde")
+"""Directory of mounted file systems and links to devices, with a directory for each study."""
+
+DATABASES = MOUNTS / "databases"
+"""Entries of the journal have paths: that of a database on a server is below this directory, which need not exist."""
+
+_MOST_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class JournalKind:
+    """A kind of entry, listed in `UNDO` of a feature's `storage.py`, or in `KINDS` of an `undo.py`."""
+
+    what: str
+    """A noun, `Entry.what`."""
+    path: str
+    """Pattern of the paths that its entries may have."""
+    facts: Mapping[str, str] = field(default_factory=dict)
+    """Facts that undoing needs, with their patterns; one that an entry does not have is empty."""
+    has_members: bool = False
+    """True if the fact `members` lists block devices."""
+    ends_with_boot: bool = False
+    """State of the kernel: after a reboot, whatever has the name or number of an entry is not ours."""
+    has_identity: bool = False
+    """It is a thing with a path of its own, and is removed only if that still leads to what was created."""
+    undo: Callable[[Entry], None]
+    """Remove what an entry is about, if it still is what was created; `OSError` if that fails."""
+    remains: Callable[[Entry], bool] = lambda entry: True
+    """Return False for an entry of which nothing is left, and which needs no report."""
+
+
+def kinds() -> Mapping[str, JournalKind]:
+    """Return the kinds of storage, servers and features, by `what`."""
+    of_core: tuple[JournalKind, ...] = provided("undo").KINDS
+    return {kind.what: kind for kind in (*of_core, *contributed("storage", "UNDO", JournalKind))}
+
+
+class EntryError(ValueError):
+    """A journal file is not a valid entry and must not be acted on; the message is a clause with the reason."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One thing that iosonde created, or was about to create."""
+
+    path: str
+    what: str
+    """A noun: `file`, `directory`, `mount`."""
+    owner: str
+    """The process that uses it: boot, process number and start time, which together never come again."""
+    identity: str | None = None
+    """Device and inode number (`identity_of`), once it exists."""
+    keep: bool = False
+    """The user wants it to stay."""
+    facts: dict[str, Any] = field(default_factory=dict)
+    """Parameters of undoing it, for things that are not files."""
+    files: dict[str, int] = field(default_factory=dict)
+    """Names of the files that iosonde created in a directory, with their inode numbers."""
+    marks: dict[str, str] = field(default_factory=dict)
+    """`own_directory.mark_of` these files by name, and of the thing itself without a name: inode numbers come again."""
+    number: int = 0
+    """Time of creation in nanoseconds: what was created later has a larger one."""
+
+    @property
+    def in_use(self) -> bool:
+        """Return True if the process that created it still runs."""
+        return self.owner != "" and self.owner == owner_of(self.process)
+
+    @property
+    def is_mine(self) -> bool:
+        """Return True if this very process created it or took it over."""
+        return self.owner == owner_of(os.getpid())
+
+    @property
+    def process(self) -> int:
+        """Number of the process that uses it."""
+        parts = self.owner.split()
+        return int(parts[1]) if len(parts) == 3 and re.fullmatch(r"[0-9]{1,10}", parts[1]) else 0
+
+    @property
+    def kind(self) -> JournalKind:
+        """Its kind, which exists."""
+        return kinds()[self.what]
+
+    @property
+    def has_ended(self) -> bool:
+        """Return True for state of the kernel that ended with an earlier boot."""
+        return self.kind.ends_with_boot and self.owner != "" and self.owner.partition(" ")[0] != boot_id()
+
+    @property
+    def own_files(self) -> dict[str, int]:
+        """The files of a directory, without a name at which another file by now has the same inode number."""
+        changed = {
+            name
+            for name, mark in self.marks.items()
+            if name and mark and mark_of(Path(self.path, name)) not in ("", mark)
+        }
+        return {name: inode for name, inode in self.files.items() if name not in changed}
+
+    @property
+    def is_unchanged(self) -> bool:
+        """Return True if what was created is still at its path.
+
+        Without an identity, a thing is ours only if it is empty: we died before the identity was recorded.
+        """
+        path = Path(self.path)
+        if self.identity is not None:
+            return self.identity == file_identity(path) and self.marks.get("", "") == mark_of(path)
+        if path.is_symlink():
+            return False
+        if self.what == CONTROL_GROUP:
+            return path.is_dir()  # It always has files; `rmdir` fails for one in use.
+        return path.stat().st_size == 0 if path.is_file() else path.is_dir() and not any(path.iterdir())
+
+
+def file_identity(path: Path) -> str | None:
+    """Return the identity of a file or directory; None for anything else."""
+    with suppress(OSError):
+        found = path.lstat()
+        return identity_of(found) if stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode) else None
+    return None
+
+
+def boot_id() -> str:
+    """Unique identification of this start of the kernel."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
+
+
+def owner_of(process: int) -> str:
+    """Unique identification of a running process; empty for one that does not run."""
+    try:
+        boot = boot_id()
+        # Field 22 of /proc/PID/stat, counted after the name in parentheses, which may contain anything.
+        started = Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""
+    return f"{boot} {process} {started}"
+
+
+def _read(file: Path) -> Entry:
+    """The entry in a file; `EntryError` if it may not be acted on, `FileNotFoundError` if there is no such file."""
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, encoding="utf-8") as handle:
+            _check_file(os.fstat(descriptor))
+            entry = Entry(**json.loads(handle.read(_MOST_BYTES)))
+    except (FileNotFoundError, EntryError):
+        raise
+    except OSError as error:
+        raise EntryError(f"cannot be read: {error.strerror}") from error
+    except (ValueError, TypeError, RecursionError) as error:
+        raise EntryError("is damaged: it is not an entry") from error
+    entry = _checked(entry)
+    if file != _entry_file(Path(entry.path)):
+        raise EntryError(f"is not the entry about `{entry.path}`")
+    return entry
+
+
+def _check_file(found: os.stat_result) -> None:
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+        raise EntryError("is not a regular file with a single hard link")
+    if found.st_uid != os.geteuid():
+        raise EntryError(f"belongs to user {found.st_uid}: only `iosonde cleanup` of that user acts on it")
+    if found.st_mode & 0o022:
+        raise EntryError("can be written by other users")
+
+
+def _is_file_name(text: str) -> bool:
+    try:
+        return b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
+
+
+def _checked(entry: Entry) -> Entry:
+    types: dict[str, type | tuple[type, ...]] = {
+        "path": str, "what": str, "owner": str, "identity": (str, type(None)), "keep": bool,
+        "facts": dict, "files": dict, "marks": dict, "number": int,
+    }  # fmt: skip
+    for name, type_ in types.items():
+        if not isinstance(getattr(entry, name), type_):
+            raise EntryError(f"is damaged: `{name}` has the wrong type")
+    for text in (entry.path, entry.owner, entry.identity or "", *map(str, entry.facts.values()), *entry.files):
+        if not _is_file_name(text):
+            raise EntryError("is damaged: it has characters that no path has")
+    kind = kinds().get(entry.what)
+    if kind is None:
+        raise EntryError(f"is damaged: there is no kind `{entry.what}`")
+    if not re.fullmatch(kind.path, entry.path, re.DOTALL) or os.path.normpath(entry.path) != entry.path:
+        raise EntryError(f"names `{entry.path}`, which is not a path of a {entry.what} of iosonde")
+    facts = dict.fromkeys(kind.facts, "") | entry.facts
+    for name, pattern in kind.facts.items():
+        if not isinstance(facts[name], str) or not re.fullmatch(pattern, facts[name]):
+            raise EntryError(f"is damaged: the fact `{name}` is missing or wrong")
+    members = facts.get("members", None if kind.has_members else [])
+    if not isinstance(members, list) or not all(isinstance(each, str) and _is_file_name(each) for each in members):
+        raise EntryError("is damaged: the fact `members` is wrong")
+    if not all(isinstance(inode, int) and "/" not in name for name, inode in entry.files.items()):
+        raise EntryError("is damaged: `files` is wrong")
+    return replace(entry, facts=facts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +270,6 @@ def created(path: Path, what: str, *, keep: bool = False, facts: dict[str, Any] 
     entry = Entry(
         path=str(path),
         what=what,
-        made_at=datetime.now(UTC).isoformat(timespec="seconds"),
         owner=owner_of(os.getpid()),
         keep=keep,
         facts=facts or {},
@@ -68,7 +280,9 @@ def created(path: Path, what: str, *, keep: bool = False, facts: dict[str, Any] 
 
 def identify(path: Path) -> None:
     """Record the identity of what was created at `path`, so that only that is ever removed."""
-    _change(path, **_identification(path))
+    entry = find(path)
+    assert entry is not None, f"{path} was not announced"
+    _write(_identified(entry))
 
 
 def add_files(path: Path, files: Mapping[str, int]) -> None:
@@ -76,32 +290,44 @@ def add_files(path: Path, files: Mapping[str, int]) -> None:
     entry = find(path)
     if entry is None:
         return
-    created = [name for name, inode in files.items() if inode > 0]
-    for name in created:
-        kept_numbers.keep(path / name)
-    found = {name: handle_of(path / name) for name in created}
-    handles = {name: handle for name, handle in entry.handles.items() if name not in files}
-    handles |= {name: handle for name, handle in found.items() if handle}
-    if not files.items() <= entry.files.items() or handles != entry.handles:
-        _change(path, files={**entry.files, **files}, handles=handles)
+    marks = {name: mark for name, mark in entry.marks.items() if name not in files}
+    for name in (name for name, inode in files.items() if inode > 0):
+        own_directory.keep_number(path / name)
+        marks[name] = own_directory.mark_of(path / name)
+    if not files.items() <= entry.files.items() or marks != entry.marks:
+        _write(replace(entry, files={**entry.files, **files}, marks=marks))
 
 
-def own_files(entry: Entry) -> dict[str, int]:
-    """The recorded files of a directory, without a name at which another file by now has the same inode number."""
-    return {
-        name: inode for name, inode in entry.files.items() if _is_same(Path(entry.path, name), entry.handles.get(name))
-    }
+def create_directory(path: Path, *, keep: bool = False) -> None:
+    """Create a directory of ours, which only its owner can enter; `OSError` if that fails."""
+    created(path, "directory", keep=keep)
+    try:
+        own_directory.create(path)
+    except OSError:
+        removed(path)
+        raise
+    identify(path)
 
 
-def _is_same(path: Path, handle: str | None) -> bool:
-    """Return True if nothing shows that a handle is of another file."""
-    return handle is None or handle_of(path) in (None, handle)
+def create_in(path: Path, directory: int, name: str, *, size_bytes: int = 0, is_database: bool = False) -> int:
+    """Create a file without data, or the directory of a database, in an open directory of ours -> its inode number.
+
+    `FileExistsError` if anything has that name.
+    """
+    add_files(path, {name: own_directory.ANNOUNCED})
+    if is_database:
+        os.mkdir(name, 0o700, dir_fd=directory)
+    else:
+        own_directory.create_file(directory, name, size_bytes)
+    inode = own_directory.inode_of(directory, name)
+    add_files(path, {name: inode})
+    return inode
 
 
 def is_ours(path: Path) -> bool:
     """Return True if iosonde created what is at `path` now."""
     entry = find(path)
-    return entry is not None and _is_unchanged(entry)
+    return entry is not None and entry.is_unchanged
 
 
 def take_over(path: Path, *, keep: bool) -> bool:
@@ -110,16 +336,16 @@ def take_over(path: Path, *, keep: bool) -> bool:
     Another iosonde that still uses it is an error.
     """
     entry = find(path)
-    if entry is None or not _is_unchanged(entry):
+    if entry is None or not entry.is_unchanged:
         return False
     _check_unused(entry)
-    _write(replace(entry, owner=owner_of(os.getpid()), keep=keep, **_identification(path)))
+    _write(replace(_identified(entry), owner=owner_of(os.getpid()), keep=keep))
     return True
 
 
 def removed(path: Path) -> None:
     """Remove the entry about `path`, which is gone or no longer ours."""
-    kept_numbers.release(path)
+    own_directory.release_numbers(path)
     _entry_file(path).unlink(missing_ok=True)
 
 
@@ -171,15 +397,19 @@ def clear(own: str, *, reused: Collection[Path] | None = None) -> None:
     for example.
     """
     failed: OSError | None = None
-    for entry in reversed([*_groups_of_killed(check_unused(own)), *check_unused(own)]):
+    of_own = check_unused(own)
+    # The paths of control groups of the killed processes that created these do not have the name of the study.
+    owners = {entry.owner for entry in of_own if not entry.in_use}
+    groups = [entry for entry in entries() if entry.what == CONTROL_GROUP and entry.owner in owners]
+    for entry in reversed([*groups, *of_own]):
         path = Path(entry.path)
         if entry.what == DATABASE_ON_SERVER or (reused is not None and entry.keep):
             continue
         try:
-            if _is_undone(entry):
+            if not entry.kind.has_identity:
                 undo(path)
             elif path.name == f"{own}-setup" or (reused is not None and path not in reused):
-                if os.path.lexists(path) and _is_unchanged(entry):
+                if os.path.lexists(path) and entry.is_unchanged:
                     remove(path)
                 removed(path)
         except OSError as error:
@@ -188,23 +418,13 @@ def clear(own: str, *, reused: Collection[Path] | None = None) -> None:
         raise failed
 
 
-def _groups_of_killed(of_own: Sequence[Entry]) -> list[Entry]:
-    """Control groups, whose paths do not have the name of the study, of the killed processes that created these."""
-    owners = {entry.owner for entry in of_own if not entry.in_use}
-    return [entry for entry in entries() if entry.what == CONTROL_GROUP and entry.owner in owners]
-
-
 def check_unused(own: str) -> list[Entry]:
     """The entries of what was created under that name; `TargetError` if another iosonde uses any of it."""
-    remaining = [entry for entry in entries() if _is_under(entry, own)]
-    for entry in remaining:
+    names = {own, f"{own}-setup"}
+    found = [each for each in entries() if names & {*Path(each.path).parts} or each.facts.get("own") == own]
+    for entry in found:
         _check_unused(entry)
-    return remaining
-
-
-def _is_under(entry: Entry, own: str) -> bool:
-    parts = Path(entry.path).parts
-    return own in parts or f"{own}-setup" in parts or entry.facts.get("own") == own
+    return found
 
 
 def _check_unused(entry: Entry) -> None:
@@ -219,21 +439,9 @@ def undo(path: Path) -> None:
     """Undo what an entry of a kind in `kinds` is about, and remove the entry; `OSError` if that fails."""
     entry = find(path)
     if entry is not None:
-        if not _has_ended(entry):
-            kinds()[entry.what].undo(entry)
+        if not entry.has_ended:
+            entry.kind.undo(entry)
         removed(path)
-
-
-def _is_undone(entry: Entry) -> bool:
-    """Return True for what is undone by its kind, not removed as a file."""
-    kind = kinds().get(entry.what)
-    return kind is not None and not kind.has_identity
-
-
-def _has_ended(entry: Entry) -> bool:
-    """Return True for state of the kernel that ended with an earlier boot."""
-    kind = kinds().get(entry.what)
-    return kind is not None and kind.ends_with_boot and entry.is_of_earlier_boot
 
 
 def undo_abandoned(path: Path) -> None:
@@ -274,32 +482,32 @@ def _restore(path: Path) -> None:
 
 def remove(path: Path) -> None:
     """Remove a file, a control group, or a directory of ours, and its entry; `OSError` for what must stay."""
-    entry = find(path)
     devices = attached_to(path)
     if devices:
         raise OSError(f"it is attached to the loop device `{devices[0]}`")
-    if entry is not None and entry.what in kinds():
-        kinds()[entry.what].undo(entry)
-    elif entry is not None and entry.what == "directory":
-        identity = entry.identity if entry.identity == _identity(path) else None
-        foreign = own_directory.remove(path, identity, own_files(entry))
-        if foreign:
-            raise OSError(f"it contains files that iosonde did not create and did not remove: {_listed(foreign)}")
-    else:
-        _remove_file(path)
+    entry = find(path)
+    if entry is not None:
+        entry.kind.undo(entry)
     removed(path)
 
 
-def _remove_file(path: Path) -> None:
+def remove_directory(entry: Entry) -> None:
+    """Remove a directory of ours with its files; `OSError` if it has others."""
+    path = Path(entry.path)
+    identity = entry.identity if entry.identity == file_identity(path) else None
+    foreign = own_directory.remove(path, identity, entry.own_files)
+    if foreign:
+        raise OSError(f"it contains files that iosonde did not create and did not remove: {_listed(foreign)}")
+
+
+def remove_file(entry: Entry) -> None:
     """Unlink a regular file in its open directory."""
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    path = Path(entry.path)
+    with own_directory.opened(path.parent, follow=True) as directory:
         found = os.stat(path.name, dir_fd=directory, follow_symlinks=False)
         if not stat.S_ISREG(found.st_mode):
             raise OSError("it is no longer a file")
         os.unlink(path.name, dir_fd=directory)
-    finally:
-        os.close(directory)
 
 
 def _listed(names: list[str]) -> str:
@@ -308,45 +516,43 @@ def _listed(names: list[str]) -> str:
 
 
 def _clean(entry: Entry, *, kept: list[Path], forget: Sequence[Path]) -> Cleaned:
+    path, failed = Path(entry.path), False
+    if entry.in_use:
+        reason = f"is in use by process {entry.process}"
+    elif entry.keep and not _is_below(entry, kept):
+        reason = "was kept (`--kept PATH` removes it as well)"
+    else:
+        try:
+            reason = _remove(entry)
+        except (OSError, TargetError, ValueError) as error:
+            problem = error.what if isinstance(error, TargetError) else getattr(error, "strerror", None) or error
+            failed, reason = True, f"could not be removed: {problem}"
+            if path in forget:
+                removed(path)
+                failed, reason = False, f"was forgotten and not dropped: {problem}"
+    return Cleaned(path=entry.path, reason=reason, failed=failed)
+
+
+def _remove(entry: Entry) -> str:
+    """Undo or remove what an entry is about, and the entry -> what was done."""
     path = Path(entry.path)
-    reason = _why_not(entry, kept)
-    if reason:
-        return Cleaned(path=entry.path, reason=reason)
-    try:
-        if _is_undone(entry):
-            is_gone = _has_ended(entry)
-            undo(path)
-            reason = "ended with the last boot" if is_gone else f"the {entry.what} was removed"
-            return Cleaned(path=entry.path, reason=reason)
-        if not os.path.lexists(path) or not _is_unchanged(entry):
-            reason = "is no longer what iosonde created: left alone" if os.path.lexists(path) else "is gone already"
-            removed(path)
-            return Cleaned(path=entry.path, reason=reason)
+    if not entry.kind.has_identity:
+        undo(path)
+        return "ended with the last boot" if entry.has_ended else f"the {entry.what} was removed"
+    if os.path.lexists(path) and entry.is_unchanged:
         remove(path)
-    except (OSError, TargetError, ValueError) as error:
-        problem = error.what if isinstance(error, TargetError) else getattr(error, "strerror", None) or error
-        if path in forget:
-            removed(path)
-            return Cleaned(path=entry.path, reason=f"was forgotten and not dropped: {problem}")
-        return Cleaned(path=entry.path, reason=f"could not be removed: {problem}", failed=True)
-    return Cleaned(path=entry.path, reason="removed")
+        return "removed"
+    removed(path)
+    return "is no longer what iosonde created: left alone" if os.path.lexists(path) else "is gone already"
 
 
 def _is_empty(entry: Entry) -> bool:
     """Return True if an entry about temporary files, which most sessions leave without any, needs no report."""
-    if entry.what != TEMPORARY_FILES or (not entry.in_use and kinds()[entry.what].remains(entry)):
+    if entry.what != TEMPORARY_FILES or (not entry.in_use and entry.kind.remains(entry)):
         return False
     if not entry.in_use:
         removed(Path(entry.path))
     return True
-
-
-def _why_not(entry: Entry, kept: list[Path]) -> str:
-    if entry.in_use:
-        return f"is in use by process {entry.process}"
-    if entry.keep and not _is_below(entry, kept):
-        return "was kept (`--kept PATH` removes it as well)"
-    return ""
 
 
 def _is_below(entry: Entry, paths: list[Path]) -> bool:
@@ -364,14 +570,7 @@ def _all_entries() -> tuple[list[Entry], list[Cleaned]]:
             continue  # Another iosonde has removed it.
         except EntryError as error:
             problems.append(Cleaned(path=str(file), reason=f"{error}; not acted on", failed=True))
-    return sorted(found, key=lambda entry: (entry.number, entry.made_at, entry.path)), problems
-
-
-def _read(file: Path) -> Entry:
-    entry = read_entry(file)
-    if file != _entry_file(Path(entry.path)):
-        raise EntryError(f"is not the entry about `{entry.path}`")
-    return entry
+    return sorted(found, key=lambda entry: (entry.number, entry.path)), problems
 
 
 def _temporary_files() -> list[Cleaned]:
@@ -403,51 +602,11 @@ def _files(is_wanted: Any) -> list[Path]:
         ) from error
 
 
-def _is_unchanged(entry: Entry) -> bool:
-    """Without an identity, a thing is ours only if it is empty: we died before the identity was recorded."""
+def _identified(entry: Entry) -> Entry:
+    """The entry with the identity of what is at its path, if that is a file or directory."""
     path = Path(entry.path)
-    if entry.identity is not None:
-        return entry.identity == _identity(path) and _has_handle(entry)
-    if path.is_symlink():
-        return False
-    if entry.what == CONTROL_GROUP:
-        return path.is_dir()  # It always has files; `rmdir` fails for one in use.
-    return path.stat().st_size == 0 if path.is_file() else path.is_dir() and not any(path.iterdir())
-
-
-def _has_handle(entry: Entry) -> bool:
-    """Return True if the inode is the one that was created: another file may get the number of a removed one.
-
-    Where there are no handles, a file of another owner or mode, or with a second name, is another one.
-    """
-    path = Path(entry.path)
-    if entry.handle is not None and (now := handle_of(path)) is not None:
-        return now == entry.handle
-    found = path.lstat()
-    return not stat.S_ISREG(found.st_mode) or (found.st_nlink == 1 and entry.status == _status(found))
-
-
-def _identification(path: Path) -> dict[str, Any]:
-    """Return the identity of the thing at `path`, as fields of its entry; nothing if there is none."""
-    kept_numbers.keep(path)
-    try:
-        status = _status(path.lstat())
-    except OSError:
-        status = None
-    return {"identity": _identity(path), "handle": handle_of(path), "status": status}
-
-
-def _status(found: os.stat_result) -> str:
-    return f"{found.st_uid}:{stat.S_IMODE(found.st_mode):o}"
-
-
-def _identity(path: Path) -> str | None:
-    """Return the identity of a file or directory; None for anything else."""
-    try:
-        found = path.lstat()
-    except OSError:
-        return None
-    return identity_of(found) if stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode) else None
+    own_directory.keep_number(path)
+    return replace(entry, identity=file_identity(path), marks={**entry.marks, "": own_directory.mark_of(path)})
 
 
 def _directory() -> Path:
@@ -459,12 +618,6 @@ def _entry_file(path: Path) -> Path:
     return _directory() / f"{hashlib.sha256(str(path).encode(errors='surrogateescape')).hexdigest()[:24]}.json"
 
 
-def _change(path: Path, **fields: Any) -> None:
-    entry = find(path)
-    assert entry is not None, f"{path} was not announced"
-    _write(replace(entry, **fields))
-
-
 def _write(entry: Entry) -> None:
     file = _entry_file(Path(entry.path))
     temporary = file.with_name(f"{TEMPORARY}{file.name}-{os.getpid()}")
@@ -474,15 +627,12 @@ def _write(entry: Entry) -> None:
             temporary.unlink()
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as handle:
-            handle.write(entry.to_json())
+            handle.write(json.dumps(asdict(entry), indent=1))
             handle.flush()
             os.fsync(handle.fileno())
         temporary.rename(file)
-        directory = os.open(file.parent, os.O_RDONLY)
-        try:
+        with own_directory.opened(file.parent, follow=True) as directory:
             os.fsync(directory)
-        finally:
-            os.close(directory)
     except OSError as error:
         raise TargetError(
             f"cannot record in `{file.parent}` that `{entry.path}` will be created: {error.strerror}",

@@ -3,21 +3,28 @@
 A path is resolved again at every use, and each part of it may be a symbolic link by then. So what is removed here is
 reached from an open directory whose identity was compared, never through a link, and only what iosonde put there is
 removed: files that it recorded, by inode, and databases. Anything else stays and is reported.
+
+An inode number is not enough: ext4 gives that of a removed file to the next one at once. Handles of files are never
+used again, where the file system has them. On FUSE a handle lasts only as long as the kernel has the inode in memory,
+and libfuse gives a file another number once the kernel has forgotten it, as with sshfs, which it may whenever memory is
+short. It does not while a descriptor refers to the file.
 """
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import re
 import stat
+import struct
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from iosonde import directory_tree
-from iosonde.storage.block_layer.loop_status import identity_of
+from iosonde.storage.block_layer.block_nodes import identity_of
 
 DATABASE = re.compile(r"[a-z]+-[0-9a-f]{8}(-log|-cache)?")
 """Name of a directory in one of ours that contains the database of a store, its log, or its read cache."""
@@ -35,9 +42,75 @@ _CLOSES_WITHIN_S = 10
 _LARGE_BYTES = 1 << 20
 _NO_FOLLOW = os.O_NOFOLLOW | os.O_CLOEXEC
 
+_AT_FDCWD = -100
+_HANDLE = struct.Struct("=Ii")
+"""Start of a `struct file_handle`: number of bytes that follow, and their type."""
+_MOST_BYTES = 128
+"""`MAX_HANDLE_SZ` of Linux."""
+_STATFS_BYTES = 256
+"""More than a `struct statfs` has; it begins with the type of the file system."""
+_FUSE = 0x65735546
+"""`FUSE_SUPER_MAGIC`."""
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+_kept: dict[Path, int] = {}
+"""Descriptors of files on FUSE."""
+
 
 class WrongDirectoryError(OSError):
     """Another directory, or a link, has the name by now."""
+
+
+def handle_of(path: Path) -> str | None:
+    """Return the handle of what is at `path`, a link not followed, as hexadecimal digits; None if it has none.
+
+    name_to_handle_at(2). File systems that cannot be exported have none, such as overlayfs without `nfs_export`;
+    those of FUSE do not last.
+    """
+    if is_on_fuse(path):
+        return None
+    handle, mount = ctypes.create_string_buffer(_HANDLE.size + _MOST_BYTES), ctypes.c_int()
+    _HANDLE.pack_into(handle, 0, _MOST_BYTES, 0)
+    if _LIBC.name_to_handle_at(_AT_FDCWD, os.fsencode(path), handle, ctypes.byref(mount), 0) != 0:
+        return None
+    size, kind = _HANDLE.unpack_from(handle)
+    return f"{kind:x}:{handle.raw[_HANDLE.size : _HANDLE.size + size].hex()}"
+
+
+def mark_of(path: Path) -> str:
+    """Return what a later thing with the inode number of this one lacks; empty if nothing is known.
+
+    Its handle, or else owner and mode of a file, as its file system reports them.
+    """
+    if handle := handle_of(path):
+        return handle
+    with suppress(OSError):
+        found = path.lstat()
+        return f"{found.st_uid}:{stat.S_IMODE(found.st_mode):o}" if stat.S_ISREG(found.st_mode) else ""
+    return ""
+
+
+def is_on_fuse(path: Path) -> bool:
+    """Return True if a process serves the file system of what is at `path`."""
+    status = ctypes.create_string_buffer(_STATFS_BYTES)
+    found = _LIBC.statfs(os.fsencode(path), status)
+    return found == 0 and ctypes.c_long.from_buffer(status).value == _FUSE
+
+
+def keep_number(path: Path) -> None:
+    """Keep the number of what is at `path` now, a link not followed, until `release_numbers`. Only on FUSE."""
+    if is_on_fuse(path):
+        with suppress(OSError):  # Gone, or not permitted: the number may then change.
+            descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+            if path in _kept:
+                os.close(_kept[path])
+            _kept[path] = descriptor
+
+
+def release_numbers(path: Path) -> None:
+    """Close the descriptors of a file, or of a directory and what is in it."""
+    for each in [kept for kept in _kept if kept.is_relative_to(path)]:
+        os.close(_kept.pop(each))
 
 
 def create(path: Path) -> None:
@@ -84,12 +157,6 @@ def open_file(directory: int, name: str, inode: int) -> int:
         return descriptor
     os.close(descriptor)
     raise OSError(f"`{name}` is not the file that iosonde created")
-
-
-def create_database(directory: int, name: str) -> int:
-    """A new directory for a database -> its inode number; `FileExistsError` if anything has that name."""
-    os.mkdir(name, 0o700, dir_fd=directory)
-    return os.stat(name, dir_fd=directory, follow_symlinks=False).st_ino
 
 
 def inode_of(directory: int, name: str) -> int:
@@ -141,8 +208,7 @@ def remove(path: Path, identity: str | None, files: Mapping[str, int]) -> list[s
 
     `files` are the names of its files with their inode numbers, 0 for a file that is replaced while in use.
     """
-    parent = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with opened(path.parent, follow=True) as parent:
         with directory_tree.opened_in(parent, path.name) as directory:
             if identity is not None and identity != identity_of(os.fstat(directory)):
                 raise WrongDirectoryError(f"`{path}` is not the directory that iosonde created")
@@ -150,8 +216,6 @@ def remove(path: Path, identity: str | None, files: Mapping[str, int]) -> list[s
         if not foreign:
             _remove_emptied(parent, path.name)
         return foreign
-    finally:
-        os.close(parent)
 
 
 def _remove_emptied(parent: int, name: str) -> None:

@@ -11,21 +11,20 @@ import contextlib
 import ctypes
 import errno
 import os
+import stat
 import subprocess
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from iosonde.errors import TargetError
 from iosonde.plan import Setup
 from iosonde.storage.block_layer.block_nodes import number_of
-from iosonde.storage.block_layer.kernel_modules import state_of
 from iosonde.storage.block_layer.mounts import mounted_elsewhere, mounts, unmount_copy
 from iosonde.storage.safety import guard, journal, own_directory
-from iosonde.storage.setups import bluestore
-from iosonde.storage.tools import call, require, require_root
+from iosonde.storage.tools import call, require, require_root, state_of
 from iosonde.tools import Process
 from iosonde.units import MIB
 
@@ -51,7 +50,7 @@ def check_possible(setup: Setup) -> None:
     if setup.file_system == "none":
         return
     if setup.is_bluestore:
-        bluestore.check_possible()
+        require_root("give block devices to object daemons of Ceph")
         return
     if setup.file_system == "nfs":
         return  # It comes with a layer, which has its own requirements.
@@ -79,35 +78,26 @@ def make(device: Path, setup: Setup, journal_device: Path | None = None, *, own:
     Its UUID is `uuid_of(own, "data")`, by which cleanup recognizes it.
     """
     identity = uuid_of(own, "data")
+    commands: list[tuple[str | Path, ...]] = []
     match setup.file_system:
+        case "ext4" if setup.journal == "external":
+            assert journal_device, "an external journal has a device"
+            journal_identity = ("-U", uuid_of(own, "journal"))
+            commands.append(("mke2fs", *JOURNAL_DEVICE, *journal_identity, journal_device))
+            commands.append(("mkfs.ext4", *EXT4, "-U", identity, "-J", f"device={journal_device}", device))
         case "ext4":
-            return _make_ext4(device, setup, journal_device, own)
+            options = ("-O", "^has_journal") if setup.journal == "off" else ()
+            commands.append(("mkfs.ext4", *EXT4, "-U", identity, *options, device))
         case "xfs":
-            return [call("mkfs.xfs", "-q", "-f", "-m", f"uuid={identity}", device)]
+            commands.append(("mkfs.xfs", "-q", "-f", "-m", f"uuid={identity}", device))
         case "btrfs":
-            return [call("mkfs.btrfs", "-q", "-f", "-U", identity, device)]
-        case _:
-            return []
+            commands.append(("mkfs.btrfs", "-q", "-f", "-U", identity, device))
+    return [call(*command) for command in commands]
 
 
 def uuid_of(own: str, part: Literal["data", "journal"]) -> str:
     """The UUID of the file system, or of its external journal, of a study."""
     return str(uuid.uuid5(uuid.NAMESPACE_URL, f"iosonde:{own}/{part}"))
-
-
-def _make_ext4(device: Path, setup: Setup, journal_device: Path | None, own: str) -> list[dict[str, Any]]:
-    named = ("-U", uuid_of(own, "data"))
-    match setup.journal:
-        case "off":
-            return [call("mkfs.ext4", *EXT4, *named, "-O", "^has_journal", device)]
-        case "external":
-            assert journal_device, "an external journal has a device"
-            return [
-                call("mke2fs", *JOURNAL_DEVICE, "-U", uuid_of(own, "journal"), journal_device),
-                call("mkfs.ext4", *EXT4, *named, "-J", f"device={journal_device}", device),
-            ]
-        case _:
-            return [call("mkfs.ext4", *EXT4, *named, device)]
 
 
 def mount(device: Path, point: Path, setup: Setup) -> dict[str, Any]:
@@ -124,46 +114,33 @@ def source_of(device: Path) -> str:
     return f"{device}/" if str(device).endswith(":") else str(device)
 
 
-def provide_directory(path: Path) -> None:
-    """Create a directory of iosonde's own at the root of a file system that it mounted, unless it exists.
+@contextlib.contextmanager
+def opened_on_mount(path: Path) -> Iterator[int]:
+    """A descriptor of a directory at the root of a file system that iosonde mounted; it is created unless it exists.
 
     `TargetError` if that file system is no longer mounted there: what is below the mount point belongs to another one.
     """
-    with _opened_root(path) as root:
+    entry = journal.find(path.parent)
+    with contextlib.ExitStack() as stack:
         try:
-            os.mkdir(path.name, mode=0o700, dir_fd=root)
-        except FileExistsError:
-            return
+            if entry is None or entry.identity is None:
+                raise own_directory.WrongDirectoryError
+            root = stack.enter_context(own_directory.opened(path.parent, entry.identity))
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(path.name, mode=0o700, dir_fd=root)
+            directory = stack.enter_context(own_directory.opened(path))
+            if os.fstat(root).st_dev != os.fstat(directory).st_dev:
+                raise own_directory.WrongDirectoryError
+        except (own_directory.WrongDirectoryError, FileNotFoundError):
+            raise TargetError(
+                f"the file system that iosonde mounted at `{path.parent}` is not mounted there any more",
+                hint="nothing was written there; find out what unmounted it, and continue with `iosonde resume DIR`",
+            ) from None
         except OSError as error:
             raise TargetError(
                 f"cannot create `{path}`: {error.strerror}", hint="see the kernel log (`dmesg`)"
             ) from error
-
-
-def check_on_mount(path: Path, descriptor: int) -> None:
-    """`TargetError` unless an open directory is on the file system that iosonde mounted above `path`."""
-    with _opened_root(path) as root:
-        if os.fstat(root).st_dev != os.fstat(descriptor).st_dev:
-            raise _not_mounted(path.parent)
-
-
-@contextlib.contextmanager
-def _opened_root(path: Path) -> Iterator[int]:
-    entry = journal.find(path.parent)
-    if entry is None or entry.identity is None:
-        raise _not_mounted(path.parent)
-    try:
-        with own_directory.opened(path.parent, entry.identity) as root:
-            yield root
-    except (own_directory.WrongDirectoryError, FileNotFoundError):
-        raise _not_mounted(path.parent) from None
-
-
-def _not_mounted(point: Path) -> TargetError:
-    return TargetError(
-        f"the file system that iosonde mounted at `{point}` is not mounted there any more",
-        hint="nothing was written there; find out what unmounted it, and continue with `iosonde resume DIR`",
-    )
+        yield directory
 
 
 def unmount(point: Path) -> None:
@@ -247,7 +224,7 @@ def room(setup: Setup, device_bytes: int) -> int:
             # Copy-on-write: new data is written elsewhere before old data is freed.
             left = (device_bytes - min(device_bytes * 13 // 100, 4 << 30) - 64 * MIB) * 3 // 4
         case "bluestore":  # The object daemons use all of their devices.
-            left = setup.devices * device_bytes + bluestore.CONTROL_BYTES
+            left = setup.devices * device_bytes + CONTROL_BYTES
         case _:
             left = device_bytes
     return max(0, left // MIB * MIB)
@@ -262,3 +239,41 @@ def _ext4_journal_bytes(device_bytes: int) -> int:
     """As mke2fs chooses it by the number of blocks."""
     steps = ((128, 4), (1 << 10, 16), (2 << 10, 32), (16 << 10, 64), (32 << 10, 128), (64 << 10, 256), (128 << 10, 512))
     return next((journal for below, journal in steps if device_bytes < below * MIB), 1024) * MIB
+
+
+CONTROL_BYTES = 512 << 20
+"""Room for the monitor's database and for messages."""
+
+_LABEL = b"bluestore block device\n"
+"""First bytes of a device of BlueStore; the identifier of its object daemon follows."""
+
+
+def mount_nodes(point: Path, devices: Sequence[Path]) -> list[dict[str, Any]]:
+    """Mount the file system in memory and create a node for each device -> the commands, for the record."""
+    options = f"size={CONTROL_BYTES},mode=700,nosuid,noexec"
+    step = call("mount", "-t", "tmpfs", "-o", options, "iosonde", point)
+    for node, device in zip(osd_nodes(point, len(devices)), devices, strict=True):
+        os.mknod(node, stat.S_IFBLK | 0o600, device.stat().st_rdev)
+    return [step]
+
+
+def osd_nodes(point: Path, count: int) -> list[Path]:
+    """The nodes of the devices, in the order of the object daemons."""
+    return [point / f"osd-{number}" for number in range(count)]
+
+
+def osd_numbers(point: Path, count: int) -> list[str]:
+    """The devices that the nodes lead to, once they exist."""
+    return [number for node in osd_nodes(point, count) if (number := number_of(node))]
+
+
+def osd_identity(own: str, number: int) -> str:
+    """The identifier of an object daemon of a study, by which cleanup recognizes its device."""
+    return str(uuid.uuid5(uuid.NAMESPACE_URL, f"iosonde:{own}/osd.{number}"))
+
+
+def has_osd_label(descriptor: int, own: str) -> bool:
+    """Return True if an open device has the label of an object daemon of this study."""
+    start = os.pread(descriptor, len(_LABEL) + 36, 0)
+    known = {osd_identity(own, number).encode() for number in range(256)}
+    return start.startswith(_LABEL) and start[len(_LABEL) :] in known

@@ -7,13 +7,22 @@ after a reboot, which resets the settings too.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from iosonde.errors import TargetError
+from iosonde.storage.block_layer.block_nodes import opened, read
+from iosonde.storage.block_layer.block_stack import incarnation
+from iosonde.storage.safety import journal
+from iosonde.storage.safety.journal import QUEUE_SETTING, Entry
 
 DIRECTORY = Path("/run/iosonde")
 
@@ -69,3 +78,151 @@ def release(path: Path) -> None:
         with suppress(OSError):
             os.ftruncate(descriptor, 0)
         os.close(descriptor)
+
+
+FILES = {
+    "nr_requests": "nr_requests",
+    "read_ahead": "read_ahead_kb",
+    "max_request": "max_sectors_kb",
+    "nomerges": "nomerges",
+    "rq_affinity": "rq_affinity",
+    "io_scheduler": "scheduler",
+}
+"""File of each setting. They are saved in this order, and restored in the reverse: the scheduler first."""
+
+KIB = ("read_ahead", "max_request")
+"""Settings in bytes whose files have KiB."""
+
+STACKED = ("md", "dm", "raid", "mapper")
+"""Kinds of devices whose members have the queues that matter as well."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Saved:
+    """A file with its value before a run."""
+
+    setting: str
+    device: str
+    path: Path
+    before: str
+    value: str | None
+    """Value during the run; None where it is only saved."""
+
+    def fact(self) -> dict[str, Any]:
+        """As the record has it."""
+        return {"device": self.device, "setting": self.setting, "value": self.value, "before": self.before}
+
+
+def apply(devices: Sequence[Mapping[str, Any]], settings: Mapping[str, Any], *, own: str) -> list[Saved]:
+    """Set the block queues of a target; `devices` describes them (`block_stack.describe`), `own` names the study."""
+    saved: list[Saved] = []
+    queues = _queues(devices)
+    for device in queues:
+        for file in reversed(FILES.values()):
+            journal.undo_abandoned(_path(device, file))
+    try:
+        for device in queues:
+            saved += _save(device, settings, own)
+        for each in reversed(saved):
+            if each.value is not None:
+                each.path.write_text(each.value, encoding="utf-8")
+        _check_in_effect(saved)
+    except TargetError:
+        restore(saved)
+        raise
+    except OSError as error:
+        restore(saved)
+        raise TargetError(
+            f"cannot set `{error.filename or 'a block queue'}`: {error.strerror or error}",
+            hint="only root may change block queues; `cat` the file for its possible values",
+        ) from error
+    missing = [name for name in settings if name not in {each.setting for each in saved if each.value is not None}]
+    if missing:
+        restore(saved)
+        raise TargetError(
+            f"no device of the target has the setting `{missing[0]}`",
+            hint="block queues belong to block devices: name one, or a directory on one",
+        )
+    return saved
+
+
+def _check_in_effect(saved: Sequence[Saved]) -> None:
+    """`TargetError` for a value that the kernel has changed to another: it rounds some and clamps others."""
+    for each in saved:
+        if each.value is not None and (value := _value(each.path)) != each.value:
+            raise TargetError(
+                f"`{each.path}` is {value} after {each.value} was written",
+                where=f"by the parameter `{each.setting}`",
+                hint="use a value that the kernel keeps",
+            )
+
+
+def restore(saved: Sequence[Saved]) -> None:
+    """Write the former values back; `TargetError` for what could not be restored."""
+    journal.restore([each.path for each in saved])
+
+
+def undo(entry: Entry) -> None:
+    """Write the value of a journal entry back; nothing if the device is gone, or another one has its name by now."""
+    path = Path(entry.path)
+    number = _number_of(path)
+    lock(path)
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):
+            stack.enter_context(opened(number))  # While it is open, no other one gets its name.
+        is_same = entry.facts["disk"] == incarnation(number)
+        if is_same and path.exists() and _value(path) != entry.facts["value"]:
+            path.write_text(entry.facts["value"], encoding="utf-8")
+    release(path)
+
+
+def _save(device: str, settings: Mapping[str, Any], own: str) -> Iterator[Saved]:
+    for setting, file in FILES.items():
+        path = _path(device, file)
+        is_reset = setting == "nr_requests" and "io_scheduler" in settings
+        if (setting not in settings and not is_reset) or not path.exists():
+            continue
+        disk = incarnation(_number_of(path))
+        before = take(path, _value(path), owner=disk)
+        journal.created(path, QUEUE_SETTING, facts={"value": before, "own": own, "disk": disk})
+        value = _text(setting, settings[setting]) if setting in settings else None
+        yield Saved(setting=setting, device=device, path=path, before=before, value=value)
+
+
+def _queues(devices: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the devices directly under the target, and the members of arrays and mappings below them."""
+    by_name = {str(device["name"]): device for device in devices if device.get("kind") != "simulated"}
+    below = {name for device in by_name.values() for name in device.get("under", [])}
+    found: dict[str, None] = {}
+    pending = [name for name in by_name if name not in below]
+    while pending:
+        name = pending.pop(0)
+        found[_disk(name)] = None
+        if any(word in str(by_name[name].get("kind", "")) for word in STACKED):
+            pending += [each for each in by_name[name].get("under", []) if each in by_name]
+    return list(found)
+
+
+def _disk(name: str) -> str:
+    """Return the disk of a partition, or the device itself."""
+    path = Path("/sys/class/block", name).resolve()
+    return path.parent.name if (path / "partition").exists() else name
+
+
+def _path(device: str, file: str) -> Path:
+    return Path("/sys/block", device, "queue", file)
+
+
+def _number_of(path: Path) -> str:
+    """`major:minor` of the device of a file in `/sys/block/DEVICE/queue`; empty if it is gone."""
+    return read(path.parents[1] / "dev")
+
+
+def _value(path: Path) -> str:
+    text = path.read_text(encoding="utf-8").strip()
+    chosen = re.search(r"\[(.+?)\]", text)
+    return chosen[1] if chosen else text
+
+
+def _text(setting: str, value: Any) -> str:
+    return str(value >> 10 if setting in KIB else value)

@@ -12,11 +12,11 @@ import errno
 import os
 import secrets
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from iosonde import pcie
 from iosonde.errors import TargetError
@@ -24,16 +24,14 @@ from iosonde.plan import Destroys, Purge, Setup
 from iosonde.storage.block_layer import block_stack, signatures
 from iosonde.storage.block_layer.block_nodes import check_name, node_of, number_of
 from iosonde.storage.block_layer.kernel import Kernel
-from iosonde.storage.nvme.format import can_format
-from iosonde.storage.nvme.sanitize import can_sanitize
+from iosonde.storage.nvme import can_format, can_sanitize
 from iosonde.storage.safety import consent, guard, journal
-from iosonde.storage.safety.claims import Claims
 from iosonde.storage.safety.consent import Consent
-from iosonde.storage.safety.guard import underlying
-from iosonde.storage.safety.journal_entry import MOUNTS
-from iosonde.storage.setups import bluestore, file_systems
-from iosonde.storage.targets import layer
-from iosonde.storage.targets.setup_target import Provided, SetupTarget
+from iosonde.storage.safety.guard import Claims, underlying
+from iosonde.storage.safety.journal import MOUNTS
+from iosonde.storage.setups import file_systems
+from iosonde.storage.targets import target
+from iosonde.storage.targets.setup_target import DeviceProvider, Provided, SetupTarget
 from iosonde.storage.targets.target import SIDE_BY_SIDE, Files, IoMode, Target
 from iosonde.text_files import expanded
 from iosonde.units import format_bytes
@@ -54,47 +52,42 @@ def open_devices(names: list[str]) -> DeviceTarget:
             )
     _check_different(names, numbers)
     target = DeviceTarget(
-        devices=tuple(devices),
-        numbers=tuple(numbers),
-        incarnations=tuple(map(block_stack.incarnation, numbers)),
-        hardware=tuple(map(_hardware, numbers)),
+        devices=dict(zip(numbers, devices, strict=True)),
+        incarnations={number: block_stack.incarnation(number) for number in numbers},
+        hardware={number: _hardware(number) for number in numbers},
     )
     target.examine()
     return target
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeviceTarget(Target):
-    """Block devices. Without a setup there is one, and it is measured raw."""
+class DeviceTarget(Target, DeviceProvider):
+    """Block devices. Without a setup there is one, and it is measured raw; a setup takes the first ones."""
 
-    devices: tuple[Path, ...]
-    """As the user named them, absolute."""
-    numbers: tuple[str, ...]
-    """To which device each name led when the target was opened (`major:minor`)."""
-    incarnations: tuple[str, ...]
-    """`block_stack.incarnation` of each at that time."""
-    hardware: tuple[str, ...]
+    devices: Mapping[str, Path]
+    """As the user named them, absolute, by the device that each name led to when the target was opened."""
+    incarnations: dict[str, str]
+    """`block_stack.incarnation` of each at that time, or since its return from the user-level driver."""
+    hardware: Mapping[str, str]
     """`_hardware` of each at that time."""
     own: str = field(default_factory=lambda: f"iosonde-{secrets.token_hex(4)}")
     claims: Claims = field(default_factory=Claims, compare=False, repr=False)
-    _returned: dict[str, str] = field(default_factory=dict, compare=False, repr=False)
-    """`block_stack.incarnation` of devices that were handed over to the user-level driver, since their return."""
+    _returned: set[str] = field(default_factory=set, compare=False, repr=False)
+    """Devices that were handed over to the user-level driver and returned."""
+    _given: list[str] = field(default_factory=list, compare=False, repr=False)
+    """Devices that a setup uses, which are not claimed meanwhile."""
+    is_exclusive: ClassVar[bool] = True
     kind: Literal["device"] = "device"
 
     @property
     def name(self) -> str:  # type: ignore[override]
         """The devices with commas between them."""
-        return ",".join(map(str, self.devices))
+        return ",".join(map(str, self.devices.values()))
 
     @property
-    def device_bytes(self) -> int:
-        """Size of the smallest, which is what counts in an array."""
-        return min(self._sizes())
-
-    @property
-    def sector_bytes(self) -> int:
-        """The largest of their logical sectors."""
-        return max(map(block_stack.logical_block_bytes, self.numbers))
+    def numbers(self) -> list[str]:
+        """The devices as `major:minor`, in the order of their names."""
+        return list(self.devices)
 
     def examine(self) -> list[guard.Findings]:
         """Return the guard's findings about each; `TargetError` for one that must not be written."""
@@ -115,14 +108,14 @@ class DeviceTarget(Target):
 
     def named(self) -> Iterator[tuple[Path, str]]:
         """Each name and its device; `TargetError` for a name that leads to another device by now."""
-        for device, number in zip(self.devices, self.numbers, strict=True):
+        for number, device in self.devices.items():
             check_name(device, number)
             self._check_same(number)
             yield device, number
 
     def take(self, number: str) -> None:
         """Claim a device again that was released; `TargetError` if another disk has its number by now."""
-        self.claims.take(number, str(self.devices[self.numbers.index(number)]))
+        self.claims.take(number, str(self.devices[number]))
         try:
             self._check_same(number)
         except TargetError:
@@ -135,7 +128,7 @@ class DeviceTarget(Target):
         The handover has compared serial numbers, but the kernel may give namespaces other names than before, since it
         looks for them asynchronously. A removed device stays unclaimed, and the next run fails.
         """
-        device = self.devices[self.numbers.index(number)]
+        device = self.devices[number]
         deadline = time.monotonic() + RETURN_S
         while not number_of(device):  # udev creates links such as /dev/disk/by-id after the kernel's node.
             if not Path("/sys/dev/block", number).exists() or time.monotonic() > deadline:
@@ -143,15 +136,15 @@ class DeviceTarget(Target):
             time.sleep(0.05)
         check_name(device, number)
         self.claims.take(number, str(device))
-        if _hardware(number) != self.hardware[self.numbers.index(number)]:
+        if _hardware(number) != self.hardware[number]:
             self.claims.release(number)
             raise _other_device(device)
-        self._returned[number] = block_stack.incarnation(number)
+        self.incarnations[number] = block_stack.incarnation(number)
+        self._returned.add(number)
 
     def _check_same(self, number: str) -> None:
-        index = self.numbers.index(number)
-        if block_stack.incarnation(number) != self._returned.get(number, self.incarnations[index]):
-            raise _other_device(self.devices[index])
+        if block_stack.incarnation(number) != self.incarnations[number]:
+            raise _other_device(self.devices[number])
 
     def recheck(self) -> None:
         """`TargetError` if a claimed device came into use, or a name leads to another device by now.
@@ -161,7 +154,7 @@ class DeviceTarget(Target):
         """
         kernel = Kernel()
         for device, number in self.named():
-            if number in self.claims.numbers:
+            if number in self.claims.descriptors:
                 _check_unused(str(device), number, kernel)
                 self._check_shared_claim(str(device), number)
 
@@ -180,7 +173,6 @@ class DeviceTarget(Target):
         At the end the edges of written devices are zeroed, unless they are to be kept.
         """
         names = {number: str(device) for device, number in self.named()}
-        _check_different(list(map(str, self.devices)), list(self.numbers))
         below = {each: f"/dev/{block_stack.name_of(each)}" for number in names for each in underlying(number, Kernel())}
         self.claims.is_shared = guard.shares_claims()
         with self.claims.held(names | below):
@@ -228,7 +220,7 @@ class DeviceTarget(Target):
 
     def numbers_by_name(self) -> dict[str, str]:
         """The device that each name was resolved to."""
-        return dict(zip(map(str, self.devices), self.numbers, strict=True))
+        return {str(device): number for number, device in self.devices.items()}
 
     def device_count(self) -> int:
         """Devices."""
@@ -239,24 +231,25 @@ class DeviceTarget(Target):
         found = []
         sizes = self._sizes()
         if len(set(sizes)) > 1:
-            listed = ", ".join(f"`{each}` {format_bytes(size)}" for each, size in zip(self.devices, sizes, strict=True))
+            named = zip(self.devices.values(), sizes, strict=True)
+            listed = ", ".join(f"`{each}` {format_bytes(size)}" for each, size in named)
             found.append(f"the devices differ in size ({listed}): in an array the smallest counts")
-        for device, findings in zip(self.devices, self.examine(), strict=True):
-            held = consent.contents(findings)
+        for device, findings in zip(self.devices.values(), self.examine(), strict=True):
+            held = findings.contents
             found += [f"`{device}` contains {held}"] if held else []
         disks = {number: block_stack.describe(number) for number in map(block_stack.disk_of, self.numbers)}
         return [*found, *(str(link) for link in pcie.shared_links(list(disks.values())) if link.is_narrow)]
 
     def asks(self) -> list[str]:
         """The device by name, and its serial number or size if it has contents."""
-        looked = zip(self.devices, self.examine(), strict=True)
+        looked = zip(self.devices.values(), self.examine(), strict=True)
         return [each for device, found in looked for each in consent.missing(str(device), found, consent.NO_CONSENT)]
 
     def with_setup(self, setup: Setup) -> Target:
         """The target with a setup on the first of them."""
-        layer.check_possible(setup)
+        target.check_layers(setup)
         file_systems.check_possible(setup)
-        return SetupTarget(provider=TargetDevices(target=self, setup=setup), setup=setup, own=self.own)
+        return SetupTarget(provider=self, setup=setup, own=self.own)
 
     def check_on_hosts(self, setup: Setup | None) -> None:
         """All hosts measure one raw device: what is created on it belongs to one of them."""
@@ -272,35 +265,33 @@ class DeviceTarget(Target):
 
     def check(self, bytes_needed: int, block_sizes: Iterable[int], io_mode: IoMode) -> None:
         """Its size, and what direct I/O can do."""
-        SetupTarget(provider=TargetDevices(target=self), setup=Setup(), own=self.own).check(
-            bytes_needed, block_sizes, io_mode
-        )
+        self._raw.check(bytes_needed, block_sizes, io_mode)
 
     def spec_target(self, files: Files, size_bytes: int) -> dict[str, Any]:
         """The device itself, or all of them."""
         if files == "per_device":
-            path, *beside = map(str, self.devices)
+            path, *beside = map(str, self.devices.values())
             return {"kind": "device", "path": path, "beside": beside, "size_bytes": size_bytes}
+        if len(self.devices) > 1:
+            raise TargetError(
+                f"the study measures one device, and the target is {len(self.devices)}",
+                hint="name one, combine them in a setup (docs/arrays.md), or run `shared-limits` (docs/limits.md)",
+            )
         if files == "per_job":
-            self._single().spec_target(files, size_bytes)
-        return {"kind": "device", "path": str(self._only()), "size_bytes": size_bytes}
+            self._raw.spec_target(files, size_bytes)
+        return {"kind": "device", "path": self.name, "size_bytes": size_bytes}
 
     def side_by_side(self, size_bytes: int) -> Target:
         """The devices that the user named."""
         return self if len(self.devices) in SIDE_BY_SIDE else super().side_by_side(size_bytes)
 
-    def backend(self) -> None:
-        """The workload chooses."""
-        return
-
     def destroys(self, size_bytes: int, *, keep: bool = False) -> list[Destroys]:
         """The measured part of each device, and its edges, so that no signature remains."""
-        sizes = zip(self.devices, self._sizes(), strict=True)
-        return [_range(device, size_bytes, device_bytes) for device, device_bytes in sizes]
+        return self._ranges(self.numbers, size_bytes)
 
     def free_bytes(self) -> int:
-        """The smallest device."""
-        return self.device_bytes
+        """The smallest device, which is what counts in an array."""
+        return min(self._sizes())
 
     def purges(self) -> list[Purge]:
         """A format, of one NVMe namespace, and a sanitize, if it has its drive for itself; discards, where every one
@@ -314,108 +305,67 @@ class DeviceTarget(Target):
         return [*(means for means, is_offered in own.items() if is_offered), *found]
 
     def direct_unit(self) -> int:
-        """Sectors."""
-        return self.sector_bytes
+        """The largest of their logical sectors."""
+        return max(map(block_stack.logical_block_bytes, self.numbers))
 
     def block_devices(self) -> list[str]:
         """Each with what is under it."""
-        stacks = [block_stack.stack_under(number) for number in self.numbers]
-        return block_stack.watched(list(dict.fromkeys(device for stack in stacks for device in stack)))
+        return block_stack.watched(self._stack())
 
     def describe(self) -> dict[str, Any]:
         """The devices."""
-        stacks = [block_stack.stack_under(number) for number in self.numbers]
-        found = list(dict.fromkeys(device for stack in stacks for device in stack))
-        return {
-            "kind": self.kind,
-            "name": self.name,
-            "size_bytes": self.device_bytes,
-            "devices": [block_stack.describe(device) for device in found],
-        }
+        devices = [block_stack.describe(device) for device in self._stack()]
+        return {"kind": self.kind, "name": self.name, "size_bytes": self.free_bytes(), "devices": devices}
+
+    def _stack(self) -> list[str]:
+        return block_stack.stack_under(*self.numbers)
 
     def wipe(self, number: str, *, measured: bool = True) -> None:
         """Zero the edges of a claimed device, mark it if it was measured; `TargetError` if it does not take that."""
-        name = self.devices[self.numbers.index(number)]
         wipe = signatures.wipe_measured if measured else signatures.wipe_edges
         try:
-            wipe(self.claims.descriptor(number))
+            wipe(self.claims.descriptors[number])
         except OSError as error:
             raise TargetError(
-                f"cannot zero the first and last MiB of `{name}`: {error.strerror}",
+                f"cannot zero the first and last MiB of `{self.devices[number]}`: {error.strerror}",
                 where="signatures of what was measured may remain",
                 hint="completed runs are kept; see the kernel log (`dmesg`)",
             ) from error
 
-    def _single(self) -> SetupTarget:
-        self._only()
-        return SetupTarget(provider=TargetDevices(target=self), setup=Setup(), own=self.own)
-
-    def _only(self) -> Path:
-        if len(self.devices) > 1:
-            raise TargetError(
-                f"the study measures one device, and the target is {len(self.devices)}",
-                hint="name one, combine them in a setup (docs/arrays.md), or run `shared-limits` (docs/limits.md)",
-            )
-        return self.devices[0]
+    @property
+    def _raw(self) -> SetupTarget:
+        return SetupTarget(provider=self, setup=Setup(), own=self.own)
 
     def _sizes(self) -> list[int]:
         return [block_stack.size_bytes(number) for number in self.numbers]
 
+    def _ranges(self, numbers: Sequence[str], size_bytes: int | None) -> list[Destroys]:
+        sizes = {number: block_stack.size_bytes(number) for number in numbers}
+        return [_range(self.devices[number], size_bytes or size, size) for number, size in sizes.items()]
 
-@dataclass(frozen=True, kw_only=True)
-class TargetDevices:
-    """The first devices of a target, as the provider of a setup."""
+    def smallest_bytes(self, setup: Setup) -> int:
+        """Of those that hold data; the further device of a layer may be smaller."""
+        return min(self._sizes()[: setup.devices])
 
-    target: DeviceTarget
-    setup: Setup = field(default_factory=Setup)
-    _given: list[str] = field(default_factory=list, repr=False)
-
-    @property
-    def name(self) -> str:
-        """The devices."""
-        return self.target.name
-
-    @property
-    def device_bytes(self) -> int:
-        """Of the smallest that holds data; the further device of a layer may be smaller."""
-        return min(block_stack.size_bytes(number) for number in self.target.numbers[: self.setup.devices])
-
-    @property
-    def sector_bytes(self) -> int:
-        """The largest."""
-        return self.target.sector_bytes
-
-    @property
-    def purges(self) -> list[Purge]:
-        """Those of all."""
-        return self.target.purges()
-
-    @property
-    def is_exclusive(self) -> bool:
-        """They are the user's."""
-        return True
-
-    def destroys(self, setup: Setup, measured_bytes: int | None) -> list[Destroys]:
+    def loses(self, setup: Setup, measured_bytes: int | None) -> list[Destroys]:
         """The measured part of a raw device, or all of every device under a file system or array."""
-        sizes = {self._name(number): block_stack.size_bytes(number) for number in self._used(setup)}
-        return [_range(device, measured_bytes or size, size) for device, size in sizes.items()]
+        return self._ranges(self._used(setup), measured_bytes)
 
     def provide(self, setup: Setup) -> Provided:
         """Release the devices, so that an array or a file system can claim them."""
         used = self._used(setup)
         nodes = [node_of(number) for number in used]
         for number, node in zip(used, nodes, strict=True):
-            _announce(number, node, self.target.own)
-            self.target.claims.release(number)
+            facts = {"own": self.own, "device": str(node), "identity": _identity(number)}
+            journal.created(_entry(number, self.own), "device", facts=facts)
+            self.claims.release(number)
             self._given.append(number)
+        sizes = zip(used, self._sizes(), strict=False)
         return Provided(
             devices=nodes[: setup.devices],
             journal_device=nodes[setup.devices] if setup.journal == "external" else None,
             further=nodes[len(nodes) - _further_devices(setup) :],
-            facts=[
-                {"device": str(self._name(number)), "kind": "device", "size_bytes": block_stack.size_bytes(number)}
-                for number in used
-            ],
+            facts=[{"device": str(self.devices[each]), "kind": "device", "size_bytes": size} for each, size in sizes],
         )
 
     def release(self) -> None:
@@ -424,29 +374,23 @@ class TargetDevices:
         while self._given:
             number = self._given.pop()
             try:
-                self.target.take(number)
-                self.target.wipe(number)
+                self.take(number)
+                self.wipe(number)
             except TargetError as error:
                 problem = error
             else:
-                journal.removed(_entry(number, self.target.own))
+                journal.removed(_entry(number, self.own))
         if problem:
             raise problem
 
-    def abandon(self) -> None:
-        """Nothing: while a setup uses the devices, they are not claimed."""
-
-    def _name(self, number: str) -> Path:
-        return self.target.devices[self.target.numbers.index(number)]
-
     def _used(self, setup: Setup) -> list[str]:
         count = setup.devices + (setup.journal == "external") + _further_devices(setup)
-        if count > len(self.target.devices):
+        if count > len(self.devices):
             raise TargetError(
-                f"{setup.text} needs {count} devices, and the target has {len(self.target.devices)}",
+                f"{setup.text} needs {count} devices, and the target has {len(self.devices)}",
                 hint="name them in this order: those of the setup, the external journal, those of the layers over it",
             )
-        return list(self.target.numbers[:count])
+        return self.numbers[:count]
 
 
 def _further_devices(setup: Setup) -> int:
@@ -469,13 +413,13 @@ def undo(entry: journal.Entry) -> None:
     ours = {file_systems.uuid_of(own, "data"), file_systems.uuid_of(own, "journal")}
     claims = Claims()
     with claims.held({number: str(device)}):
-        if not any(guard.uses(number, Kernel())) and bluestore.has_label_of(claims.descriptor(number), own):
-            signatures.wipe_measured(claims.descriptor(number))  # The guard refuses members of any Ceph cluster.
+        if not any(guard.uses(number, Kernel())) and file_systems.has_osd_label(claims.descriptors[number], own):
+            signatures.wipe_measured(claims.descriptors[number])  # The guard refuses members of any Ceph cluster.
             return
         findings = guard.examine(number, is_claimed_by_us=True)
         found = {each.uuid for each in findings.signatures}
         if not findings.refusals and found and found <= ours:
-            signatures.wipe_measured(claims.descriptor(number))
+            signatures.wipe_measured(claims.descriptors[number])
 
 
 def _check_unused(name: str, number: str, kernel: Kernel) -> None:
@@ -493,11 +437,6 @@ def _instead(findings: guard.Findings) -> str:
     if findings.mounted_at:
         return f"name a directory on it, such as `{findings.mounted_at[0]}`, to measure files there"
     return "`iosonde devices` shows the users of each device; nothing was written"
-
-
-def _announce(number: str, node: Path, own: str) -> None:
-    facts = {"own": own, "device": str(node), "identity": _identity(number)}
-    journal.created(_entry(number, own), "device", facts=facts)
 
 
 def _entry(number: str, own: str) -> Path:
@@ -543,17 +482,15 @@ def _range(device: Path, size_bytes: int, device_bytes: int) -> Destroys:
     return Destroys(path=str(device), what=f"bytes 0 to {min(size_bytes, device_bytes) - 1} are lost ({whole}){edges}")
 
 
-def _check_different(names: list[str], numbers: list[str]) -> None:
-    kernel = Kernel()
+def _check_different(names: Sequence[str], numbers: Sequence[str]) -> None:
     for index, (name, number) in enumerate(zip(names, numbers, strict=True)):
         for other, earlier in zip(names[:index], numbers[:index], strict=True):
-            same = number == earlier or _same_wwid(kernel, number, earlier)
-            if same or kernel.disk(number) == earlier or kernel.disk(earlier) == number:
+            same = number == earlier or _are_paths_to_one_disk(number, earlier)
+            if same or block_stack.disk_of(number) == earlier or block_stack.disk_of(earlier) == number:
                 why = "are the same device" if same else "overlap: one is a part of the other"
                 raise TargetError(f"`{other}` and `{name}` {why}", hint="name each device once")
 
 
-def _same_wwid(kernel: Kernel, one: str, other: str) -> bool:
-    """Return True if two devices are paths to one disk (multipath)."""
-    wwids = [block_stack.wwid(number) for number in (one, other) if not kernel.is_partition(number)]
-    return len(wwids) == 2 and wwids[0] != "" and wwids[0] == wwids[1]
+def _are_paths_to_one_disk(one: str, other: str) -> bool:
+    wwids = [block_stack.wwid(number) for number in (one, other) if not block_stack.is_partition(number)]
+    return len(wwids) == 2 and wwids[0] == wwids[1] != ""

@@ -1,9 +1,9 @@
-"""Alignment of offsets and sizes that direct I/O (`O_DIRECT`) requires on a file system.
+"""Properties of a file system that new files in it show: what direct I/O (`O_DIRECT`) requires, and trims.
 
-`statx(2)` reports it since Linux 6.1 on some file systems (`STATX_DIOALIGN`). Otherwise it is tried: a temporary
-file is read in ever larger pieces until the kernel accepts one. On btrfs that is not conclusive: it serves unaligned
-direct reads through the page cache. The file has a name only where one without does not work, as with FUSE daemons
-that address files by path.
+`statx(2)` reports the alignment of direct I/O since Linux 6.1 on some file systems (`STATX_DIOALIGN`). Otherwise it is
+tried: a temporary file is read in ever larger pieces until the kernel accepts one. On btrfs that is not conclusive: it
+serves unaligned direct reads through the page cache. The file has a name only where one without does not work, as with
+FUSE daemons that address files by path.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ _PROBES = 4
 """Direct writes that are tried."""
 _STATX_DIOALIGN = 0x2000
 _AT_EMPTY_PATH = 0x1000
+_KEEP_SIZE, _PUNCH_HOLE = 1, 2
+_PROBE_BYTES = 1 << 16
 _MADV_POPULATE_READ = 22
 """Map pages as reads of them would, with an error where these end in SIGBUS (Linux 5.14)."""
 _DIO_OFFSET_ALIGN_AT = 156
@@ -53,6 +55,18 @@ def writes_to_page_cache(directory: Path) -> bool | None:
         with contextlib.suppress(OSError), scratch_file(directory) as file:
             return all(_leaves_page(file, page * mmap.PAGESIZE) for page in range(_PROBES))
     return None
+
+
+def can_trim(directory: Path) -> bool:
+    """Return True if the file system frees the blocks of a part of a file, which trims of the engine need as well."""
+    try:
+        with _unnamed_file(directory) as file:
+            os.pwrite(file, bytes(_PROBE_BYTES), 0)
+            fallocate = ctypes.CDLL(None, use_errno=True).fallocate
+            fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+            return int(fallocate(file, _PUNCH_HOLE | _KEEP_SIZE, 0, _PROBE_BYTES)) == 0
+    except OSError:
+        return False
 
 
 def _leaves_page(file: int, offset: int) -> bool:
@@ -109,8 +123,6 @@ def _alignment(file: int) -> int | None:
 
 def _reported_by_statx(file: int) -> int | None:
     libc = ctypes.CDLL(None, use_errno=True)
-    if not hasattr(libc, "statx"):
-        return None
     answer = ctypes.create_string_buffer(256)
     if libc.statx(file, b"", _AT_EMPTY_PATH, _STATX_DIOALIGN, answer) != 0:
         return None

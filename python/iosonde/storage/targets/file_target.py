@@ -20,14 +20,13 @@ from typing import Any, Literal
 from iosonde.errors import TargetError
 from iosonde.plan import Capacity, Destroys, Purge, Setup
 from iosonde.storage.block_layer import block_stack
+from iosonde.storage.block_layer.block_nodes import attached_to, identity_of
+from iosonde.storage.block_layer.block_stack import describe_path, stack_of
 from iosonde.storage.block_layer.kernel import Kernel
-from iosonde.storage.block_layer.loop_status import attached_to, identity_of
 from iosonde.storage.block_layer.mounts import mount_of
 from iosonde.storage.safety import journal
-from iosonde.storage.setups import purge
 from iosonde.storage.targets import direct_io
-from iosonde.storage.targets.describe import describe_path, stack_of
-from iosonde.storage.targets.loop_provider import on_loop_devices
+from iosonde.storage.targets.loop_devices import on_loop_devices
 from iosonde.storage.targets.target import Files, IoMode, Target, files_in
 from iosonde.units import compact_size, format_bytes
 
@@ -65,17 +64,14 @@ class _OnDisk(Target):
 
     def check(self, bytes_needed: int, block_sizes: Iterable[int], io_mode: IoMode) -> None:
         """Room, and what direct I/O can do here."""
-        self._check_room(bytes_needed)
-        if io_mode == "direct":
-            self._check_direct(block_sizes)
-
-    def _check_room(self, bytes_needed: int) -> None:
         free = self.free_bytes()
         if bytes_needed > free:
             raise TargetError(
                 f"no room on `{self.name}`: {format_bytes(bytes_needed)} are needed and {format_bytes(free)} are free",
                 hint="make the span smaller with `--set span=...`, or name another target",
             )
+        if io_mode == "direct":
+            self._check_direct(block_sizes)
 
     def _check_direct(self, block_sizes: Iterable[int]) -> None:
         alignment = self.direct_alignment
@@ -87,11 +83,14 @@ class _OnDisk(Target):
             )
         for size in block_sizes:
             if size % alignment:
+                number, rest = divmod(size, 1000)
+                is_decimal = number and not rest
+                binary = f"`{number}KB` are {size:,} bytes: write `{number}KiB`, " if is_decimal else ""
                 raise TargetError(
                     f"direct I/O of {format_bytes(size)} is not supported on `{self.name}`: it takes multiples of "
                     f"{format_bytes(alignment)}",
                     where=self._file_system_text(),
-                    hint=f"{_binary(size)}start at that with `--set block_size={compact_size(alignment)},...`, or "
+                    hint=f"{binary}start at that with `--set block_size={compact_size(alignment)},...`, or "
                     "measure through the page cache with `--set io_mode=buffered`",
                 )
 
@@ -109,18 +108,10 @@ class _OnDisk(Target):
                 f"cannot write in `{self._directory}`: {error.strerror}", hint="name a target that you may write to"
             ) from error
 
-    def direct_unit(self) -> int | None:
-        """As the file system reports it, or a read shows."""
-        return self.direct_alignment
-
     @cached_property
     def writes_to_page_cache(self) -> bool | None:
         """Return True if direct writes go through the page cache here; None if that cannot be found out."""
         return direct_io.writes_to_page_cache(self._directory)
-
-    def backend(self) -> None:
-        """The workload chooses."""
-        return
 
     def free_bytes(self) -> int:
         """Bytes that the file system leaves to this user."""
@@ -137,7 +128,7 @@ class _OnDisk(Target):
 
     def purges(self) -> list[Purge]:
         """Its blocks are freed, or else overwritten."""
-        return ["trim", "overwrite"] if purge.can_trim(self._directory) else ["overwrite"]
+        return ["trim", "overwrite"] if direct_io.can_trim(self._directory) else ["overwrite"]
 
     def file_system(self) -> int:
         """As `stat` numbers it."""
@@ -259,12 +250,6 @@ def _own_file(path: Path) -> FileTarget:
     check_unused(path)
     _check_writable(path.parent)
     return FileTarget(name=str(path))
-
-
-def _binary(size: int) -> str:
-    """Name the binary unit of a size that was written in a decimal one."""
-    number, rest = divmod(size, 1000)
-    return "" if rest or not number else f"`{number}KB` are {size:,} bytes: write `{number}KiB`, "
 
 
 def check_unused(path: Path) -> None:

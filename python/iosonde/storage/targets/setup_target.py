@@ -6,20 +6,26 @@ its capacity is an estimate on the low side. `active_setup.py` creates it.
 
 from __future__ import annotations
 
-import os
+import contextlib
+import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, TypeVar
 
 from iosonde.errors import TargetError
 from iosonde.plan import OF_WHOLE_DEVICE, Capacity, Destroys, Purge, Setup
 from iosonde.storage.block_layer import block_stack
-from iosonde.storage.safety.journal_entry import MOUNTS
-from iosonde.storage.setups import bluestore, file_systems
+from iosonde.storage.block_layer.block_nodes import check_name, number_of
+from iosonde.storage.block_layer.block_stack import describe_path, stack_of
+from iosonde.storage.safety import journal, own_directory
+from iosonde.storage.safety.guard import Claims
+from iosonde.storage.safety.journal import MOUNTS
+from iosonde.storage.setups import file_systems
 from iosonde.storage.targets import direct_io
-from iosonde.storage.targets.describe import describe_path, stack_of
-from iosonde.storage.targets.target import Files, IoMode, Target, files_in
+from iosonde.storage.targets.target import BuiltLayer, Files, IoMode, Target, files_in, layer_kind_of, layer_kinds
 from iosonde.units import compact_size, format_bytes
 
 
@@ -36,43 +42,44 @@ class Provided:
     """Further devices of the layers (`SetupPart.further_bytes`), in their order."""
 
 
-class DeviceProvider(Protocol):
+class DeviceProvider(ABC):
     """Provides the devices of a setup."""
 
-    @property
-    def name(self) -> str:
-        """The target that the user named."""
+    name: str
+    """The target that the user named."""
+    is_exclusive: ClassVar[bool] = False
+    """True if its devices are claimed while no layer or file system uses them."""
 
-    @property
-    def device_bytes(self) -> int:
-        """Size of the smallest."""
+    @abstractmethod
+    def smallest_bytes(self, setup: Setup) -> int:
+        """Size of the smallest device of a setup that holds data."""
 
-    @property
-    def sector_bytes(self) -> int:
+    @abstractmethod
+    def direct_unit(self) -> int:
         """The largest of their logical sectors."""
 
-    @property
     def purges(self) -> list[Purge]:
         """Methods to purge them raw."""
+        return []
 
-    @property
-    def is_exclusive(self) -> bool:
-        """Return True if its devices are claimed while no layer or file system uses them."""
-
-    def destroys(self, setup: Setup, measured_bytes: int | None) -> list[Destroys]:
+    @abstractmethod
+    def loses(self, setup: Setup, measured_bytes: int | None) -> list[Destroys]:
         """Return the existing data that could be lost, and the things that are created and removed.
 
         `measured_bytes` are those of a single raw device; None where anything on the devices may be written.
         """
 
+    @abstractmethod
     def provide(self, setup: Setup) -> Provided:
         """Create the devices of a setup, or release their claims."""
 
     def release(self) -> None:
         """Undo that; may be repeated."""
+        return
 
     def abandon(self) -> None:
         """Give up own descriptors, because what is on the devices cannot be removed. Nothing is written."""
+        return
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,10 +153,6 @@ class SetupTarget(Target):
             )
         return {"kind": "device", "path": str(self.link), "size_bytes": size_bytes}
 
-    def backend(self) -> None:
-        """The workload chooses."""
-        return
-
     def destroys(self, size_bytes: int, *, keep: bool = False) -> list[Destroys]:
         """As its provider."""
         if keep:
@@ -158,11 +161,11 @@ class SetupTarget(Target):
                 hint="leave out `--keep`",
             )
         is_bounded = self.kind == "device" and self.setup.is_bare_device
-        return self.provider.destroys(self.setup, size_bytes if is_bounded else None)
+        return self.provider.loses(self.setup, size_bytes if is_bounded else None)
 
     def device_bytes(self) -> int:
         """Size of the device or layer under the file system."""
-        size = self.provider.device_bytes
+        size = self.provider.smallest_bytes(self.setup)
         for layer in self.setup.layers:
             size = layer.size_bytes(size, self.setup.devices)
         return size
@@ -179,11 +182,11 @@ class SetupTarget(Target):
         """A file system frees the blocks of its files; a raw device has its own methods."""
         if self.kind == "directory":
             return ["trim", "overwrite"]
-        return [each for each in self.provider.purges if each not in OF_WHOLE_DEVICE or self.setup.is_bare_device]
+        return [each for each in self.provider.purges() if each not in OF_WHOLE_DEVICE or self.setup.is_bare_device]
 
     def direct_unit(self) -> int:
         """The sector size, or what the file system requires."""
-        return max(self.provider.sector_bytes, file_systems.DIRECT_UNIT.get(self.setup.file_system, 1))
+        return max(self.provider.direct_unit(), file_systems.DIRECT_UNIT.get(self.setup.file_system, 1))
 
     def osd_bytes(self) -> int | None:
         """Those of the smallest."""
@@ -191,7 +194,7 @@ class SetupTarget(Target):
 
     def osd_nodes(self) -> list[Path]:
         """In its file system in memory."""
-        return bluestore.nodes(self.point, self.setup.devices) if self.setup.is_bluestore else []
+        return file_systems.osd_nodes(self.point, self.setup.devices) if self.setup.is_bluestore else []
 
     def block_devices(self) -> list[str]:
         """The stack below it, once it is active."""
@@ -207,12 +210,169 @@ class SetupTarget(Target):
         return {"kind": self.kind, "name": self.name, **size, "devices": devices}
 
     def _stack(self) -> list[str]:
-        if self.setup.is_bluestore:
-            stacks = map(block_stack.stack_under, bluestore.numbers(self.point, self.setup.devices))
-            return list(dict.fromkeys(device for stack in stacks for device in stack))
-        if self.kind == "directory":
+        if self.kind == "directory" and not self.setup.is_bluestore:
             return stack_of(self.point) if self.point.exists() else []
-        if not self.link.is_block_device():
-            return []
-        number = self.link.stat().st_rdev
-        return block_stack.stack_under(f"{os.major(number)}:{os.minor(number)}")
+        of_daemons = file_systems.osd_numbers(self.point, self.setup.devices)
+        return block_stack.stack_under(*(of_daemons if self.setup.is_bluestore else [number_of(self.link)]))
+
+
+L = TypeVar("L", bound=BuiltLayer)
+
+
+class ActiveSetup:
+    """One setup, from `create` to `remove`."""
+
+    def __init__(self, target: SetupTarget) -> None:
+        self.target = target
+        self._layers: list[BuiltLayer] = []
+        self._journal_device: Path | None = None
+        self._number = ""
+        self._claims = Claims()
+        """On a raw layer: the devices below are claimed by it, and loop devices by the engine."""
+
+    def create(self) -> dict[str, Any]:
+        """Create all of it -> facts for the record; if that fails, what was created is removed."""
+        journal.check_unused(self.target.own)
+        self.remove()  # What a killed session left.
+        try:
+            return self._create()
+        except BaseException:
+            with contextlib.suppress(TargetError):  # The reason of the failure matters more.
+                self.remove()
+            raise
+
+    @property
+    def claims(self) -> list[int]:
+        """Descriptors that hold a raw device exclusively, for the engine to inherit."""
+        return list(self._claims.descriptors.values())
+
+    @property
+    def numbers(self) -> dict[str, str]:
+        """The raw device that the link leads to, by the path of the link."""
+        return {str(self.target.link): self._number} if self._number else {}
+
+    def layer(self, kind: type[L]) -> L | None:
+        """Return the layer of a feature; None without one."""
+        return next((each for each in self._layers if isinstance(each, kind)), None)
+
+    def block_devices(self) -> list[str]:
+        """Block devices whose counters are recorded, with those below layers and that of an external journal."""
+        apart = [device for each in self._layers for device in each.below]
+        apart += [self._journal_device] if self._journal_device else []
+        below = block_stack.watched(block_stack.stack_under(*map(number_of, apart)))
+        return list(dict.fromkeys([*self.target.block_devices(), *below]))
+
+    def remove(self) -> None:
+        """Remove everything, the last step first; may be repeated."""
+        with journal.undoing(f"remove {self.target.setup.text} on `{self.target.provider.name}`"):
+            self._claims.release_all()
+            self._number = ""
+            try:
+                self._remove_layers()
+            except BaseException:
+                self.target.provider.abandon()
+                raise
+            try:
+                self.target.provider.release()
+            except TargetError:
+                # A device that is gone, or not wiped, keeps its entry: `resume` and `cleanup` try again.
+                with contextlib.suppress(OSError):
+                    journal.undo(self.target.place)
+                raise
+            journal.clear(self.target.own)
+
+    def _remove_layers(self) -> None:
+        """With the mount, in reverse; also a layer whose creation failed, which only the journal has."""
+        layered = {name for kind in layer_kinds() for name in (kind.journal_kind, *kind.further_kinds)}
+        for entry in reversed(journal.entries()):
+            if (entry.what in layered and self.target.own in entry.path) or entry.path == str(self.target.point):
+                journal.undo(Path(entry.path))
+        self._layers = []
+
+    def _create(self) -> dict[str, Any]:
+        setup, began = self.target.setup, time.monotonic()
+        _create_place(self.target.place)
+        provided = self.target.provider.provide(setup)
+        self._journal_device = provided.journal_device
+        device, steps, layers = provided.devices[0], list[dict[str, Any]](), {}
+        further = list(provided.further)
+        for part in setup.layers:
+            own = [further.pop(0) for _ in part.further_bytes(0)]
+            below = provided.devices if part.combines else [device]
+            try:
+                made = layer_kind_of(part).build(below, own, part, self.target.own)
+            except OSError as error:  # A device does not answer or stays in use.
+                raise TargetError(
+                    f"cannot create {setup.text} on `{self.target.provider.name}`: {error.strerror}",
+                    hint="look for errors of the devices in the kernel's log, `dmesg`",
+                ) from error
+            self._layers.append(made)
+            device, layers[part.part] = made.device, made.facts
+        number = number_of(device)
+        if setup.is_bluestore:
+            steps += self._mount(provided.devices)
+        elif setup.file_system == "none":
+            self._link(device, number)
+        else:
+            is_made = any(part.file_system for part in setup.layers)
+            steps += [] if is_made else file_systems.make(device, setup, provided.journal_device, own=self.target.own)
+            check_name(device, number)
+            steps += self._mount([device])
+            for each in self._layers:
+                each.mounted(self.target.point)
+        return {
+            "created_at": datetime.now().astimezone().isoformat(timespec="seconds"),
+            "seconds": round(time.monotonic() - began, 3),
+            "devices": provided.facts,
+            "steps": steps,
+            **layers,
+        }
+
+    def _mount(self, devices: Sequence[Path]) -> list[dict[str, Any]]:
+        """Mount the file system on the first device, or what the object daemons on all of them need."""
+        point, setup = self.target.point, self.target.setup
+        journal.created(point, "mount", facts={"device": str(devices[0])})
+        point.mkdir()
+        if setup.is_bluestore:
+            steps = file_systems.mount_nodes(point, devices)
+        else:
+            needed = [each.mount_options for each in self._layers]
+            options = ",".join(filter(None, [*needed, setup.mount_options]))
+            steps = [file_systems.mount(devices[0], point, setup.model_copy(update={"mount_options": options}))]
+        journal.identify(point)
+        return steps
+
+    def _link(self, device: Path, number: str) -> None:
+        size = block_stack.size_bytes(number)
+        if size < self.target.free_bytes():
+            raise TargetError(
+                f"`{device}` has {format_bytes(size)}, and {self.target.setup.text} needs "
+                f"{format_bytes(self.target.free_bytes())}",
+                hint="plan the study again: it was planned for other devices",
+            )
+        self.target.link.symlink_to(device)
+        self._number = number
+        if self.target.provider.is_exclusive or not self.target.setup.is_bare_device:
+            self._claims.take(number, str(device))
+
+
+def undo(entry: journal.Entry) -> None:
+    """Remove the directory of mount point and link, which is otherwise empty by now."""
+    place = Path(entry.path)
+    with contextlib.suppress(FileNotFoundError):
+        (place / "device").unlink()
+    with contextlib.suppress(FileNotFoundError):
+        place.rmdir()
+    with contextlib.suppress(OSError):  # Another study may have something there.
+        MOUNTS.rmdir()
+
+
+def _create_place(place: Path) -> None:
+    journal.created(place, "setup")
+    try:
+        MOUNTS.mkdir(mode=0o755, exist_ok=True)
+        own_directory.create(place)
+    except OSError as error:
+        raise TargetError(
+            f"cannot create `{place}`: {error.strerror}", hint="`iosonde cleanup` removes leftovers of an earlier run"
+        ) from error

@@ -1,22 +1,84 @@
 """Interface of targets, to which a study's I/O goes.
 
 `opening.open_target` turns what the user named into one of them: files (`file_target.py`), block devices
-(`device_target.py`), no storage at all (`virtual_target.py`), or a kind of target of a feature (`kind.py`).
+(`device_target.py`), no storage at all (`opening.py`), or a kind of target of a feature (`TargetKind`).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from iosonde.core.features import contributed
 from iosonde.errors import TargetError
-from iosonde.plan import Capacity, Destroys, Purge, Setup
+from iosonde.plan import Capacity, Destroys, JsonObject, Plan, Purge, Setup, SetupPart
 
 if TYPE_CHECKING:
     from iosonde.storage.safety.consent import Consent
+
+
+MOST_BYTES = 128
+"""With a suffix this is well below the 255 bytes that file systems allow."""
+
+
+def is_file_name(name: str) -> bool:
+    """Return True if a name can be part of a file name: printable, no directory, not hidden."""
+    if not name or not name.isprintable() or "/" in name or name.startswith("."):
+        return False
+    return len(name.encode()) <= MOST_BYTES
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuiltLayer:
+    """An active layer of a setup."""
+
+    device: Path
+    """The block device over those below."""
+    below: tuple[Path, ...] = ()
+    """Devices below it that the kernel does not list as such."""
+    facts: dict[str, Any] = field(default_factory=dict)
+    """For the record: commands, settings, sizes."""
+    mount_options: str = ""
+    """Options that mounting it needs."""
+
+    def mounted(self, point: Path) -> None:
+        """Do what needs the mounted file system."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerKind:
+    """Listed in `LAYERS` of a feature's `storage.py`."""
+
+    part: type[SetupPart]
+    journal_kind: str
+    """Kind of the journal entry that `build` announces before its first command."""
+    further_kinds: tuple[str, ...] = ()
+    """Kinds of the entries that `mounted` adds."""
+    check_possible: Callable[[Any], None]
+    """`TargetError` if this machine cannot create a part of that type."""
+    build: Callable[[Sequence[Path], Sequence[Path], Any, str], BuiltLayer]
+    """Create a part over a device (or all of a setup), with its further devices, under the name of the study."""
+
+
+def layer_kinds() -> tuple[LayerKind, ...]:
+    """Return the layers of all features."""
+    return contributed("storage", "LAYERS", LayerKind)
+
+
+def layer_kind_of(part: SetupPart) -> LayerKind:
+    """Return the kind that creates a part of a setup."""
+    return next(each for each in layer_kinds() if isinstance(part, each.part))
+
+
+def check_layers(setup: Setup) -> None:
+    """`TargetError` if this machine cannot create the layers of a setup."""
+    for part in setup.layers:
+        layer_kind_of(part).check_possible(part)
+
 
 Files = Literal["shared", "per_job", "per_device"]
 SIDE_BY_SIDE = range(2, 9)
@@ -58,9 +120,9 @@ class Target(ABC):
     def spec_target(self, files: Files, size_bytes: int) -> dict[str, Any]:
         """The spec's `target`: one file (or each job's file) of that size."""
 
-    @abstractmethod
     def backend(self) -> dict[str, Any] | None:
         """The spec's `backend` where the target leaves no choice, with what it does not set left out."""
+        return None
 
     @abstractmethod
     def destroys(self, size_bytes: int, *, keep: bool = False) -> list[Destroys]:
@@ -179,3 +241,70 @@ def files_in(own: Path, files: Files, size_bytes: int) -> dict[str, Any]:
     if files == "per_job":
         return {"kind": "file_per_job", "directory": str(own), "size_bytes": size_bytes}
     return {"kind": "file", "path": str(own / "data"), "size_bytes": size_bytes}
+
+
+@dataclass(frozen=True)
+class TargetState:
+    """Data of a target that iosonde itself keeps between the runs of a study: here none, as of files and devices."""
+
+    plan: Plan
+    """The runs on this target."""
+    directory: Path
+    """That of the result set."""
+
+    def create(self) -> None:
+        """Create the place of the data, unless it remains from before an interruption."""
+
+    def remove(self) -> None:
+        """Remove it after the last run."""
+
+    def begin(self, setup: str, *, is_fresh: bool) -> dict[str, Any]:
+        """Start without data, unless those of this setup exist and may be used; return facts for the record."""
+        return {}
+
+    def purge(self) -> None:
+        """Discard the data: the next run starts without."""
+
+    def with_state(self, spec: JsonObject) -> JsonObject:
+        """The spec with the place of the data."""
+        return spec
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShippedTarget:
+    """A target that comes with iosonde."""
+
+    name: str
+    """For `--target`."""
+    title: str
+    class_: str
+    """The class of devices."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TargetKind:
+    """Listed in `TARGETS` of a feature's `storage.py`."""
+
+    prefix: str
+    """Text before the colon."""
+    open: Callable[[str], Target]
+    """The target with that name; `TargetError` if there is none."""
+    shipped: Callable[[], list[ShippedTarget]] = list
+    """Targets that come with iosonde."""
+    state: Callable[[Plan, Path], TargetState] = TargetState
+
+
+def target_kinds() -> Mapping[str, TargetKind]:
+    """Return those of all features by their prefix."""
+    return {each.prefix: each for each in contributed("storage", "TARGETS", TargetKind)}
+
+
+def kind_of(target: str) -> TargetKind | None:
+    """Return the kind of the target with this name; None if it is of no feature."""
+    return target_kinds().get(target.partition(":")[0])
+
+
+def state_of(plan: Plan, directory: Path) -> TargetState:
+    """Return the state of a plan's target, for a result set in this directory."""
+    kind = kind_of(plan.target)
+    return kind.state(plan, directory) if kind else TargetState(plan, directory)

@@ -7,7 +7,6 @@ else: nobody else chooses such a name, and links are not followed.
 
 from __future__ import annotations
 
-import os
 import secrets
 import tempfile
 from collections.abc import Iterator
@@ -17,8 +16,8 @@ from pathlib import Path
 from iosonde import directory_tree
 from iosonde.cache import TEMPORARY
 from iosonde.errors import TargetError
-from iosonde.storage.safety import journal
-from iosonde.storage.safety.journal_entry import SCRATCH, TEMPORARY_FILES, Entry
+from iosonde.storage.safety import journal, own_directory
+from iosonde.storage.safety.journal import SCRATCH, TEMPORARY_FILES, Entry
 
 
 class TemporaryNames:
@@ -60,15 +59,12 @@ def remove_settled_entries(directory: int) -> None:
 @contextmanager
 def temporary_names(directory: Path) -> Iterator[TemporaryNames]:
     """New names in a directory, for the length of a block."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with own_directory.opened(directory, follow=True) as descriptor:
         names = TemporaryNames(descriptor)
         try:
             yield names
         finally:
             names.release()
-    finally:
-        os.close(descriptor)
 
 
 def create_scratch() -> Path:
@@ -98,7 +94,7 @@ def scratch() -> Iterator[Path]:
 def remain(entry: Entry) -> bool:
     """Return True if there is a file of a journal entry."""
     path = Path(entry.path)
-    with suppress(OSError), _opened(path.parent) as directory:
+    with suppress(OSError), own_directory.opened(path.parent, follow=True) as directory:
         return bool(_names(directory, path.name))
     return False
 
@@ -120,19 +116,10 @@ def _announced(path: Path) -> Path:
 
 
 def _remove(path: Path) -> None:
-    with suppress(FileNotFoundError), _opened(path.parent) as directory:
+    with suppress(FileNotFoundError), own_directory.opened(path.parent, follow=True) as directory:
         for name in _names(directory, path.name):
             with suppress(FileNotFoundError):  # Its next writer may remove it at the same time.
                 directory_tree.remove_any(directory, name)
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[int]:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def _names(directory: int, start: str) -> list[str]:

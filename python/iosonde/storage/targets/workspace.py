@@ -11,23 +11,26 @@ read cache on another device has one on its own target. Everything is recorded i
 
 from __future__ import annotations
 
+import array
+import fcntl
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iosonde.errors import TargetError
 from iosonde.plan import target_of
-from iosonde.storage.block_layer.block_nodes import device_number
-from iosonde.storage.block_layer.loop_status import identity_of, loops_on
+from iosonde.storage.block_layer import block_nodes
+from iosonde.storage.block_layer.block_nodes import device_number, identity_of, loops_on
+from iosonde.storage.nvme import format_namespace, sanitize
 from iosonde.storage.safety import journal, own_directory
-from iosonde.storage.safety.journal_entry import MOUNTS, OWN_DIRECTORY
+from iosonde.storage.safety.journal import MOUNTS, OWN_DIRECTORY
 from iosonde.storage.safety.own_directory import COMPANIONS
 from iosonde.storage.setups import file_systems
 from iosonde.text_files import expanded
 
 if TYPE_CHECKING:
-    from iosonde.plan import Case, JsonObject, Plan
+    from iosonde.plan import JsonObject, Plan
 
 
 MEMORY_DIRECTORY = Path("/dev/shm")
@@ -60,13 +63,17 @@ def provision(spec: JsonObject) -> dict[str, str]:
     """
     workload = spec["workload"]
     identities: dict[str, str] = {}
-    for path in _directories(workload):
-        identities |= _provision_directory(path, _names(workload, path))
+    for path, names in _contents(workload).items():
+        identities |= _provision_directory(path, names)
     for path in _own_files(workload):
         identity = _checked_file(path)
         if path.suffix not in COMPANIONS:  # The engine itself checks the files next to it.
             identities[str(path)] = identity
-    _check_unattached(identities)
+    for loop in loops_on(set(identities.values())):
+        raise TargetError(
+            f"`{loop.path}` is the backing file of the loop device `{loop.node}`",
+            hint=f"detach it with `losetup --detach {loop.node}`, and continue with `iosonde resume DIR`",
+        )
     return identities
 
 
@@ -74,12 +81,12 @@ def join(spec: JsonObject) -> dict[str, str]:
     """Identities of the files of a run that another host has created; `TargetError` for anything but plain files."""
     workload = spec["workload"]
     identities: dict[str, str] = {}
-    for path in _directories(workload):
+    for path, names in _contents(workload).items():
         try:
             with own_directory.opened(path) as directory:
                 found = os.fstat(directory)
                 identities[str(path)] = identity_of(found)
-                for name in _names(workload, path):
+                for name in names:
                     inode = own_directory.inode_of(directory, name)
                     if not own_directory.is_unchanged(directory, name, inode, is_directory=False):
                         raise _foreign(path / name)
@@ -112,18 +119,15 @@ def restore(plan: Plan) -> None:
 
 def _provision_directory(path: Path, names: Iterable[str]) -> dict[str, str]:
     entry = journal.find(path)
-    is_on_mount = entry is None and path.is_relative_to(MOUNTS)
-    if is_on_mount:
-        file_systems.provide_directory(path)  # It goes with the file system.
-        known = None
+    known: dict[str, int] | None = None
+    if entry is None and path.is_relative_to(MOUNTS):
+        opening = file_systems.opened_on_mount(path)  # It goes with the file system.
     elif entry is None or entry.identity is None:
         raise _foreign(path)
     else:
-        known = journal.own_files(entry)
+        opening, known = own_directory.opened(path, entry.identity), entry.own_files
     try:
-        with own_directory.opened(path, entry.identity if entry else None) as directory:
-            if is_on_mount:
-                file_systems.check_on_mount(path, directory)
+        with opening as directory:
             found = os.fstat(directory)
             identities = {str(path): identity_of(found)}
             for name in names:
@@ -150,17 +154,10 @@ def _provision_entry(path: Path, directory: int, name: str, known: Mapping[str, 
         inode = own_directory.inode_of(directory, name) if known is None else known.get(name)
         if not own_directory.is_unchanged(directory, name, inode, is_directory=is_database):
             raise FileExistsError(0, "is not what iosonde created", name)
-        return _record(path, directory, name)
-    journal.add_files(path, {name: own_directory.ANNOUNCED})
-    create = own_directory.create_database if is_database else own_directory.create_file
-    create(directory, name)
-    return _record(path, directory, name)
-
-
-def _record(path: Path, directory: int, name: str) -> int:
-    inode = own_directory.inode_of(directory, name)
-    journal.add_files(path, {name: inode})
-    return inode
+        inode = own_directory.inode_of(directory, name)
+        journal.add_files(path, {name: inode})
+        return inode
+    return journal.create_in(path, directory, name, is_database=is_database)
 
 
 def _checked_file(path: Path) -> str:
@@ -176,15 +173,6 @@ def _checked_file(path: Path) -> str:
     return identity_of(found)
 
 
-def _check_unattached(identities: Mapping[str, str]) -> None:
-    """`TargetError` for a file that was attached to a loop device, whose contents a run would destroy."""
-    for loop in loops_on(set(identities.values())):
-        raise TargetError(
-            f"`{loop.path}` is the backing file of the loop device `{loop.node}`",
-            hint=f"detach it with `losetup --detach {loop.node}`, and continue with `iosonde resume DIR`",
-        )
-
-
 def _foreign(path: Path) -> TargetError:
     return TargetError(
         f"`{path}` is not what iosonde created there",
@@ -198,14 +186,10 @@ def reused(plan: Plan) -> list[Path]:
     if plan.joins:
         return []
     found = {thing for spec in plan.specs() for thing in _thing(spec["workload"])}
-    found |= {Path(directory) for case in plan.cases for directory in _log_directories(plan, case)}
+    for case in (case.parameters for case in plan.cases):
+        if case.get("log") == "apart" and "server_url" in case:  # No spec names the directory of the server's log.
+            found.add(Path(str(case["log_target"])).resolve() / plan.created_name)
     return sorted(path for path in found if not path.is_relative_to(MOUNTS))
-
-
-def _log_directories(plan: Plan, case: Case) -> list[Path]:
-    """The own directory on the target of a database server's log, which no spec names."""
-    is_apart = case.parameters.get("log") == "apart" and "server_url" in case.parameters
-    return [Path(str(case.parameters["log_target"])).resolve() / plan.created_name] if is_apart else []
 
 
 def _thing(workload: JsonObject) -> list[Path]:
@@ -214,25 +198,29 @@ def _thing(workload: JsonObject) -> list[Path]:
     if target["kind"] == "device" and workload.get("verify"):
         device = target["path"]
         return [journal_directory(device) / f"{Path(device).name}{COMPANIONS[0]}"]
-    return [*_directories(workload), *_own_files(workload)]
+    return [*_contents(workload), *_own_files(workload)]
 
 
-def _directories(workload: JsonObject) -> list[Path]:
-    """Directories of ours in which the run has its files."""
+def _contents(workload: JsonObject) -> dict[Path, list[str]]:
+    """Directories of ours with the names of what the run uses in each; those of a server are created with it."""
     target = target_of(workload)
+    found: dict[Path, list[str]] = {}
     match target["kind"]:
         case "server":
-            return server_directories(workload)
+            found = {own: [] for own in server_directories(workload)}
         case "socket":  # `OWN/memcached-XXXXXXXX/socket/memcached.sock`
-            return [each for each in Path(target["path"]).parents[2:3] if OWN_DIRECTORY.fullmatch(each.name)]
-        case "file" if OWN_DIRECTORY.fullmatch(Path(target["path"]).parent.name):
-            return [Path(target["path"]).parent]
+            found = {own: [] for own in Path(target["path"]).parents[2:3] if OWN_DIRECTORY.fullmatch(own.name)}
+        case "file":
+            path = Path(target["path"])
+            found = {path.parent: [path.name]} if OWN_DIRECTORY.fullmatch(path.parent.name) else {}
         case "file_per_job":
-            return [Path(target["directory"])]
-        case "directory":
-            return list(dict.fromkeys(Path(path).parent for path in _databases(target)))
-        case _:
-            return []
+            names = [f"{stream['name']}.{job}" for stream in workload["streams"] for job in range(stream["jobs"])]
+            found = {Path(target["directory"]): names}
+        case "directory":  # Of a database, its log and its read cache.
+            cache = (target.get("read_cache") or {}).get("path")
+            for path in map(Path, filter(None, (target["path"], target["log_path"], cache))):
+                found.setdefault(path.parent, []).append(path.name)
+    return found
 
 
 ON_FOREIGN_SERVER = "iosonde_"
@@ -252,16 +240,10 @@ def server_directories(workload: JsonObject) -> list[Path]:
     return [own] if OWN_DIRECTORY.fullmatch(own.name) else []
 
 
-def _databases(target: Mapping[str, Any]) -> list[str]:
-    """Directories of a database, its log and its read cache, each in one of ours."""
-    cache = (target.get("read_cache") or {}).get("path")
-    return [path for path in (target["path"], target["log_path"], cache) if path]
-
-
 def _own_files(workload: JsonObject) -> list[Path]:
     """Files that the user named, with the journal of verification next to them."""
     target = target_of(workload)
-    if target["kind"] != "file" or _directories(workload):
+    if target["kind"] != "file" or _contents(workload):
         return []
     path = Path(target["path"])
     of_verification = path.with_name(f"{path.name}{COMPANIONS[0]}")
@@ -269,33 +251,63 @@ def _own_files(workload: JsonObject) -> list[Path]:
     return [path, of_verification] if workload.get("verify") or journal.find(of_verification) else [path]
 
 
-def _names(workload: JsonObject, directory: Path) -> list[str]:
-    """Names of what the run uses in one of its directories; those of a server are created with it."""
-    target = target_of(workload)
-    match target["kind"]:
-        case "server":
-            return []
-        case "file":
-            return [Path(target["path"]).name]
-        case "file_per_job":
-            return [f"{stream['name']}.{job}" for stream in workload["streams"] for job in range(stream["jobs"])]
-        case _:
-            return [Path(path).name for path in _databases(target) if Path(path).parent == directory]
-
-
 def _create(path: Path, *, keep: bool) -> None:
     is_directory = OWN_DIRECTORY.fullmatch(path.name) is not None
     if path.suffix in COMPANIONS:
         own_directory.create_parents(path.parent)
-    journal.created(path, "directory" if is_directory else "file", keep=keep)
     try:
         if is_directory:
-            own_directory.create(path)
-        else:
-            path.touch(mode=0o600, exist_ok=False)
+            journal.create_directory(path, keep=keep)
+            return
+        journal.created(path, "file", keep=keep)
+        path.touch(mode=0o600, exist_ok=False)
     except OSError as error:
         journal.removed(path)
         raise TargetError(
             f"cannot create `{path}`: {error.strerror}", hint="name a target that you may write to"
         ) from error
     journal.identify(path)
+
+
+_FITRIM = 0xC0185879
+_BLKDISCARD = 0x1277
+
+
+def purge(
+    target: Mapping[str, Any], means: str, *, identities: Mapping[str, str], report: Callable[[str], None]
+) -> str:
+    """Purge a spec's target; `OSError` if that fails.
+
+    `identities` are those of the paths (`workspace.provision`): nothing else is opened. `report` receives progress.
+    Returns why the freed blocks were not discarded on the device; empty if they were.
+    """
+    if target["kind"] == "device":
+        with block_nodes.opened(identities[target["path"]], os.O_RDWR) as device:
+            match means:
+                case "format":
+                    format_namespace(device)
+                case "sanitize":
+                    sanitize(device, report)
+                case "trim":  # The part that is measured.
+                    fcntl.ioctl(device, _BLKDISCARD, array.array("Q", [0, target["size_bytes"]]))
+    elif means == "trim":
+        return _truncate_files(target, identities)
+    return ""
+
+
+def _truncate_files(target: Mapping[str, Any], identities: Mapping[str, str]) -> str:
+    path = Path(target["path"] if target["kind"] == "file" else target["directory"])
+    parent = path.parent if target["kind"] == "file" else path
+    with own_directory.opened(parent, identities.get(str(parent)), follow=True) as directory:
+        if target["kind"] == "file":
+            own_directory.truncate(directory, path.name, int(identities[str(path)].rpartition(":")[2]))
+        else:
+            entry = journal.find(path)
+            for name, inode in (entry.own_files if entry else own_directory.plain_files(directory)).items():
+                own_directory.truncate(directory, name, inode)
+        os.sync()
+        try:
+            fcntl.ioctl(directory, _FITRIM, array.array("Q", [0, 2**64 - 1, 0]))  # The whole file system.
+        except OSError as error:  # Such as a device without discard.
+            return error.strerror or str(error)
+    return ""

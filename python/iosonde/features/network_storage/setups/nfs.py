@@ -20,13 +20,13 @@ from iosonde.features.network_storage import mountstats, tcp
 from iosonde.features.network_storage.setup import NfsSetup
 from iosonde.features.network_storage.tcp import require_ports_of_root
 from iosonde.plan import Setup
-from iosonde.storage.block_layer import kernel_modules
-from iosonde.storage.block_layer.kernel import read
+from iosonde.storage import tools
+from iosonde.storage.block_layer.block_nodes import read
 from iosonde.storage.block_layer.mounts import mounts
 from iosonde.storage.safety import journal, own_directory
-from iosonde.storage.safety.journal_entry import MOUNTS, Entry
+from iosonde.storage.safety.journal import MOUNTS, Entry
 from iosonde.storage.setups import file_systems
-from iosonde.storage.targets.layer import BuiltLayer
+from iosonde.storage.targets.target import BuiltLayer
 from iosonde.storage.tools import call, patiently, require, require_root
 
 EXPORTED = "NFS export"
@@ -81,7 +81,7 @@ def check_possible(asked: NfsSetup) -> None:
     """`TargetError` if this machine cannot mount NFS."""
     require_root("mount NFS")
     require("mount.nfs", "mount NFS")
-    if kernel_modules.state_of("nfs") == "missing":
+    if tools.state_of("nfs") == "missing":
         raise TargetError(
             "this kernel has no NFS client (module `nfs`)",
             where="by the parameter `file_system`",

@@ -28,13 +28,12 @@ from pathlib import Path
 from iosonde.errors import TargetError
 from iosonde.features.network_storage.setup import FabricSetup
 from iosonde.features.network_storage.tcp import require_ports_of_root
-from iosonde.storage.block_layer import kernel_modules
-from iosonde.storage.block_layer.block_nodes import number_of
-from iosonde.storage.block_layer.kernel import read
+from iosonde.storage import tools
+from iosonde.storage.block_layer.block_nodes import number_of, read
 from iosonde.storage.safety import journal
-from iosonde.storage.safety.claims import Claims
-from iosonde.storage.safety.journal_entry import MOUNTS
-from iosonde.storage.targets.layer import BuiltLayer
+from iosonde.storage.safety.guard import Claims
+from iosonde.storage.safety.journal import MOUNTS
+from iosonde.storage.targets.target import BuiltLayer
 from iosonde.storage.tools import call, require_root, wait_until
 
 JOURNALED = "NVMe/TCP target"
@@ -81,7 +80,7 @@ class Fabric(BuiltLayer):
 def check_possible(asked: FabricSetup) -> None:
     """`TargetError` if this machine cannot export and connect a device."""
     require_root("export a device over NVMe/TCP")
-    if missing := [module for module in MODULES if kernel_modules.state_of(module) == "missing"]:
+    if missing := [module for module in MODULES if tools.state_of(module) == "missing"]:
         raise TargetError(
             f"this kernel has no {' and no '.join(f'`{each}`' for each in missing)}",
             where=f'by the parameter `fabric = "{asked.kind}"`',
@@ -104,7 +103,7 @@ def key_of(own: str) -> Path:
 def build(device: Path, asked: FabricSetup, own: str) -> Fabric:
     """Export a device and connect it; `TargetError` if the kernel refuses."""
     for module in MODULES:
-        if not kernel_modules.is_loaded(module):
+        if not tools.is_loaded(module):
             call("modprobe", module)
     port = _free_port()
     is_mounted = TARGET.parent.is_dir() and any(TARGET.parent.iterdir())

@@ -25,10 +25,10 @@ from iosonde.servers.programs import Account, ServerProcess, account_for
 from iosonde.servers.server import Installation, no_check
 from iosonde.storage.block_layer import signatures
 from iosonde.storage.block_layer.block_nodes import number_of
-from iosonde.storage.control_groups.process_group import ProcessGroup
+from iosonde.storage.control_groups import ProcessGroup
 from iosonde.storage.safety import guard
-from iosonde.storage.safety.claims import Claims
-from iosonde.storage.setups import bluestore
+from iosonde.storage.safety.guard import Claims
+from iosonde.storage.setups import file_systems
 
 READY_S = 300.0
 STOP_S = 20.0
@@ -157,7 +157,7 @@ class CephCluster:
 
     def _create_osds(self) -> None:
         own = self.directories.own.name
-        identities = [bluestore.identity_of(own, number) for number in range(self.layout.osds)]
+        identities = [file_systems.osd_identity(own, number) for number in range(self.layout.osds)]
         self._commanded([f"osd new {identity}" for identity in identities])
         for name, identity in zip(self.osd_names, identities, strict=True):
             self._call("ceph-osd", *self._named(name), "--mkfs", "--osd-uuid", identity)
@@ -407,7 +407,7 @@ def _wipe(node: Path) -> None:
     """Remove the label of the cluster of an earlier run; `TargetError` if another program has claimed the device."""
     claims = Claims()
     with claims.held({number_of(node): str(node)}):
-        signatures.wipe_edges(claims.descriptor(number_of(node)))
+        signatures.wipe_edges(claims.descriptors[number_of(node)])
 
 
 def _shown(states: dict[str, int]) -> str:
