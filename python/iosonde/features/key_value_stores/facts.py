@@ -44,35 +44,51 @@ class StoreFacts:
         self.result: Json = record.result or {}
         self.store: Json = self.result.get("store") or {}
 
+    def increase(self, statistic: str) -> int | None:
+        """Growth of a counter of the store in the measurement; None where the store does not have it."""
+        begin, end = self.store.get("statistics_at_start") or {}, self.store.get("statistics_at_end") or {}
+        return int(end[statistic] - begin.get(statistic, 0)) if statistic in end else None
+
     @cached_property
     def writers(self) -> int:
         """Jobs of the streams that write."""
-        return sum(stream["jobs"] for stream in streams_of(self.workload) if _writes(stream))
+        writing = [
+            stream["jobs"]
+            for stream in streams_of(self.workload)
+            if any(each["operation"] in WRITES for each in stream.get("operations", ()))
+        ]
+        return sum(writing)
 
     @property
     def stalled_ns(self) -> int | None:
-        """Time of write stalls, at most the time of all writers."""
+        """Time that RocksDB stalled writes, summed over threads; no other store reports it.
+
+        It counts a write when its stall ends, which may be long after the end: so at most the time of all writers.
+        """
+        begin, end = self.store.get("statistics_at_start") or {}, self.store.get("statistics_at_end") or {}
+        if STALLS not in end:
+            return None
         measured_ns = (self.result.get("end_ns") or 0) - (self.result.get("begin_ns") or 0)
-        return _stalled_ns(self.store, at_most=self.writers * measured_ns)
+        return min(self.writers * measured_ns, int(1000 * (end[STALLS] - begin.get(STALLS, 0))))
 
     @property
     def started_empty(self) -> bool | None:
         """True if the run started with an empty database."""
         return self.workload["database"]["kind"] == "empty" if "database" in self.workload else None
 
+    @property
+    def cancelled_write_bytes(self) -> int | None:
+        """Bytes that were deleted before they reached a device, in the span of the run's account."""
+        found: int | None = self.store.get(f"{'' if self.started_empty else 'measured_'}cancelled_write_bytes")
+        return found
+
     @cached_property
-    def _pages(self) -> tuple[int, int] | None:
-        return _pages(self.store)
-
-    @property
-    def block_cache_hits(self) -> int | None:
-        """Blocks (WiredTiger: pages) found in the store's cache."""
-        return self._pages[0] if self._pages else _increase(self.store, BLOCK_CACHE_HITS)
-
-    @property
-    def block_cache_misses(self) -> int | None:
-        """Blocks (WiredTiger: pages) not found in the store's cache."""
-        return self._pages[1] if self._pages else _increase(self.store, BLOCK_CACHE_MISSES)
+    def block_cache(self) -> tuple[int | None, int | None]:
+        """Blocks (WiredTiger: pages) found and not found in the store's cache."""
+        requested, read = self.increase(PAGES_REQUESTED), self.increase(PAGES_READ)
+        if requested is None or read is None:
+            return self.increase(BLOCK_CACHE_HITS), self.increase(BLOCK_CACHE_MISSES)
+        return max(0, requested - read), read
 
     def checked(self, name: str) -> int | None:
         """Sum of a number of the checks of values; one that the engine did not count is 0."""
@@ -87,8 +103,7 @@ COLUMNS = facts(
         "What acknowledged writes survive: `nothing`, `process_crash` or `power_loss`; null of runs without writes",
         "store.durability"),
     ("cancelled_write_bytes", U64,
-        "Bytes written to the page cache but deleted before writeback, in the span of the run's account",
-        lambda facts: _cancelled(facts.store, facts.workload)),
+        "Bytes written to the page cache but deleted before writeback, in the span of the run's account"),
     ("started_empty", FLAG, "Whether the run started with an empty database; null for block I/O"),
     ("database_kept", FLAG, "Whether a complete database was found and reused", "store.kept"),
     ("database_bytes", U64, "Bytes allocated to the closed database, including its log", "store.database_bytes"),
@@ -105,12 +120,14 @@ COLUMNS = facts(
     ("writing_jobs", U32, "Jobs of the streams that write to the store",
         lambda facts: facts.writers if facts.store else None),
     ("stalled_ns", U64, "Time that writes were stalled, as the store reports it, summed over threads, ns"),
-    ("block_cache_hits", U64, "RocksDB and WiredTiger: blocks found in the store's cache in the measurement"),
-    ("block_cache_misses", U64, "RocksDB and WiredTiger: blocks not found in the store's cache"),
+    ("block_cache_hits", U64, "RocksDB and WiredTiger: blocks found in the store's cache in the measurement",
+        lambda facts: facts.block_cache[0]),
+    ("block_cache_misses", U64, "RocksDB and WiredTiger: blocks not found in the store's cache",
+        lambda facts: facts.block_cache[1]),
     ("read_cache_hits", U64, "RocksDB: blocks found in its persistent read cache in the measurement",
-        lambda facts: _increase(facts.store, READ_CACHE_HITS)),
+        lambda facts: facts.increase(READ_CACHE_HITS)),
     ("read_cache_misses", U64, "RocksDB: blocks not found in its persistent read cache",
-        lambda facts: _increase(facts.store, READ_CACHE_MISSES)),
+        lambda facts: facts.increase(READ_CACHE_MISSES)),
     ("values_checked", U64, "Values compared with the expected ones, ramp included",
         lambda facts: facts.checked("values")),
     ("values_missing", U64, "Records that were not found", lambda facts: facts.checked("missing")),
@@ -119,40 +136,6 @@ COLUMNS = facts(
         lambda facts: facts.checked("stale")),
 )  # fmt: skip
 """Columns of `runs` about a store."""
-
-
-def _cancelled(store: Json, workload: Json) -> int | None:
-    """Return the bytes that were deleted before they reached a device, in the span of the run's account."""
-    whole = workload.get("database", {}).get("kind") == "empty"
-    found: int | None = store.get("cancelled_write_bytes" if whole else "measured_cancelled_write_bytes")
-    return found
-
-
-def _writes(stream: Json) -> bool:
-    return any(each["operation"] in WRITES for each in stream.get("operations", ()))
-
-
-def _stalled_ns(store: Json, *, at_most: int) -> int | None:
-    """Return the time that RocksDB stalled writes, summed over threads; no other store reports it.
-
-    It counts a write when its stall ends, which may be long after the end: so at most all writers' time.
-    """
-    begin, end = store.get("statistics_at_start") or {}, store.get("statistics_at_end") or {}
-    if STALLS not in end:
-        return None
-    return min(at_most, int(1000 * (end[STALLS] - begin.get(STALLS, 0))))
-
-
-def _increase(store: Json, statistic: str) -> int | None:
-    """Return how much a counter of the store rose in the measurement; None where the store does not have it."""
-    begin, end = store.get("statistics_at_start") or {}, store.get("statistics_at_end") or {}
-    return int(end[statistic] - begin.get(statistic, 0)) if statistic in end else None
-
-
-def _pages(store: Json) -> tuple[int, int] | None:
-    """Return the look-ups of pages in WiredTiger's cache, found and not found; None of other stores."""
-    requested, read = _increase(store, PAGES_REQUESTED), _increase(store, PAGES_READ)
-    return None if requested is None or read is None else (max(0, requested - read), read)
 
 
 COUNTERS = (

@@ -58,15 +58,13 @@ class Block:
 
     path: str
     table: pl.DataFrame
+    """All columns; those that the trace does not have are empty."""
     first: int
     """Number of its first row; the row below the header is 1."""
 
     @property
     def rows(self) -> int:
         return len(self.table)
-
-    def has(self, column: str) -> bool:
-        return column in self.table.columns
 
     def texts(self, column: str) -> pl.Series:
         """A column as text; null where it is empty."""
@@ -83,8 +81,8 @@ class Block:
         return found.cast(pl.Float64, strict=False)
 
     def is_empty(self, column: str) -> pl.Series:
-        """Mask of the rows in which a column is empty; all rows if there is no such column."""
-        return self.table[column].is_null() if self.has(column) else pl.repeat(value=True, n=self.rows, eager=True)
+        """Mask of the rows in which a column is empty."""
+        return self.table[column].is_null()
 
     def refuse(self, wrong: pl.Series, column: str, why: str, *, is_missing: bool = False) -> None:
         """Raise for the first row that is wrong."""
@@ -92,7 +90,7 @@ class Block:
         if not len(places):
             return
         row = int(places[0])
-        value = self.table[column][row] if self.has(column) else None
+        value = self.table[column][row]
         shown = "nothing" if value is None else f"`{str(value)[:SHOWN]}`"
         raise invalid(
             self.path,
@@ -110,7 +108,12 @@ def blocks(path: str) -> Iterator[Block]:
     with os.fdopen(text_files.open_regular(path), "rb") as file:
         is_parquet = file.read(len(PARQUET)) == PARQUET
         # By its descriptor, since readers of Parquet files take a name such as `a[1]` for a pattern.
-        yield from _of_parquet(path, f"/proc/self/fd/{file.fileno()}") if is_parquet else _of_csv(path)
+        tables = _of_parquet(path, f"/proc/self/fd/{file.fileno()}") if is_parquet else _of_csv(path)
+        first = 1
+        for table in tables:
+            absent = [pl.lit(None, pl.String).alias(name) for name in COLUMNS if name not in table.columns]
+            yield Block(path=path, table=table.with_columns(absent), first=first)
+            first += len(table)
 
 
 def _check_columns(path: str, names: Sequence[str]) -> None:
@@ -134,7 +137,7 @@ def _check_columns(path: str, names: Sequence[str]) -> None:
         )
 
 
-def _of_csv(path: str) -> Iterator[Block]:
+def _of_csv(path: str) -> Iterator[pl.DataFrame]:
     with os.fdopen(text_files.open_regular(path), "rb") as file:
         header = file.readline(BLOCK_BYTES)
         names = _fields(path, 0, header) if header.strip() else []
@@ -151,13 +154,13 @@ def _of_csv(path: str) -> Iterator[Block]:
                     hint="end rows with a line feed",
                 )
             if whole:
-                yield (block := _csv_block(path, first, names, whole + b"\n"))
-                first += block.rows
+                yield (table := _csv_table(path, first, names, whole + b"\n"))
+                first += len(table)
         if left.strip():
-            yield _csv_block(path, first, names, left + b"\n")
+            yield _csv_table(path, first, names, left + b"\n")
 
 
-def _csv_block(path: str, first: int, names: list[str], content: bytes) -> Block:
+def _csv_table(path: str, first: int, names: list[str], content: bytes) -> pl.DataFrame:
     _check_lines(path, first, names, content)
     table = pl.read_csv(
         io.BytesIO(content),
@@ -170,7 +173,7 @@ def _csv_block(path: str, first: int, names: list[str], content: bytes) -> Block
         # A file with CR LF: the CR belongs to the end of the row.
         last = pl.col(names[-1]).str.strip_suffix("\r")
         table = table.with_columns(pl.when(last == "").then(None).otherwise(last).alias(names[-1]))
-    return Block(path=path, table=table, first=first)
+    return table
 
 
 def _check_lines(path: str, first: int, names: list[str], content: bytes) -> None:
@@ -210,7 +213,7 @@ def _fields(path: str, number: int, line: bytes) -> list[str]:
         raise invalid(path, f"a row is not CSV: {error}", place=place, hint="quote values as in RFC 4180") from None
 
 
-def _of_parquet(path: str, opened: str) -> Iterator[Block]:
+def _of_parquet(path: str, opened: str) -> Iterator[pl.DataFrame]:
     try:
         schema = pl.read_parquet_schema(opened)
         _check_columns(path, list(schema))
@@ -218,7 +221,7 @@ def _of_parquet(path: str, opened: str) -> Iterator[Block]:
         table = pl.scan_parquet(opened, glob=False, hive_partitioning=False)
         rows = int(table.select(pl.len()).collect().item())
         for first in range(0, rows, BLOCK_ROWS):
-            yield Block(path=path, table=table.slice(first, BLOCK_ROWS).collect(), first=first + 1)
+            yield table.slice(first, BLOCK_ROWS).collect()
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError) as error:
         words = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
         raise invalid(path, f"the Parquet file cannot be read: {words}", hint="write it again") from None
@@ -496,8 +499,6 @@ def _sizes(block: Block, requests: Any) -> Any:
     """Sizes of values; 0 where a get or a delete has none."""
     sizes = _whole(block, "value_size", LARGEST_VALUE)
     is_set = pl.Series(requests == OPERATIONS["set"])
-    if not block.has("value_size"):
-        block.refuse(is_set, "value_size", "a `set` needs the size of its value", is_missing=True)
     block.refuse(
         is_set & block.is_empty("value_size"), "value_size", "a `set` needs the size of its value", is_missing=True
     )
@@ -507,9 +508,7 @@ def _sizes(block: Block, requests: Any) -> Any:
 
 
 def _whole(block: Block, column: str, largest: int) -> Any:
-    """Whole numbers of a column; 0 where it is empty or absent."""
-    if not block.has(column):
-        return np.zeros(block.rows, dtype=np.int64)
+    """Whole numbers of a column; 0 where it is empty."""
     numbers = block.numbers(column)
     is_empty = block.is_empty(column)
     is_whole = numbers.is_finite() & (numbers >= 0) & (numbers <= largest) & (numbers == numbers.floor())

@@ -211,22 +211,10 @@ _PUBLIC, _STATIC, _ENUM = 0x0001, 0x0008, 0x4000
 """Access flags of fields (JVMS 4.5)."""
 
 _CONSTANT_BYTES = {
-    3: 4,
-    4: 4,
-    5: 8,
-    6: 8,
-    7: 2,
-    8: 2,
-    9: 4,
-    10: 4,
-    11: 4,
-    12: 4,
+    **dict.fromkeys((7, 8, 16, 19, 20), 2),
     15: 3,
-    16: 2,
-    17: 4,
-    18: 4,
-    19: 2,
-    20: 2,
+    **dict.fromkeys((3, 4, 9, 10, 11, 12, 17, 18), 4),
+    **dict.fromkeys((5, 6), 8),
 }
 """Sizes of the entries of a class file's constant pool by their tags, without those of texts (JVMS 4.4)."""
 

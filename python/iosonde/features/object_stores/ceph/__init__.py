@@ -11,7 +11,6 @@ import functools
 import hashlib
 import re
 import socket
-import uuid
 from collections.abc import Mapping, Sequence
 from ctypes.util import find_library
 from dataclasses import dataclass
@@ -165,7 +164,7 @@ def configuration(directory: Path, sockets: Path, layout: ClusterLayout, *, fsid
         "keyring": keyring_in(directory),
         "mon_data": f"{directory}/mon.$id",
         "mgr_data": f"{directory}/mgr.$id",
-        "mgr_disabled_modules": " ".join(MANAGER_MODULES),
+        "mgr_disabled_modules": " ".join(sorted(path.name for path in MANAGER_MODULES.glob("*/"))),
         "osd_data": f"{directory}/osd.$id",
         "ms_bind_msgr1": "false",
         "ms_bind_port_min": LAST_PORT + 1,
@@ -217,58 +216,8 @@ def capabilities(osd_names: Sequence[str]) -> dict[str, Mapping[str, str]]:
     }
 
 
-MANAGER_MODULES = (
-    *(
-        "alerts",
-        "balancer",
-        "cephadm",
-        "cli_api",
-        "crash",
-        "dashboard",
-        "devicehealth",
-        "diskprediction_local",
-        "feedback",
-    ),
-    *(
-        "hello",
-        "influx",
-        "insights",
-        "iostat",
-        "k8sevents",
-        "localpool",
-        "mds_autoscaler",
-        "mirroring",
-        "nfs",
-        "orchestrator",
-    ),
-    *(
-        "osd_perf_query",
-        "osd_support",
-        "pg_autoscaler",
-        "progress",
-        "prometheus",
-        "rbd_support",
-        "restful",
-        "rgw",
-        "rook",
-    ),
-    *(
-        "selftest",
-        "smb",
-        "snap_schedule",
-        "stats",
-        "status",
-        "telegraf",
-        "telemetry",
-        "test_orchestrator",
-        "volumes",
-        "zabbix",
-    ),
-)
-"""Modules of the manager, which it does not load: the cluster of a study needs none, and they take CPU time from it.
-
-Source: ceph `src/common/options/mgr.yaml.in` (`mgr_disabled_modules`) and the directories in `src/pybind/mgr`.
-"""
+MANAGER_MODULES = Path("/usr/share/ceph/mgr")
+"""Modules of the manager, which it does not load: the cluster of a study needs none, and they take CPU time from it."""
 
 
 def free_port(directory: Path) -> int:
@@ -288,11 +237,6 @@ def free_port(directory: Path) -> int:
     raise ServerError(
         f"no port from {FIRST_PORT} to {LAST_PORT} is free on 127.0.0.1", hint="see `ss -ltn` for what listens there"
     )
-
-
-def new_id() -> str:
-    """An identifier of a cluster or of an object daemon."""
-    return str(uuid.uuid4())
 
 
 def _section(name: str, lines: Mapping[str, object]) -> str:

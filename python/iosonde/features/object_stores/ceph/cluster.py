@@ -10,6 +10,7 @@ import json
 import re
 import signal
 import time
+import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -121,7 +122,7 @@ class CephCluster:
         for node in self.layout.devices:
             _wipe(node)
             self.account.own(node)
-        fsid, port = ceph.new_id(), ceph.free_port(self.data)
+        fsid, port = str(uuid.uuid4()), ceph.free_port(self.data)
         self.configuration.write_text(
             ceph.configuration(self.data, sockets, self.layout, fsid=fsid, port=port), encoding="utf-8"
         )
