@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
-import textwrap
+import sys
 from itertools import pairwise
 
 from pydantic import BaseModel
@@ -15,9 +15,9 @@ def descriptions(model: type[BaseModel]) -> dict[str, str]:
     found = {name: field.description or "" for name, field in model.model_fields.items()}
     for kind in model.__mro__:
         if issubclass(kind, BaseModel) and kind is not BaseModel:
-            (written,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
-            assert isinstance(written, ast.ClassDef)
-            found |= dict(_described(written.body))
+            module = ast.parse(inspect.getsource(sys.modules[kind.__module__]))
+            written = (each for each in module.body if isinstance(each, ast.ClassDef) and each.name == kind.__name__)
+            found |= {name: text for each in written for name, text in _described(each.body)}
     return {name: found[name] for name in model.model_fields}
 
 

@@ -76,8 +76,8 @@ def test_studies_that_they_name_exist(guide: str) -> None:
 
 def test_other_tables_are_those_of_the_code() -> None:
     assert all(f"| `{name}` | " in GUIDES["databases"] for name in servers.NAMES)
-    for name, field in SwapParameters.model_fields.items():
-        assert all(f"| `{name}` | {field.description} |" in GUIDES[guide] for guide in ("paging", "studies")), name
+    for name, description in descriptions(SwapParameters).items():
+        assert all(f"| `{name}` | {description} |" in GUIDES[guide] for guide in ("paging", "studies")), name
     for name, text in AT_START.items():
         assert f"| `{{{name}}}` | {text} |" in GUIDES["commands"], name
     for name in adapters():

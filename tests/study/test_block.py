@@ -13,6 +13,7 @@ from engines import real_engine
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema_rs import Draft202012Validator
+from parameter_texts import descriptions
 
 from iosonde import protocol
 from iosonde.errors import StudyError
@@ -47,7 +48,7 @@ def schema() -> Draft202012Validator:
 
 
 def test_every_parameter_has_a_description() -> None:
-    assert [name for name, field in BLOCK.parameters.model_fields.items() if not field.description] == []
+    assert [name for name, description in descriptions(BLOCK.parameters).items() if not description] == []
     known = set(BLOCK.parameters.model_fields)
     assert known.issuperset([*WHOLE_WORKLOAD, *BLOCK.sizes, *BLOCK.durations])
 

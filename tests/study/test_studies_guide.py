@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from command_line import CHECKOUT, Iosonde
+from parameter_texts import descriptions
 
 from iosonde.findings import questions
 from iosonde.plan import Setup
@@ -49,16 +50,16 @@ def test_commands_print_the_output_in_the_guide(iosonde: Iosonde, tmp_path: Path
 
 
 def test_the_tables_of_parameters_and_setups_are_those_of_the_code() -> None:
+    described = descriptions(BLOCK.parameters)
     rows = [
-        f"| `{name}` | {_default(name, field.get_default(call_default_factory=True))} | {field.description} |"
+        f"| `{name}` | {_default(name, field.get_default(call_default_factory=True))} | {described[name]} |"
         for name, field in BLOCK.parameters.model_fields.items()
     ]
     assert "\n".join(["| parameter | default | meaning |", "|---|---|---|", *rows]) in GUIDE
     decided = dict.fromkeys(SETUP_NAMES) | Setup().model_dump() | {"devices": None, "mount_options": None}
     decided |= {"array": "single", "array_kind": "md", "array_state": "synced", "cache": "none", "cache_state": "cold"}
     rows = [
-        f"| `{name}` | {_default(name, decided[name])} | {MODELS[name].model_fields[name].description} |"
-        for name in SETUP_NAMES
+        f"| `{name}` | {_default(name, decided[name])} | {descriptions(MODELS[name])[name]} |" for name in SETUP_NAMES
     ]
     assert "\n".join(["| setup | default | meaning |", "|---|---|---|", *rows]) in GUIDE
 

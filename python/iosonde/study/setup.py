@@ -34,24 +34,18 @@ class QueueParameters(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    io_scheduler: Annotated[str | None, Field(pattern=r"^[a-z][a-z0-9-]*$")] = Field(
-        None, description="I/O scheduler of the target's block devices, such as `none` or `mq-deadline`. Needs root."
-    )
-    read_ahead: Annotated[int | None, BeforeValidator(_read_kib)] = Field(
-        None, description="Read-ahead of the page cache, in multiples of 1 KiB. Needs root."
-    )
-    nr_requests: Annotated[int | None, Field(ge=1, le=65536)] = Field(
-        None, description="Requests that the block queue holds. Needs root."
-    )
-    max_request: Annotated[int | None, BeforeValidator(_read_kib)] = Field(
-        None, description="Largest request that the block layer passes on, in multiples of 1 KiB. Needs root."
-    )
-    nomerges: Annotated[int | None, Field(ge=0, le=2)] = Field(
-        None, description="Merging of requests: 0 all, 1 simple ones, 2 none. Needs root."
-    )
-    rq_affinity: Annotated[int | None, Field(ge=0, le=2)] = Field(
-        None, description="CPU that completes a request: 0 any, 1 the group's, 2 the submitter's. Needs root."
-    )
+    io_scheduler: Annotated[str | None, Field(pattern=r"^[a-z][a-z0-9-]*$")] = None
+    """I/O scheduler of the target's block devices, such as `none` or `mq-deadline`. Needs root."""
+    read_ahead: Annotated[int | None, BeforeValidator(_read_kib)] = None
+    """Read-ahead of the page cache, in multiples of 1 KiB. Needs root."""
+    nr_requests: Annotated[int | None, Field(ge=1, le=65536)] = None
+    """Requests that the block queue holds. Needs root."""
+    max_request: Annotated[int | None, BeforeValidator(_read_kib)] = None
+    """Largest request that the block layer passes on, in multiples of 1 KiB. Needs root."""
+    nomerges: Annotated[int | None, Field(ge=0, le=2)] = None
+    """Merging of requests: 0 all, 1 simple ones, 2 none. Needs root."""
+    rq_affinity: Annotated[int | None, Field(ge=0, le=2)] = None
+    """CPU that completes a request: 0 any, 1 the group's, 2 the submitter's. Needs root."""
 
 
 SMALLEST_BYTES: dict[str, int] = {"none": 1 << 20, "ext4": 16 << 20, "xfs": 300 << 20, "btrfs": 128 << 20,
@@ -91,26 +85,20 @@ class SetupParameters(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    devices: Annotated[int | None, Field(ge=1, le=256)] = Field(
-        None, description="Number of devices, the first ones of the target. Empty: one, or all that an array can have."
-    )
-    file_system: FileSystem | None = Field(
-        None,
-        description="Created on top; `none` leaves the device raw. `bluestore`: each object daemon of Ceph takes a "
-        "device raw (workload `objects`). `nfs`: NFS over ext4 of this machine, or of the target `nfs:SERVER:/EXPORT`.",
-    )
-    journal: Annotated[Journal | None, BeforeValidator(_read_journal)] = Field(
-        None, description="ext4: with a journal, without one, or with one on a separate device."
-    )
-    mount_options: Annotated[str | None, BeforeValidator(_read_mount_options)] = Field(
-        None, description="Options of mount(8), separated by commas."
-    )
-    fresh: Fresh | None = Field(None, description="How often all of it is recreated: once a `study`, `case` or `run`.")
-    setup_size: Annotated[int | None, BeforeValidator(_read_setup_size)] = Field(
-        None,
-        description="On a directory as target: size of the file under a loop device that represents a device. Empty: "
-        "most of the free space, at most 16 GiB.",
-    )
+    devices: Annotated[int | None, Field(ge=1, le=256)] = None
+    """Number of devices, the first ones of the target. Empty: one, or all that an array can have."""
+    file_system: FileSystem | None = None
+    """Created on top; `none` leaves the device raw. `bluestore`: each object daemon of Ceph takes a device raw
+    (workload `objects`). `nfs`: NFS over ext4 of this machine, or of the target `nfs:SERVER:/EXPORT`."""
+    journal: Annotated[Journal | None, BeforeValidator(_read_journal)] = None
+    """ext4: with a journal, without one, or with one on a separate device."""
+    mount_options: Annotated[str | None, BeforeValidator(_read_mount_options)] = None
+    """Options of mount(8), separated by commas."""
+    fresh: Fresh | None = None
+    """How often all of it is recreated: once a `study`, `case` or `run`."""
+    setup_size: Annotated[int | None, BeforeValidator(_read_setup_size)] = None
+    """On a directory as target: size of the file under a loop device that represents a device. Empty: most of the free
+    space, at most 16 GiB."""
 
 
 _SETUP_MODELS: tuple[type[BaseModel], ...] = (SetupParameters, *(each.parameters for each in _EXTENSIONS))

@@ -141,21 +141,17 @@ class ArrayParameters(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    array: Literal["single"] | Level | None = Field(
-        None, description="RAID level over the devices; `single` is one device without an array."
-    )
-    array_kind: Kind | None = Field(None, description="Implementation of the array: Linux md or btrfs.")
-    chunk: Annotated[int | None, BeforeValidator(_read_chunk)] = Field(
-        None, description="Bytes on one device before the next (512 KiB with md, always 64 KiB with btrfs)."
-    )
-    array_state: State | None = Field(
-        None,
-        description="`synced` (the first synchronisation has ended), `clean` (assumed, without one), `degraded` "
-        "(members have failed), or `rebuilding` (a failed member is replaced while measuring).",
-    )
-    failed_members: Annotated[int | None, Field(ge=0, le=256)] = Field(
-        None, description="How many members have failed in a `degraded` or `rebuilding` array (1)."
-    )
+    array: Literal["single"] | Level | None = None
+    """RAID level over the devices; `single` is one device without an array."""
+    array_kind: Kind | None = None
+    """Implementation of the array: Linux md or btrfs."""
+    chunk: Annotated[int | None, BeforeValidator(_read_chunk)] = None
+    """Bytes on one device before the next (512 KiB with md, always 64 KiB with btrfs)."""
+    array_state: State | None = None
+    """`synced` (the first synchronisation has ended), `clean` (assumed, without one), `degraded` (members have failed),
+    or `rebuilding` (a failed member is replaced while measuring)."""
+    failed_members: Annotated[int | None, Field(ge=0, le=256)] = None
+    """How many members have failed in a `degraded` or `rebuilding` array (1)."""
 
 
 def resolve(given: Mapping[str, Any]) -> ArraySetup | None:

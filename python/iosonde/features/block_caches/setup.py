@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AliasGenerator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AliasGenerator, BaseModel, BeforeValidator, ConfigDict
 
 from iosonde.plan import Setup, SetupPart
 from iosonde.storage import tools
@@ -170,35 +170,23 @@ def _read_share(value: Any) -> float:
 class BlockCacheParameters(BaseModel):
     """Parameters of a case about its block cache."""
 
-    cache: CacheKind | None = Field(
-        None,
-        description="Block cache over the device or array: `bcache`, `dm-cache` or `dm-writecache`. The cache device "
-        "is the last device of the target.",
-    )
-    cache_mode: CacheMode | None = Field(
-        None,
-        description="Where writes go: cache and backing device (`writethrough`), cache first (`writeback`), backing "
-        "device only (`writearound`, bcache). Default: `writethrough`; dm-writecache is always `writeback`.",
-    )
-    cache_sequential_cutoff: Annotated[int | None, BeforeValidator(_read_cutoff)] = Field(
-        None, description="bcache: sequential I/O larger than this bypasses the cache (4 MiB); 0 caches all of it."
-    )
-    cache_state: CacheState | None = Field(
-        None,
-        description="Cache before each run: `cold` (emptied; the default), `warm` (loaded until `cache_hit_ratio` is "
-        "reached), `dirty` (written until `cache_dirty_fraction` is dirty), or `kept` as the previous run left it.",
-    )
-    cache_hit_ratio: Annotated[float | None, BeforeValidator(_read_share)] = Field(
-        None, description="Read hit ratio from which on the cache counts as warm, from 0 to 1 (0.9)."
-    )
-    cache_dirty_fraction: Annotated[float | None, BeforeValidator(_read_share)] = Field(
-        None, description="Share of the cache device that is dirty before the run, from 0 to 1 (0.1)."
-    )
-    cache_file_size: Annotated[int | None, BeforeValidator(_read_file_size)] = Field(
-        None,
-        description="On a directory as target: size of the file under the cache's loop device. Empty: a quarter of "
-        "`setup_size`.",
-    )
+    cache: CacheKind | None = None
+    """Block cache over the device or array: `bcache`, `dm-cache` or `dm-writecache`. The cache device is the last
+    device of the target."""
+    cache_mode: CacheMode | None = None
+    """Where writes go: cache and backing device (`writethrough`), cache first (`writeback`), backing device only
+    (`writearound`, bcache). Default: `writethrough`; dm-writecache is always `writeback`."""
+    cache_sequential_cutoff: Annotated[int | None, BeforeValidator(_read_cutoff)] = None
+    """bcache: sequential I/O larger than this bypasses the cache (4 MiB); 0 caches all of it."""
+    cache_state: CacheState | None = None
+    """Cache before each run: `cold` (emptied; the default), `warm` (loaded until `cache_hit_ratio` is reached), `dirty`
+    (written until `cache_dirty_fraction` is dirty), or `kept` as the previous run left it."""
+    cache_hit_ratio: Annotated[float | None, BeforeValidator(_read_share)] = None
+    """Read hit ratio from which on the cache counts as warm, from 0 to 1 (0.9)."""
+    cache_dirty_fraction: Annotated[float | None, BeforeValidator(_read_share)] = None
+    """Share of the cache device that is dirty before the run, from 0 to 1 (0.1)."""
+    cache_file_size: Annotated[int | None, BeforeValidator(_read_file_size)] = None
+    """On a directory as target: size of the file under the cache's loop device. Empty: a quarter of `setup_size`."""
 
 
 def resolve(given: Mapping[str, Any]) -> BlockCacheSetup | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from iosonde.workload.reading import renamed
 
@@ -19,11 +19,9 @@ class TraceParameters(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
     needs_root: ClassVar[bool] = True
 
-    kernel_trace: Annotated[bool | None, BeforeValidator(_read_flag)] = Field(
-        None,
-        description="Record tracepoints of the kernel during the measurement, for the time of each stage of an I/O "
-        "(`docs/kernel-tax.md`). Queue depth 1. Needs root.",
-    )
+    kernel_trace: Annotated[bool | None, BeforeValidator(_read_flag)] = None
+    """Record tracepoints of the kernel during the measurement, for the time of each stage of an I/O
+    (`docs/kernel-tax.md`). Queue depth 1. Needs root."""
 
 
 SETTINGS = (TraceParameters,)

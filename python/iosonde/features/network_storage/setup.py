@@ -94,19 +94,17 @@ PARTS = (FabricSetup, NfsSetup)
 class FabricParameters(BaseModel):
     """Parameters of a case about NVMe over Fabrics."""
 
-    fabric: Literal["none", "nvme-tcp"] | None = Field(
-        None,
-        description="Access to the device: `none` (local), or `nvme-tcp` (exported by the kernel's NVMe target on "
-        "127.0.0.1, and connected by its NVMe/TCP host). Needs root.",
-    )
-    fabric_queues: Annotated[int | None, Field(ge=1, le=1024)] = Field(
-        None, description="NVMe/TCP: I/O queues, each with a TCP connection. Empty: one for each CPU."
-    )
-    fabric_poll_queues: Annotated[int | None, Field(ge=0, le=1024)] = Field(
-        None, description="NVMe/TCP: further queues for polled I/O (`completion_polling`)."
-    )
-    fabric_header_digest: bool | None = Field(None, description="NVMe/TCP: CRC-32C of the header of each PDU.")
-    fabric_data_digest: bool | None = Field(None, description="NVMe/TCP: CRC-32C of the data of each PDU.")
+    fabric: Literal["none", "nvme-tcp"] | None = None
+    """Access to the device: `none` (local), or `nvme-tcp` (exported by the kernel's NVMe target on 127.0.0.1, and
+    connected by its NVMe/TCP host). Needs root."""
+    fabric_queues: Annotated[int | None, Field(ge=1, le=1024)] = None
+    """NVMe/TCP: I/O queues, each with a TCP connection. Empty: one for each CPU."""
+    fabric_poll_queues: Annotated[int | None, Field(ge=0, le=1024)] = None
+    """NVMe/TCP: further queues for polled I/O (`completion_polling`)."""
+    fabric_header_digest: bool | None = None
+    """NVMe/TCP: CRC-32C of the header of each PDU."""
+    fabric_data_digest: bool | None = None
+    """NVMe/TCP: CRC-32C of the data of each PDU."""
 
 
 def _fabric(given: Mapping[str, Any]) -> FabricSetup | None:
@@ -151,25 +149,18 @@ def _read_seconds(value: Any) -> int:
 class NfsParameters(BaseModel):
     """Parameters of a case about its mount of NFS (`file_system = "nfs"`)."""
 
-    nfs_version: Literal["3", "4.0", "4.1", "4.2"] | None = Field(
-        None, description="NFS: version of the protocol (4.2)."
-    )
-    nfs_connections: Annotated[int | None, Field(ge=1, le=16)] = Field(
-        None, description="NFS: TCP connections to the server (`nconnect`). Empty: 1."
-    )
-    nfs_rsize: Annotated[int | None, BeforeValidator(_read_transfer)] = Field(
-        None, description="NFS: most bytes of a READ call (`rsize`). Empty: the most that the server supports."
-    )
-    nfs_wsize: Annotated[int | None, BeforeValidator(_read_transfer)] = Field(
-        None, description="NFS: most bytes of a WRITE call (`wsize`). Empty: the most that the server supports."
-    )
-    nfs_attribute_cache: Annotated[int | None, BeforeValidator(_read_seconds)] = Field(
-        None,
-        description="NFS: time that attributes are cached (`actimeo`); 0 asks the server each time. Empty: 3 to 60 s.",
-    )
-    nfs_writes: Literal["async", "sync"] | None = Field(
-        None, description="NFS: `sync` sends each write of an application at once (mount option `sync`)."
-    )
+    nfs_version: Literal["3", "4.0", "4.1", "4.2"] | None = None
+    """NFS: version of the protocol (4.2)."""
+    nfs_connections: Annotated[int | None, Field(ge=1, le=16)] = None
+    """NFS: TCP connections to the server (`nconnect`). Empty: 1."""
+    nfs_rsize: Annotated[int | None, BeforeValidator(_read_transfer)] = None
+    """NFS: most bytes of a READ call (`rsize`). Empty: the most that the server supports."""
+    nfs_wsize: Annotated[int | None, BeforeValidator(_read_transfer)] = None
+    """NFS: most bytes of a WRITE call (`wsize`). Empty: the most that the server supports."""
+    nfs_attribute_cache: Annotated[int | None, BeforeValidator(_read_seconds)] = None
+    """NFS: time that attributes are cached (`actimeo`); 0 asks the server each time. Empty: 3 to 60 s."""
+    nfs_writes: Literal["async", "sync"] | None = None
+    """NFS: `sync` sends each write of an application at once (mount option `sync`)."""
 
 
 def _nfs(given: Mapping[str, Any]) -> NfsSetup | None:
@@ -202,18 +193,14 @@ class OutageParameters(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
     needs_root: ClassVar[bool] = True
 
-    outage: Literal["off", "server", "link", "watch"] | None = Field(
-        None,
-        description="Outage during the measurement: `server` (the NVMe/TCP target or NFS server that the setup uses on "
-        "this machine is stopped and started), `link` (a blackhole route to the address of the server), "
-        "`watch` (unavailable time is recorded, and you restart the server), or `off`. Needs root.",
-    )
-    outage_after: Annotated[str | None, BeforeValidator(_read_time)] = Field(
-        None, description="Time from the start of the measurement to the outage (5s)."
-    )
-    outage_length: Annotated[str | None, BeforeValidator(_read_time)] = Field(
-        None, description="Length of the outage (5s)."
-    )
+    outage: Literal["off", "server", "link", "watch"] | None = None
+    """Outage during the measurement: `server` (the NVMe/TCP target or NFS server that the setup uses on this machine is
+    stopped and started), `link` (a blackhole route to the address of the server), `watch` (unavailable time is
+    recorded, and you restart the server), or `off`. Needs root."""
+    outage_after: Annotated[str | None, BeforeValidator(_read_time)] = None
+    """Time from the start of the measurement to the outage (5s)."""
+    outage_length: Annotated[str | None, BeforeValidator(_read_time)] = None
+    """Length of the outage (5s)."""
 
 
 SETTINGS = (OutageParameters,)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
 from iosonde.workload.reading import Duration
 from iosonde.workload.workload import Backend
@@ -15,15 +15,12 @@ NAME = "nvme_user"
 class DriverParameters(BaseModel):
     """Parameters of the user-level driver."""
 
-    data_pointers: Literal["prp", "sgl"] = Field(
-        "prp",
-        description="`nvme_user`: describe data by PRP entries, or by scatter-gather lists if supported.",
-    )
-    interrupts: bool = Field(False, description="`nvme_user`: wait for an interrupt instead of polling.")
-    command_timeout: Duration = Field(
-        30_000_000_000,
-        description="`nvme_user`: abort a command after this time, and reset the controller after the same time again.",
-    )
+    data_pointers: Literal["prp", "sgl"] = "prp"
+    """`nvme_user`: describe data by PRP entries, or by scatter-gather lists if supported."""
+    interrupts: bool = False
+    """`nvme_user`: wait for an interrupt instead of polling."""
+    command_timeout: Duration = 30_000_000_000
+    """`nvme_user`: abort a command after this time, and reset the controller after the same time again."""
 
 
 BACKENDS = (

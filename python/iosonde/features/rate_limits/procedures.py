@@ -6,7 +6,7 @@ from collections.abc import Collection, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 from typing_extensions import TypedDict
 
 from iosonde.errors import StudyError
@@ -40,12 +40,18 @@ class Written(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    probe: str = Field("5s", description="Length of a short stage.")
-    drain: str = Field("170s", description="Longest time to drain one bucket.")
-    rest: str = Field("2min", description="Longest rest; `0s`: none.")
-    total: str = Field("1h", description="Bound of all stages together.")
-    largest: str = Field("1MiB", description="Largest block size.")
-    operations: Literal["reads", "writes", "both"] = Field("both", description="Which limits to identify.")
+    probe: str = "5s"
+    """Length of a short stage."""
+    drain: str = "170s"
+    """Longest time to drain one bucket."""
+    rest: str = "2min"
+    """Longest rest; `0s`: none."""
+    total: str = "1h"
+    """Bound of all stages together."""
+    largest: str = "1MiB"
+    """Largest block size."""
+    operations: Literal["reads", "writes", "both"] = "both"
+    """Which limits to identify."""
 
 
 class Resolved(TypedDict):

@@ -260,10 +260,14 @@ class Written(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    probe: str = Field("5s", description="Length of a stage.")
-    drain: str = Field("3min", description="Longest length of a stage in which the rate drops.")
-    total: str = Field("1h", description="Bound of all stages together.")
-    repeats: int = Field(2, ge=2, le=10, description="Number of repeats.")
+    probe: str = "5s"
+    """Length of a stage."""
+    drain: str = "3min"
+    """Longest length of a stage in which the rate drops."""
+    total: str = "1h"
+    """Bound of all stages together."""
+    repeats: int = Field(2, ge=2, le=10)
+    """Number of repeats."""
 
 
 class Resolved(TypedDict):

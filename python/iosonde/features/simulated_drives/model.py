@@ -60,76 +60,95 @@ class _Part(BaseModel):
 class Media(_Part):
     """Dies behind channels."""
 
-    channels: int = Field(ge=1, description="Channels; the dies are spread evenly over them.")
-    dies: int = Field(ge=1, description="Dies of the whole drive.")
-    channel_bandwidth: Bandwidth = Field(description="Speed of one channel.")
-    program: Size = Field(description="What one die reads or programs at once: page times planes.")
-    read_time: Time = Field(description="Time to sense any part of that.")
-    program_time: Time = Field(description="Time to program it.")
-    time_spread: Share = Field(0.0, description="Both vary uniformly by up to this fraction.")
-    retry_fraction: float = Field(
-        0.0, ge=0, le=1, description="Fraction of reads (and of writes made in place) that are repeated."
-    )
-    retry_time: TimeOrZero = Field(0, description="Time that a repetition takes.")
-    suspend_time: Time | None = Field(
-        None, description="A read interrupts a program after this time; absent: it waits for its end."
-    )
-    erase_suspend_time: Time | None = Field(None, description="The same for an erasure.")
+    channels: int = Field(ge=1)
+    """Channels; the dies are spread evenly over them."""
+    dies: int = Field(ge=1)
+    """Dies of the whole drive."""
+    channel_bandwidth: Bandwidth
+    """Speed of one channel."""
+    program: Size
+    """What one die reads or programs at once: page times planes."""
+    read_time: Time
+    """Time to sense any part of that."""
+    program_time: Time
+    """Time to program it."""
+    time_spread: Share = 0.0
+    """Both vary uniformly by up to this fraction."""
+    retry_fraction: float = Field(0.0, ge=0, le=1)
+    """Fraction of reads (and of writes made in place) that are repeated."""
+    retry_time: TimeOrZero = 0
+    """Time that a repetition takes."""
+    suspend_time: Time | None = None
+    """A read interrupts a program after this time; absent: it waits for its end."""
+    erase_suspend_time: Time | None = None
+    """The same for an erasure."""
 
 
 class Slc(_Part):
     """Fast cells for fresh writes."""
 
-    size: Size = Field(description="Room for data in fast cells.")
-    program_time: Time = Field(description="Time to program `media.program` there.")
+    size: Size
+    """Room for data in fast cells."""
+    program_time: Time
+    """Time to program `media.program` there."""
 
 
 class Translation(_Part):
     """Mapping of logical pages."""
 
-    kind: Literal["page_mapped", "in_place"] = Field(
-        description="Flash with garbage collection, or media that are overwritten in place (3D XPoint)."
-    )
-    over_provisioning: float | None = Field(
-        None, gt=0, lt=10, description="Spare capacity for garbage collection, as a fraction of the capacity."
-    )
-    mapping: Size = Field(
-        PAGE_BYTES,
-        description="Unit of the map. A smaller write also reads and writes the rest of its unit once more units are "
-        "divided than fit into the spare capacity.",
-    )
-    block: Size | None = Field(None, description="Bytes of one die's block, all planes: the unit of an erasure.")
-    erase_time: Time | None = Field(None, description="Time to erase it.")
-    collection: Literal["greedy", "least_recently_written"] = Field(
-        "greedy", description="Block that is collected next: the one with the least valid data, or the oldest."
-    )
-    idle_after: Time | None = Field(None, description="Idle time after which the drive collects garbage in advance.")
-    idle_free_fraction: Share = Field(
-        0.0, description="Collection while idle stops when this share of the blocks is free."
-    )
-    slc: Slc | None = Field(None, description="Fast cells for fresh writes, folded while idle.")
+    kind: Literal["page_mapped", "in_place"]
+    """Flash with garbage collection, or media that are overwritten in place (3D XPoint)."""
+    over_provisioning: float | None = Field(None, gt=0, lt=10)
+    """Spare capacity for garbage collection, as a fraction of the capacity."""
+    mapping: Size = PAGE_BYTES
+    """Unit of the map. A smaller write also reads and writes the rest of its unit once more units are divided than fit
+    into the spare capacity."""
+    block: Size | None = None
+    """Bytes of one die's block, all planes: the unit of an erasure."""
+    erase_time: Time | None = None
+    """Time to erase it."""
+    collection: Literal["greedy", "least_recently_written"] = "greedy"
+    """Block that is collected next: the one with the least valid data, or the oldest."""
+    idle_after: Time | None = None
+    """Idle time after which the drive collects garbage in advance."""
+    idle_free_fraction: Share = 0.0
+    """Collection while idle stops when this share of the blocks is free."""
+    slc: Slc | None = None
+    """Fast cells for fresh writes, folded while idle."""
 
 
 class Buffer(_Part):
     """Memory that acknowledges writes."""
 
-    size: SizeOrZero = Field(0, description="Its size; 0 only for `in_place`, where a write goes to the media.")
-    power_loss_protection: bool = Field(False, description="Whether it survives a power cut, so that flushes are free.")
+    size: SizeOrZero = 0
+    """Its size; 0 only for `in_place`, where a write goes to the media."""
+    power_loss_protection: bool = False
+    """Whether it survives a power cut, so that flushes are free."""
 
 
 class Interface(_Part):
     """Host interface and controller."""
 
-    read_bandwidth: Bandwidth = Field(description="From the drive to the host.")
-    write_bandwidth: Bandwidth = Field(description="From the host to the drive.")
-    half_duplex: bool = Field(False, description="Both share one link (SATA).")
-    transfer_time: TimeOrZero = Field(0, description="Time each command takes on the link besides its data.")
-    read_command_time: TimeOrZero = Field(0, description="Controller time for a read, one after the other.")
-    write_command_time: TimeOrZero = Field(0, description="The same for a write or a trim.")
-    read_latency: TimeOrZero = Field(0, description="Further latency of a read: host, driver, firmware.")
-    write_latency: TimeOrZero = Field(0, description="The same for a write, a trim or a flush.")
-    queue_depth: int = Field(1024, ge=1, description="Commands processed concurrently (SATA: 32).")
-    command: Size = Field(128 << 10, description="The host divides larger I/Os into commands of this size.")
+    read_bandwidth: Bandwidth
+    """From the drive to the host."""
+    write_bandwidth: Bandwidth
+    """From the host to the drive."""
+    half_duplex: bool = False
+    """Both share one link (SATA)."""
+    transfer_time: TimeOrZero = 0
+    """Time each command takes on the link besides its data."""
+    read_command_time: TimeOrZero = 0
+    """Controller time for a read, one after the other."""
+    write_command_time: TimeOrZero = 0
+    """The same for a write or a trim."""
+    read_latency: TimeOrZero = 0
+    """Further latency of a read: host, driver, firmware."""
+    write_latency: TimeOrZero = 0
+    """The same for a write, a trim or a flush."""
+    queue_depth: int = Field(1024, ge=1)
+    """Commands processed concurrently (SATA: 32)."""
+    command: Size = 128 << 10
+    """The host divides larger I/Os into commands of this size."""
 
 
 Amount = Annotated[float, BeforeValidator(lambda value: float(_amount(value)))]
@@ -139,30 +158,37 @@ Weight = Annotated[float, Field(ge=0, lt=float("inf"))]
 class LimitChange(_Part):
     """A later change of a limit's rate."""
 
-    after: Time = Field(description="Virtual time since the drive was new.")
-    rate: Amount = Field(description="The rate from then on.")
+    after: Time
+    """Virtual time since the drive was new."""
+    rate: Amount
+    """The rate from then on."""
 
 
 class Limit(_Part):
     """A rate limit with credits, as of a cloud volume. Several limits hold at once."""
 
-    counts: Literal["operations", "bytes"] = Field(description="What it counts.")
-    rate: Amount = Field(gt=0, description="Sustained rate: operations per second, or bytes such as `128MiB/s`.")
-    burst_rate: Amount | None = Field(None, gt=0, description="Highest rate while there are credits; absent: none.")
-    bucket: Amount = Field(
-        0.0, ge=0, description="Credits saved while less than `rate` is used: operations or bytes. Full at first."
-    )
-    unit: Size | None = Field(None, description="Operations are counted once for each started unit of this size.")
-    merge: bool = Field(False, description="Sequential operations are counted as one, up to `unit`.")
-    read_weight: Weight = Field(1.0, description="Credits of a read; 0: reads are not limited.")
-    write_weight: Weight = Field(1.0, description="Credits of a write; 0: writes are not limited.")
-    style: Literal["queue", "paced"] = Field(
-        "queue", description="Requests wait before the drive, or are completed at fixed intervals."
-    )
-    shared_by: Literal["volume", "machine"] = Field(
-        "volume", description="Each drive of an array has the limit, or all drives share it."
-    )
-    change: tuple[LimitChange, ...] = Field((), description="Later changes of `rate`.")
+    counts: Literal["operations", "bytes"]
+    """What it counts."""
+    rate: Amount = Field(gt=0)
+    """Sustained rate: operations per second, or bytes such as `128MiB/s`."""
+    burst_rate: Amount | None = Field(None, gt=0)
+    """Highest rate while there are credits; absent: none."""
+    bucket: Amount = Field(0.0, ge=0)
+    """Credits saved while less than `rate` is used: operations or bytes. Full at first."""
+    unit: Size | None = None
+    """Operations are counted once for each started unit of this size."""
+    merge: bool = False
+    """Sequential operations are counted as one, up to `unit`."""
+    read_weight: Weight = 1.0
+    """Credits of a read; 0: reads are not limited."""
+    write_weight: Weight = 1.0
+    """Credits of a write; 0: writes are not limited."""
+    style: Literal["queue", "paced"] = "queue"
+    """Requests wait before the drive, or are completed at fixed intervals."""
+    shared_by: Literal["volume", "machine"] = "volume"
+    """Each drive of an array has the limit, or all drives share it."""
+    change: tuple[LimitChange, ...] = ()
+    """Later changes of `rate`."""
 
     def for_engine(self) -> dict[str, Any]:
         """One of the spec's `limits`."""
@@ -184,18 +210,25 @@ class Limit(_Part):
 class FirstTouch(_Part):
     """Blocks that are fetched on their first access, as of a volume made from a snapshot."""
 
-    time: Time = Field(description="Time that the first access to a region takes in addition.")
-    region: Size = Field(description="Size of a region.")
+    time: Time
+    """Time that the first access to a region takes in addition."""
+    region: Size
+    """Size of a region."""
 
 
 class DriveModel(_Part):
     """A simulated drive."""
 
-    title: str = Field(description="What it represents.")
-    class_: str = Field("", alias="class", description="The class of devices.")
-    firmware: str = Field("", description="Firmware revision, by which a fleet report groups drives.")
-    capacity: Size = Field(description="What the host sees.")
-    sources: str = Field("", description="Source of each value.")
+    title: str
+    """What it represents."""
+    class_: str = Field("", alias="class")
+    """The class of devices."""
+    firmware: str = ""
+    """Firmware revision, by which a fleet report groups drives."""
+    capacity: Size
+    """What the host sees."""
+    sources: str = ""
+    """Source of each value."""
     media: Media
     translation: Translation
     buffer: Buffer

@@ -35,21 +35,15 @@ class SwapParameters(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
     needs_root: ClassVar[bool] = True
 
-    swap: Annotated[Literal["off", "target", "zram"] | None, BeforeValidator(_read_swap)] = Field(
-        None,
-        description="Swap for the run: `target` (a file in a directory, or the block device itself), `zram` "
-        "(compressed memory), or `off`. It has the highest priority and is removed after the run. Needs root.",
-    )
-    swap_size: Annotated[int | None, BeforeValidator(_read_size)] = Field(
-        None, description="Size of the swap area (1 GiB; a block device is used as a whole unless this is set)."
-    )
-    page_cluster: Annotated[int | None, Field(ge=0, le=10)] = Field(
-        None,
-        description="`vm.page-cluster`: the kernel reads up to 2 to this power pages from swap at once. Needs root.",
-    )
-    zswap: Annotated[bool | None, BeforeValidator(_read_flag)] = Field(
-        None, description="zswap, a compressed cache in memory before the swap area: on or off. Needs root."
-    )
+    swap: Annotated[Literal["off", "target", "zram"] | None, BeforeValidator(_read_swap)] = None
+    """Swap for the run: `target` (a file in a directory, or the block device itself), `zram` (compressed memory), or
+    `off`. It has the highest priority and is removed after the run. Needs root."""
+    swap_size: Annotated[int | None, BeforeValidator(_read_size)] = None
+    """Size of the swap area (1 GiB; a block device is used as a whole unless this is set)."""
+    page_cluster: Annotated[int | None, Field(ge=0, le=10)] = None
+    """`vm.page-cluster`: the kernel reads up to 2 to this power pages from swap at once. Needs root."""
+    zswap: Annotated[bool | None, BeforeValidator(_read_flag)] = None
+    """zswap, a compressed cache in memory before the swap area: on or off. Needs root."""
 
 
 SETTINGS = (SwapParameters,)

@@ -52,184 +52,130 @@ class BlockFields(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    access: Literal["sequential", "random", "strided", "aging"] = Field(
-        "random",
-        description="Order of the blocks; `aging` is the order of preconditioning in one pass (`docs/sustained.md`).",
-    )
-    coverage: Literal["with_replacement", "each_once"] = Field(
-        "with_replacement",
-        description="Random access: independent choices, or each block once before any repeats.",
-    )
-    distribution: Annotated[str, BeforeValidator(notation.parse_distribution)] = Field(
-        "uniform",
-        description="Random access: `uniform`, `zipfian:THETA` or `hot_cold:HOT_SPAN:HOT_ACCESS` (fractions).",
-    )
-    stride: Size | None = Field(
-        None, description="Strided access: distance from the start of one I/O to the next (IOzone `-j` in blocks)."
-    )
-    stride_blocks: int | None = Field(
-        None, ge=2, le=1 << 20, description="Strided access: the same in blocks, so that it grows with `block_size`."
-    )
-    block_size: Annotated[int | str, BeforeValidator(notation.parse_block_size), BYTES] = Field(
-        4096, description="Size of an I/O, or a weighted mix such as `4KiB/70:64KiB/30` (weights)."
-    )
-    unaligned: Literal["refuse", "round_up"] = Field(
-        "refuse", description="Block sizes that direct I/O of the target does not support: refused, or rounded up."
-    )
-    queue_depth: int = Field(1, ge=1, le=4096, description="I/Os in flight in each job (fio `iodepth`).")
-    jobs: int = Field(1, ge=1, le=1024, description="Threads (fio `numjobs`).")
-    read_fraction: float = Field(1.0, ge=0, le=1, description="Share of reads; the rest are writes.")
-    trim_fraction: float = Field(0.0, ge=0, le=1, description="Share of trims (discard).")
-    span: Annotated[int | str, BeforeValidator(notation.parse_span), BYTES] = Field(
-        1 << 30,
-        description="Addressed range: a size, or a share of the available space such as `80%`; with "
-        '`files = "per_job"` of each job\'s file (a share is then divided among the jobs).',
-    )
-    offset: Annotated[int | str, BeforeValidator(notation.parse_offset), BYTES] = Field(
-        0, description="Start of the span in the file: a size, or a share of the available space such as `50%`."
-    )
-    span_sharing: Literal["shared", "split"] = Field(
-        "shared", description="All jobs address the whole span, or each an equal part of it."
-    )
-    files: Literal["shared", "per_job", "per_device"] = Field(
-        "shared", description="One file for all jobs, one for each job, or the devices of the target, two to eight."
-    )
-    io_mode: Literal["direct", "buffered"] = Field(
-        "direct", description="`direct` bypasses the page cache (`O_DIRECT`)."
-    )
-    durability: Annotated[str, BeforeValidator(notation.parse_durability)] = Field(
-        "none",
-        description="When writes are durable: `none`, `dsync` (each as it completes), `flush:N` (`fdatasync` after N).",
-    )
+    access: Literal["sequential", "random", "strided", "aging"] = "random"
+    """Order of the blocks; `aging` is the order of preconditioning in one pass (`docs/sustained.md`)."""
+    coverage: Literal["with_replacement", "each_once"] = "with_replacement"
+    """Random access: independent choices, or each block once before any repeats."""
+    distribution: Annotated[str, BeforeValidator(notation.parse_distribution)] = "uniform"
+    """Random access: `uniform`, `zipfian:THETA` or `hot_cold:HOT_SPAN:HOT_ACCESS` (fractions)."""
+    stride: Size | None = None
+    """Strided access: distance from the start of one I/O to the next (IOzone `-j` in blocks)."""
+    stride_blocks: int | None = Field(None, ge=2, le=1 << 20)
+    """Strided access: the same in blocks, so that it grows with `block_size`."""
+    block_size: Annotated[int | str, BeforeValidator(notation.parse_block_size), BYTES] = 4096
+    """Size of an I/O, or a weighted mix such as `4KiB/70:64KiB/30` (weights)."""
+    unaligned: Literal["refuse", "round_up"] = "refuse"
+    """Block sizes that direct I/O of the target does not support: refused, or rounded up."""
+    queue_depth: int = Field(1, ge=1, le=4096)
+    """I/Os in flight in each job (fio `iodepth`)."""
+    jobs: int = Field(1, ge=1, le=1024)
+    """Threads (fio `numjobs`)."""
+    read_fraction: float = Field(1.0, ge=0, le=1)
+    """Share of reads; the rest are writes."""
+    trim_fraction: float = Field(0.0, ge=0, le=1)
+    """Share of trims (discard)."""
+    span: Annotated[int | str, BeforeValidator(notation.parse_span), BYTES] = 1 << 30
+    """Addressed range: a size, or a share of the available space such as `80%`; with `files = "per_job"` of each job's
+    file (a share is then divided among the jobs)."""
+    offset: Annotated[int | str, BeforeValidator(notation.parse_offset), BYTES] = 0
+    """Start of the span in the file: a size, or a share of the available space such as `50%`."""
+    span_sharing: Literal["shared", "split"] = "shared"
+    """All jobs address the whole span, or each an equal part of it."""
+    files: Literal["shared", "per_job", "per_device"] = "shared"
+    """One file for all jobs, one for each job, or the devices of the target, two to eight."""
+    io_mode: Literal["direct", "buffered"] = "direct"
+    """`direct` bypasses the page cache (`O_DIRECT`)."""
+    durability: Annotated[str, BeforeValidator(notation.parse_durability)] = "none"
+    """When writes are durable: `none`, `dsync` (each as it completes), `flush:N` (`fdatasync` after N)."""
     backend: BackendName = Field(
         "uring",
         description=f"I/O interface (`docs/backends.md`): {_TITLES}. {_set_by_targets()} set it themselves.",
     )
-    fallback: Literal["allow", "refuse"] = Field(
-        "allow",
-        description="`uring`: where `io_uring` or polling is refused, continue with synchronous I/O or without "
-        "polling, or record the run as unsupported.",
-    )
-    registered_files: bool = Field(True, description="`uring`: register the files with the ring.")
-    registered_buffers: bool = Field(True, description="`uring`, `uring_nvme`: register the buffers with the ring.")
-    submission_polling: bool = Field(False, description="`uring`: a kernel thread polls the submission queue.")
-    completion_polling: bool = Field(False, description="`uring`, `uring_nvme`, direct I/O: poll for completions.")
-    arrival: Literal["closed", "constant", "poisson"] = Field(
-        "closed",
-        description="Closed loop (the next I/O starts when one completes), or open loop with constant or exponential "
-        "gaps.",
-    )
-    rate: Rate | None = Field(
-        None,
-        description="Open loop: I/Os per second of all jobs together; steps as `1000/10s:5000/10s`, of which the "
-        "last continues to the end.",
-    )
-    load: float = Field(1.0, gt=0, le=10**6, description="Open loop: multiple of `rate`; 2 offers twice the rate.")
-    spin: DurationOrZero = Field(
-        100_000,
-        description="Open loop: how long before an I/O is due its thread polls the clock instead of sleeping.",
-    )
-    active: Annotated[str | None, BeforeValidator(notation.parse_active)] = Field(
-        None,
-        description="When during the measurement the stream is active: `10s-20s`, `10s-`, or periodically, as `0s-5s "
-        "every 15s`; empty: always.",
-    )
-    payload: Literal["random", "zeros"] = Field(
-        "random",
-        description="Written data: incompressible and different in every write, or zeros. `compression_ratio` and "
-        "`duplicate_fraction` make random data reducible.",
-    )
-    compression_ratio: float = Field(
-        1.0, ge=1, le=32, description="Compression ratio of written data with zstd, without duplicates; 1 to 32."
-    )
-    duplicate_fraction: float = Field(
-        0.0,
-        ge=0,
-        le=1,
-        description="Share of the written data that is a copy of other data, in units of `duplicate_size`.",
-    )
-    duplicate_size: Size = Field(
-        4096, description="Size of a duplicate (vdbench `dedupunit`), up to 1 MiB; a smaller I/O is one duplicate."
-    )
-    page_cache: Literal["drop", "keep", "warm"] = Field(
-        "drop", description="Pages of the target before the first I/O: dropped, kept, or all read once."
-    )
-    layout: Literal["missing", "always", "never"] = Field(
-        "missing", description="Before the measurement, write the blocks that were never written, all blocks, or none."
-    )
-    verify: Literal["none", "during", "after"] = Field(
-        "none",
-        description="Data verification: off, of each read when it completes, or of everything after the measurement.",
-    )
-    purge: Literal["none", "strongest", "format", "sanitize", "trim", "overwrite", "unneeded"] = Field(
-        "none",
-        description="Rounds: how all data of the target is discarded first; `strongest` is the strongest method that "
-        "it supports (`docs/sustained.md`).",
-    )
-    fill: float = Field(
-        0.0,
-        ge=0,
-        le=100,
-        description="Rounds: percentage of the capacity filled with incompressible data first; the filled part is "
-        "the `span`.",
-    )
-    capacity: Size | None = Field(
-        None, description="`fill`: the capacity; empty: the whole file system or simulated device."
-    )
-    precondition: Annotated[int | None, BeforeValidator(notation.parse_block_size_or_none), BYTES] = Field(
-        None,
-        description="Rounds: block size of the writes that precondition the span, in the order of "
-        "`precondition_access`.",
-    )
-    precondition_access: Literal["sequential", "aging"] = Field(
-        "sequential",
-        description="`precondition`: twice sequentially, or once in an order that leaves the drive as long uniform "
-        "random writes would.",
-    )
-    over_provisioning: float | None = Field(
-        None,
-        gt=0,
-        le=10,
-        description="`aging`: spare capacity of the drive as a fraction of its capacity; known for simulated drives.",
-    )
-    ramp: DurationOrZero = Field(
-        2 * 10**9, description="Load before the measurement, so that it starts in a stable state; an upper bound."
-    )
-    ramp_until: Literal["time", "steady"] = Field(
-        "time",
-        description="End the ramp after its time, or once rate and hit ratio are steady (`ramp` is then the maximum).",
-    )
-    start: Literal["warm", "cold"] = Field(
-        "warm",
-        description="`cold`: start the measurement with an empty page cache and without a ramp, on purpose.",
-    )
-    ramp_bytes: Size | None = Field(None, description="Maximum bytes of each stream during the ramp.")
-    duration: DurationOrNone = Field(
-        10 * 10**9, description="Maximum length of the measurement; `none` where only a limit ends it."
-    )
-    limit_bytes: Size | None = Field(None, description="Maximum bytes of each stream in the measurement.")
-    limit_spans: Annotated[Annotated[float, Field(gt=0)] | None, BeforeValidator(none_as_empty)] = Field(
-        None,
-        description="The same as a multiple of the bytes that the stream addresses (of a whole drive: its capacity); "
-        "`none`: no such limit.",
-    )
-    limit_operations: int | None = Field(None, ge=1, description="Maximum I/Os of each stream in the measurement.")
-    interval: Interval = Field(10**9, description="Length of an interval of the time series, at least 100 ms.")
-    round_length: DurationOrNone = Field(
-        None, description="Length of the rounds by which the steady-state rule judges a run; empty: it is not judged."
-    )
-    tracking: Literal["iops", "bandwidth", "completion_latency_ns_mean"] = Field(
-        "iops", description="Tracking variable of these rounds."
-    )
-    cpus: Cpus = Field(
-        default_factory=list, description="CPUs to run on (job `i` on the `i`-th), as a list or `0-3`; empty: any."
-    )
-    servers: int | None = Field(None, ge=1, description="Simulated device: I/Os served concurrently (1).")
-    read_service: Duration | None = Field(None, description="Simulated device: time to serve a read (100us).")
-    write_service: Duration | None = Field(None, description="Simulated device: time to serve a write (100us).")
-    service: Literal["constant", "exponential"] | None = Field(
-        None, description="Simulated device: constant service times, or exponential ones with that mean."
-    )
+    fallback: Literal["allow", "refuse"] = "allow"
+    """`uring`: where `io_uring` or polling is refused, continue with synchronous I/O or without polling, or record the
+    run as unsupported."""
+    registered_files: bool = True
+    """`uring`: register the files with the ring."""
+    registered_buffers: bool = True
+    """`uring`, `uring_nvme`: register the buffers with the ring."""
+    submission_polling: bool = False
+    """`uring`: a kernel thread polls the submission queue."""
+    completion_polling: bool = False
+    """`uring`, `uring_nvme`, direct I/O: poll for completions."""
+    arrival: Literal["closed", "constant", "poisson"] = "closed"
+    """Closed loop (the next I/O starts when one completes), or open loop with constant or exponential gaps."""
+    rate: Rate | None = None
+    """Open loop: I/Os per second of all jobs together; steps as `1000/10s:5000/10s`, of which the last continues to the
+    end."""
+    load: float = Field(1.0, gt=0, le=10**6)
+    """Open loop: multiple of `rate`; 2 offers twice the rate."""
+    spin: DurationOrZero = 100_000
+    """Open loop: how long before an I/O is due its thread polls the clock instead of sleeping."""
+    active: Annotated[str | None, BeforeValidator(notation.parse_active)] = None
+    """When during the measurement the stream is active: `10s-20s`, `10s-`, or periodically, as `0s-5s every 15s`;
+    empty: always."""
+    payload: Literal["random", "zeros"] = "random"
+    """Written data: incompressible and different in every write, or zeros. `compression_ratio` and `duplicate_fraction`
+    make random data reducible."""
+    compression_ratio: float = Field(1.0, ge=1, le=32)
+    """Compression ratio of written data with zstd, without duplicates; 1 to 32."""
+    duplicate_fraction: float = Field(0.0, ge=0, le=1)
+    """Share of the written data that is a copy of other data, in units of `duplicate_size`."""
+    duplicate_size: Size = 4096
+    """Size of a duplicate (vdbench `dedupunit`), up to 1 MiB; a smaller I/O is one duplicate."""
+    page_cache: Literal["drop", "keep", "warm"] = "drop"
+    """Pages of the target before the first I/O: dropped, kept, or all read once."""
+    layout: Literal["missing", "always", "never"] = "missing"
+    """Before the measurement, write the blocks that were never written, all blocks, or none."""
+    verify: Literal["none", "during", "after"] = "none"
+    """Data verification: off, of each read when it completes, or of everything after the measurement."""
+    purge: Literal["none", "strongest", "format", "sanitize", "trim", "overwrite", "unneeded"] = "none"
+    """Rounds: how all data of the target is discarded first; `strongest` is the strongest method that it supports
+    (`docs/sustained.md`)."""
+    fill: float = Field(0.0, ge=0, le=100)
+    """Rounds: percentage of the capacity filled with incompressible data first; the filled part is the `span`."""
+    capacity: Size | None = None
+    """`fill`: the capacity; empty: the whole file system or simulated device."""
+    precondition: Annotated[int | None, BeforeValidator(notation.parse_block_size_or_none), BYTES] = None
+    """Rounds: block size of the writes that precondition the span, in the order of `precondition_access`."""
+    precondition_access: Literal["sequential", "aging"] = "sequential"
+    """`precondition`: twice sequentially, or once in an order that leaves the drive as long uniform random writes
+    would."""
+    over_provisioning: float | None = Field(None, gt=0, le=10)
+    """`aging`: spare capacity of the drive as a fraction of its capacity; known for simulated drives."""
+    ramp: DurationOrZero = 2 * 10**9
+    """Load before the measurement, so that it starts in a stable state; an upper bound."""
+    ramp_until: Literal["time", "steady"] = "time"
+    """End the ramp after its time, or once rate and hit ratio are steady (`ramp` is then the maximum)."""
+    start: Literal["warm", "cold"] = "warm"
+    """`cold`: start the measurement with an empty page cache and without a ramp, on purpose."""
+    ramp_bytes: Size | None = None
+    """Maximum bytes of each stream during the ramp."""
+    duration: DurationOrNone = 10 * 10**9
+    """Maximum length of the measurement; `none` where only a limit ends it."""
+    limit_bytes: Size | None = None
+    """Maximum bytes of each stream in the measurement."""
+    limit_spans: Annotated[Annotated[float, Field(gt=0)] | None, BeforeValidator(none_as_empty)] = None
+    """The same as a multiple of the bytes that the stream addresses (of a whole drive: its capacity); `none`: no such
+    limit."""
+    limit_operations: int | None = Field(None, ge=1)
+    """Maximum I/Os of each stream in the measurement."""
+    interval: Interval = 10**9
+    """Length of an interval of the time series, at least 100 ms."""
+    round_length: DurationOrNone = None
+    """Length of the rounds by which the steady-state rule judges a run; empty: it is not judged."""
+    tracking: Literal["iops", "bandwidth", "completion_latency_ns_mean"] = "iops"
+    """Tracking variable of these rounds."""
+    cpus: Cpus = Field(default_factory=list)
+    """CPUs to run on (job `i` on the `i`-th), as a list or `0-3`; empty: any."""
+    servers: int | None = Field(None, ge=1)
+    """Simulated device: I/Os served concurrently (1)."""
+    read_service: Duration | None = None
+    """Simulated device: time to serve a read (100us)."""
+    write_service: Duration | None = None
+    """Simulated device: time to serve a write (100us)."""
+    service: Literal["constant", "exponential"] | None = None
+    """Simulated device: constant service times, or exponential ones with that mean."""
 
     @property
     def block_sizes(self) -> list[int]:
