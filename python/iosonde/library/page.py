@@ -16,7 +16,7 @@ from iosonde.foreign_text import printable
 from iosonde.library.indexing import Index
 from iosonde.library.summary import Summary
 from iosonde.object_storage import is_address
-from iosonde.report.document import policy, stylesheet, template_of
+from iosonde.report.document import asset, policy, template_of
 from iosonde.results.files import MARK, write_output
 from iosonde.text_files import open_regular
 
@@ -103,7 +103,7 @@ def page_of(package: str, **values: Any) -> str:
     scripts = [script.read_text(encoding="utf-8")] if script.is_file() else []
     text = template_of(html.read_text(encoding="utf-8")).render(
         policy=policy(*scripts),
-        style=stylesheet() + style.read_text(encoding="utf-8"),
+        style=asset("report.css") + style.read_text(encoding="utf-8"),
         script="".join(scripts),
         **values,
     )

@@ -24,7 +24,7 @@ from iosonde.execution.run_loop import Observer
 from iosonde.metrics import wording
 from iosonde.metrics.scopes import percentiles
 from iosonde.python_process import module_command
-from iosonde.report.document import policy, stylesheet, template_of
+from iosonde.report.document import asset, policy, template_of
 from iosonde.units import format_bandwidth, format_count, format_duration, format_latency
 from iosonde.workload import described
 
@@ -124,7 +124,7 @@ def _listening(port: int) -> socket.socket:
 def _page() -> tuple[str, str]:
     files = resources.files("iosonde.live") / "page_files"
     script = (files / "live.js").read_text(encoding="utf-8")
-    style = stylesheet() + (files / "live.css").read_text(encoding="utf-8")
+    style = asset("report.css") + (files / "live.css").read_text(encoding="utf-8")
     return script, template_of((files / "live.html").read_text(encoding="utf-8")).render(style=style, script=script)
 
 

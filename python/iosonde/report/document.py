@@ -21,11 +21,16 @@ if TYPE_CHECKING:
 
 
 @cache
-def template_of(text: str, **filters: Callable[..., Any]) -> Template:
-    """Return a template that escapes what it is given and fails on undefined names; each is compiled once."""
+def template_of(text: str, *, finalize: Callable[[Any], Any] | None = None, **filters: Callable[..., Any]) -> Template:
+    """Return a template that escapes what it is given and fails on undefined names; each is compiled once.
+
+    `finalize` is applied to every value before it is escaped.
+    """
     from jinja2 import Environment, StrictUndefined
 
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=finalize
+    )
     environment.filters |= {"initial": lambda text: text[:1].upper() + text[1:], "coded": _coded, **filters}
     return environment.from_string(text)
 
@@ -42,9 +47,9 @@ def _coded(text: str) -> Markup:
     return Markup("".join(f"<code>{part}</code>" if place % 2 else unbroken(part) for place, part in enumerate(parts)))
 
 
-def stylesheet() -> str:
-    """Return the style sheet of reports, which other pages extend."""
-    return (resources.files("iosonde.report") / "page" / "report.css").read_text(encoding="utf-8")
+def asset(name: str) -> str:
+    """Return a template, script or style sheet of reports; other pages extend `report.css`."""
+    return (resources.files("iosonde.report") / "page" / name).read_text(encoding="utf-8")
 
 
 def policy(*scripts: str, connect: bool = False) -> str:

@@ -15,8 +15,6 @@ import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import cache
-from html import escape
-from importlib import resources
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -25,18 +23,16 @@ import polars as pl
 from iosonde.cache import cache_directory, remember
 from iosonde.foreign_text import printable
 from iosonde.report import theme
-from iosonde.report.content import Report, computed, incomplete
-from iosonde.report.document import embedded_json, policy, stylesheet, template_of
+from iosonde.report.content import Report, computed
+from iosonde.report.document import asset, embedded_json, policy, template_of
 from iosonde.report.figure import Figure, draw, drawings, legends, on_page, specification
-from iosonde.report.material import WARNING, loop_text
-from iosonde.report.provenance import completion, headline, programs, provenance, rerun, target_line
+from iosonde.report.material import loop_text
+from iosonde.report.provenance import IN_TEMPLATES, programs
 from iosonde.report.quantities import case_name
 from iosonde.report.table import folded
 
 if TYPE_CHECKING:
-    from iosonde.report.content import Chapter
     from iosonde.report.material import Source
-    from iosonde.report.table import Table
 
 
 RUNS_AT_ONCE = 1000
@@ -53,30 +49,21 @@ RUN_COLUMNS = (
 def render(report: Report) -> str:
     """Return the page."""
     report.compute()
-    page = resources.files("iosonde.report") / "page"
-    script = (page / "report.js").read_text(encoding="utf-8")
-    template = template_of((page / "report.html").read_text(encoding="utf-8"), folded=folded)
-    library = chart_library()
-    text = template.render(
+    script = asset("report.js")
+    text = template_of(asset("report.html"), folded=folded).render(
         report=report,
-        policy=policy(library, script),
-        style=stylesheet(),
+        policy=policy(chart_library(), script),
+        style=asset("report.css"),
         dark_style=theme.dark_style(),
         library=_packed_library(),
         script=script,
         data=embedded_json(_data(report)),
         runs=embedded_json(dict(_runs(report))),
-        simulated_meaning=WARNING,
         drawings=drawings,
         legends=legends,
-        headline=headline,
-        incomplete=incomplete,
-        provenance=provenance,
-        rerun=rerun,
         programs=programs,
-        completion=completion,
-        target_line=target_line,
         quoted=shlex.quote,
+        **IN_TEMPLATES,
     )
     return printable(str(text)).lstrip()
 
@@ -243,27 +230,4 @@ def differences(base: Any, other: Any, path: tuple[str | int, ...] = ()) -> list
 
 def fragment(report: Report) -> str:
     """The report as a fragment of HTML."""
-    simulated = (
-        f"<p><strong>{escape(report.simulated.capitalize())}: {WARNING}.</strong></p>" if report.simulated else ""
-    )
-    return printable(simulated + "".join(part for chapter in report.chapters for part in _fragment_parts(chapter)))
-
-
-def _fragment_parts(chapter: Chapter) -> Iterator[str]:
-    yield f"<h3>{escape(chapter.study.title)}</h3>"
-    for _, answer in chapter.answers:
-        claims = "<ul>" + "".join(f"<li>{escape(finding.sentence)}.</li>" for finding in answer.summary) + "</ul>"
-        trust = f"<p>Trust: {escape(answer.trust.line)}.</p>"
-        yield trust + claims if answer.is_trust_first else claims + trust
-    if chapter.summary:
-        yield _fragment_table(chapter.summary)
-    for figure in chapter.all_figures:
-        yield f"<figure>{draw(figure, 'svg').decode()}</figure>"
-    for part in chapter.omitted:
-        yield f"<p>{escape(part.title)} is missing: {escape(part.why)}. Hint: {escape(part.hint)}</p>"
-
-
-def _fragment_table(table: Table) -> str:
-    head = "".join(f"<th>{escape(name)}</th>" for name in table.heads)
-    rows = "".join("<tr>" + "".join(f"<td>{escape(cell.text)}</td>" for cell in row) + "</tr>" for row in table.rows)
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+    return printable(template_of(asset("fragment.html")).render(report=report, drawn=draw, **IN_TEMPLATES))

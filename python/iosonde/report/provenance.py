@@ -14,7 +14,7 @@ from iosonde.core.features import contributed
 from iosonde.metrics.wording import counted
 from iosonde.plan import PREPARATION, Plan, commands
 from iosonde.procedure.until import UntilConclusion
-from iosonde.report.content import Omitted, computed
+from iosonde.report.content import Omitted, computed, incomplete
 from iosonde.report.material import WARNING, Material, Source, coverage_of, intervals_of, loop_text
 from iosonde.results.schema import RecordPart
 from iosonde.units import format_bytes
@@ -382,3 +382,15 @@ def _runs(source: Source) -> str:
     complete = sum(record.outcome == "complete" for record in source.records)
     impossible = f", {len(source.impossible)} unsupported" if source.impossible else ""
     return f"{complete} of {source.planned} complete{impossible}"
+
+
+IN_TEMPLATES = {
+    "simulated_meaning": WARNING,
+    "headline": headline,
+    "incomplete": incomplete,
+    "provenance": provenance,
+    "rerun": rerun,
+    "completion": completion,
+    "target_line": target_line,
+}
+"""Names in the templates of the page and of Markdown."""
