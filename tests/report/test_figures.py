@@ -106,7 +106,7 @@ def test_an_empty_figure_or_table_is_omitted_with_the_reason(
     tmp_path: Path, view: dict[str, Any], failed: str, undrawn: Undrawn
 ) -> None:
     chapter = _of_tails(tmp_path, failed=failed, **view)
-    assert chapter.undrawn == [undrawn]
+    assert [each.undrawn for each in chapter.sections if each.undrawn] == [undrawn]
     assert "Tail" not in [each.title for each in (*chapter.figures, *chapter.tables)]
 
 

@@ -89,17 +89,20 @@ SERVER: dict[str, Any] = {"kind": "postgresql", "version": "16.1", **STATISTICS}
 def record(kind: str, workload: dict[str, Any], **accounts: Any) -> Record:
     spec = {"workload": {"kind": kind, "measurement": {"terminals": 2}, "streams": [{"jobs": 1}], **workload}}
     result = {"begin_ns": 0, **accounts.pop("result", {})}
-    return Record.model_construct(run_id="r1", case_id="main", part="main", spec=spec, result=result, **accounts)
+    ended = {"outcome": "complete", "control": False}
+    return Record.model_construct(
+        run_id="r1", case_id="main", part="main", spec=spec, result=result, **ended, **accounts
+    )
 
 
 @pytest.mark.parametrize(
-    ("of_kind", "kind"),
+    "of_kind",
     [
-        (record("kv", {"store": {"kind": "rocksdb"}}, result={"store": STORE}), "kv"),
-        (record("commit", {"server": {"kind": "postgresql"}}, server=SERVER), "commit"),
+        record("kv", {"store": {"kind": "rocksdb"}}, result={"store": STORE}),
+        record("commit", {"server": {"kind": "postgresql"}}, server=SERVER),
     ],
 )
-def test_statistics_start_with_the_values_at_the_start_of_the_measurement(of_kind: Record, kind: str) -> None:
+def test_statistics_start_with_the_values_at_the_start_of_the_measurement(of_kind: Record) -> None:
     frame = pl.DataFrame(
         [
             {"interval": number, "end_ns": (number + 1) * 10**9, "statistic": name, "value": value}
@@ -107,11 +110,7 @@ def test_statistics_start_with_the_values_at_the_start_of_the_measurement(of_kin
             for name, value in (("commits", value), ("deadlocks", 0))
         ]
     )
-    source = SimpleNamespace(
-        label="a",
-        results=SimpleNamespace(sql=lambda _: frame),
-        complete_of=lambda wanted: [of_kind] if wanted == kind else [],
-    )
+    source = SimpleNamespace(label="a", results=SimpleNamespace(sql=lambda _: frame), records=[of_kind])
     [table] = statistics_tables(SimpleNamespace(sources=[source]))  # type: ignore[arg-type]
     assert table.heads == ["Statistic", "start", "1 s", "2 s"]
     assert texts(table) == [["commits", "7", "10", "30"]]

@@ -10,17 +10,19 @@ from dataclasses import dataclass
 import polars as pl
 
 from iosonde import workload as workloads
-from iosonde.comparison.cases import COMPARED, FALSE_DISCOVERIES, UNUSABLE, Design, compare
+from iosonde.comparison.cases import COMPARED, FALSE_DISCOVERIES, UNUSABLE, Design, compare, recommend, sentences
 from iosonde.comparison.sessions import PRIOR_STANDARD_DEVIATION
 from iosonde.errors import ResultsError
+from iosonde.findings.finding import load_drift
 from iosonde.metrics.registry import named_among
 from iosonde.metrics.scopes import each_load, of_operation
-from iosonde.metrics.wording import counted, metric_words
+from iosonde.metrics.wording import counted, load_words, metric_words, phrase
 from iosonde.plan import Case
 from iosonde.report.material import Material, Source, durability
-from iosonde.report.quantities import case_name, level_text, metric_text, metric_title
-from iosonde.report.table import Cell, Table
+from iosonde.report.quantities import case_name, level_text, metric_title
+from iosonde.report.table import Cell, Table, metric_cell, tabulated
 from iosonde.results.schema import Record
+from iosonde.study.setup import LAYOUT
 from iosonde.verdict.verdict import is_disturbed
 
 VERDICTS = ("better", "worse", "same", "unclear", "excluded")
@@ -86,6 +88,16 @@ def pairs(material: Material, *, metrics: Sequence[str] = COMPARED, operation: s
     return _without_twins(table).sort(by_case, maintain_order=True)
 
 
+def lines(table: pl.DataFrame, material: Material) -> list[str]:
+    """Describe pairs: recommendations, the basis of the comparison, sums, and parameters that differ."""
+    return [
+        *recommendations(material),
+        *method(table, material),
+        *summary(table, material),
+        *differing(table),
+    ]
+
+
 def summary(table: pl.DataFrame, material: Material) -> list[str]:
     """Count for each metric the cases that are better, worse, or the same, in one line."""
     baseline, contender = systems(material)
@@ -99,8 +111,6 @@ def summary(table: pl.DataFrame, material: Material) -> list[str]:
 
 def recommendations(material: Material) -> list[str]:
     """Recommend one of the two for each workload, with the evidence."""
-    from iosonde.comparison.cases import recommend, sentences
-
     baseline, contender = systems(material)
     found = recommend(
         baseline.runs(material),
@@ -127,11 +137,12 @@ def _of_different_durability(material: Material) -> dict[str, str]:
 
 def _design(material: Material) -> Design:
     sources = [source for system in systems(material) for source in system.sources]
+    one_target = material.paired and len({source.plan.target for source in sources}) == 1
     return Design(
         paired=material.paired,
         deterministic=sources[0].simulated,
         incomparable=_of_different_durability(material),
-        unusable=_unusable_verdicts(material),
+        unusable=CACHE_INCLUDED if one_target else UNUSABLE,
         verdicts={
             (source.label, record.run_id): record.verdict.kind
             for source in sources
@@ -161,20 +172,9 @@ CACHE_INCLUDED = ("undetermined",)
 """Verdicts that exclude a case where two settings of one target are compared: a cache belongs to a setting."""
 
 
-def _unusable_verdicts(material: Material) -> Sequence[str]:
-    return CACHE_INCLUDED if _is_one_target(material) else UNUSABLE
-
-
-def _is_one_target(material: Material) -> bool:
-    return material.paired and len({source.plan.target for source in material.sources}) == 1
-
-
 def _drift(material: Material, source: Source) -> float:
     """Return the change of the control case through a session, as a share; 0 where it is not significant."""
-    from iosonde.findings.finding import load_drift
-
-    runs = material.run_metrics.filter(pl.col("result_set") == source.label)
-    found = load_drift(runs, rates=("iops", "ops_per_sec"))
+    found = load_drift(material.runs_of(source), rates=("iops", "ops_per_sec"))
     if found is None or not (found.change.above(0) or found.change.below(0)):
         return 0.0
     return abs(found.change.value)
@@ -224,9 +224,6 @@ def _session_lines(table: pl.DataFrame, material: Material) -> Iterator[str]:
 
 def _workload(case: Case) -> str:
     """Name what a case has in common with others from which only quantities and layouts distinguish it."""
-    from iosonde.metrics.wording import load_words, phrase
-    from iosonde.study.setup import LAYOUT
-
     text = {name: level for name, level in case.levels.items() if isinstance(level, str) and name not in LAYOUT}
     labels = [level for name, level in text.items() if name not in ("operation", "access")]
     if set(text) <= {"operation", "access", "io_mode"}:
@@ -242,28 +239,26 @@ def as_table(table: pl.DataFrame, material: Material) -> Table:
     names = {case.case_id: case_name(case) for case in baseline.cases}
     streams = table.group_by("case_id").agg(pl.col("stream").n_unique())
     several = set(streams.filter(pl.col("stream") > 1)["case_id"])
-    parts = len(material.study.parts) > 1
-    rows = [
+    rows = table.to_dicts()
+    cases = [names[row["case_id"]] + f" ({row['stream']})" * (row["case_id"] in several) for row in rows]
+    parts = [("Part", [row["part"] for row in rows])] if len(material.study.parts) > 1 else []
+    return tabulated(
+        "Comparison, case by case",
         [
-            *([Cell(text=row["part"])] if parts else []),
-            Cell(text=names[row["case_id"]] + (f" ({row['stream']})" if row["case_id"] in several else "")),
-            Cell(text=metric_title(row["metric"])),
-            Cell(text=metric_text(row["metric"], row["baseline"]), number=row["baseline"]),
-            Cell(text=metric_text(row["metric"], row["contender"]), number=row["contender"]),
-            _ratio(row["ratio"], row["low"], row["high"]),
-            Cell(text=row["verdict"]),
-        ]
-        for row in table.iter_rows(named=True)
-    ]
-    return Table(
-        title="Comparison, case by case",
+            *parts,
+            ("Case", cases),
+            ("Metric", [metric_title(row["metric"]) for row in rows]),
+        ],
+        [
+            (baseline.label, [metric_cell(row["metric"], row["baseline"]) for row in rows]),
+            (contender.label, [metric_cell(row["metric"], row["contender"]) for row in rows]),
+            ("Ratio", [_ratio(row["ratio"], row["low"], row["high"]) for row in rows]),
+            ("Verdict", [row["verdict"] for row in rows]),
+        ],
         caption=f"Ratio: {contender.label} over {baseline.label} with its 95 % confidence interval "
         "(docs/comparison.md). Same: the interval lies within 5 %. Unclear: neither a difference nor "
         "its absence is shown.",
-        heads=[*(["Part"] if parts else []), "Case", "Metric", baseline.label, contender.label, "Ratio", "Verdict"],
-        labels=3 if parts else 2,
-        rows=rows,
-        keys=[f"{contender.label}\n{case_id}" for case_id in table["case_id"]],
+        keys=[f"{contender.label}\n{row['case_id']}" for row in rows],
     )
 
 

@@ -6,16 +6,29 @@ here that the analysis could compute; this module chooses, names and orders."""
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeVar
+from typing import NamedTuple, TypeVar
 
 import polars as pl
 
 from iosonde.core.features import contributed
 from iosonde.errors import ResultsError
-from iosonde.report.details import repeat_tables, requirements_tables, session_tables, statistics_tables, windows_table
+from iosonde.findings.answer import Answer, trust_from
+from iosonde.findings.finding import STRENGTHS, Finding
+from iosonde.findings.findings import answer as answer_of
+from iosonde.findings.interference import disturbances
+from iosonde.findings.question import OfResults, Results
+from iosonde.report import comparison, views
+from iosonde.report.details import (
+    repeat_tables,
+    requirements_tables,
+    session_tables,
+    statistics_tables,
+    verdict_tables,
+    windows_table,
+)
 from iosonde.report.figure import Figure, Undrawn
 from iosonde.report.figure_values import figure_table, summary
 from iosonde.report.material import SIMULATED, WARNING, Material, Source, gather, require_distinct, subjects
@@ -28,14 +41,11 @@ from iosonde.report.tables import (
     limits_table,
     search_tables,
 )
+from iosonde.report.views import draw_view, drift
+from iosonde.results import ResultSet
 from iosonde.results.shapes import LIBRARY_HINT, is_panic, panic_words
 from iosonde.study.model import Study, View
-
-if TYPE_CHECKING:
-    from iosonde.findings.answer import Answer
-    from iosonde.findings.finding import Finding
-    from iosonde.results import ResultSet
-
+from iosonde.verdict.rules import rules
 
 MAX_FINDINGS = 3
 """Findings next to one figure; others of its kind follow the sections."""
@@ -115,8 +125,6 @@ def _parts(finding: Finding) -> set[str]:
 
 def unanswered(study: Study, source: Source) -> Answer:
     """Return the answer of a result set whose findings could not be computed: verdicts and outcomes only."""
-    from iosonde.findings.answer import Answer, trust_from
-
     ended = [record.ended for record in source.records]
     trust = trust_from(ended, single=False, drift=None, simulated=source.simulated)
     return Answer(question=study.question, summary=(), trust=trust, rest=())
@@ -124,12 +132,8 @@ def unanswered(study: Study, source: Source) -> Answer:
 
 def answer(material: Material, source: Source) -> Answer:
     """Return the answer of one result set, with every other finding."""
-    from iosonde.findings.findings import answer
-    from iosonde.findings.interference import disturbances
-    from iosonde.findings.question import OfResults, Results
-
     results = source.results
-    run_metrics = material.run_metrics.filter(pl.col("result_set") == source.label)
+    run_metrics = material.runs_of(source)
     measured = Results(
         study=material.study,
         result_set=results,
@@ -139,7 +143,7 @@ def answer(material: Material, source: Source) -> Answer:
         states=material.device_states[source.label],
     )
     of_features: tuple[OfResults, ...] = contributed("questions", "OF_RESULTS")
-    return answer(
+    return answer_of(
         material.study,
         results.cases,
         run_metrics,
@@ -277,6 +281,10 @@ class Chapter:
     def _computed(self, title: str, compute: Callable[[], Computed], *, instead: Computed) -> Computed:
         return computed(self.omitted, title, compute, instead=instead)
 
+    def _tables(self, title: str, make: Callable[[Material], Iterable[Table]]) -> list[Table]:
+        none: list[Table] = []
+        return self._computed(title, lambda: list(make(self.material)), instead=none)
+
     @property
     def study(self) -> Study:
         return self.material.study
@@ -288,8 +296,7 @@ class Chapter:
     @cached_property
     def requirements(self) -> list[Table]:
         """The requirements of the study, the worst first, then their reasons and sources; empty without any."""
-        none: list[Table] = []
-        return self._computed("Requirements", lambda: requirements_tables(self.material), instead=none)
+        return self._tables("Requirements", requirements_tables)
 
     @cached_property
     def windows(self) -> Table | None:
@@ -349,8 +356,6 @@ class Chapter:
 
         Of a result set that is not usable only those that other load does not change, and strong ones.
         """
-        from iosonde.findings.finding import STRENGTHS
-
         labelled = [each for section in self.sections for each in section.findings] + self.further_findings
         usable = {label for label, each in self.answers if each.is_usable}
         listed = [
@@ -381,18 +386,17 @@ class Chapter:
     @cached_property
     def _questions(self) -> list[Section]:
         """Sections without their findings: views in the order of the study, then figures of rounds and of features."""
-        from iosonde.report import views
-
         tables = iter(self._asked_tables)
-        sections = []
+        sections: list[Section] = []
         for number, view in enumerate(self.study.views, start=1):
             if view.kind in TABLES:
-                sections += self._tabulated(view, next(tables))
+                section = self._tabulated(view, next(tables))
             else:
-                drawn = functools.partial(self._drawn, view, number)
-                undrawn = Undrawn(title=view.title, why="see the missing parts of this report")
-                instead = [Section(title=view.title, undrawn=undrawn)]
-                sections += self._computed(f"Figure: {view.title}", drawn, instead=instead)
+                missing = Undrawn(title=view.title, why="see the missing parts of this report")
+                instead: Section | None = Section(title=view.title, undrawn=missing)
+                draw = functools.partial(self._drawn, view, number)
+                section = self._computed(f"Figure: {view.title}", draw, instead=instead)
+            sections += [section] if section else []
         sections += self._figures("Figures of rounds", lambda: views.measurement_windows(self.material))
         first = len(self.study.views) + 1
         makers: tuple[Callable[[Material, int], list[Figure]], ...] = contributed("report", "FIGURES")
@@ -405,31 +409,25 @@ class Chapter:
     def _figures(self, title: str, draw: Callable[[], Iterable[Figure]]) -> list[Section]:
         return self._computed(title, lambda: [*map(self._section, draw())], instead=[])
 
-    def _drawn(self, view: View, number: int) -> list[Section]:
-        from iosonde.report.views import draw_view
+    def _drawn(self, view: View, number: int) -> Section | None:
 
         shown = draw_view(view, number, self.material)
         if isinstance(shown, Undrawn):
-            return [Section(title=view.title, undrawn=shown)]
-        return [] if shown is None else [self._section(shown)]
+            return Section(title=view.title, undrawn=shown)
+        return self._section(shown) if shown else None
 
-    def _tabulated(self, view: View, table: Table) -> list[Section]:
+    def _tabulated(self, view: View, table: Table) -> Section | None:
         if table.rows:
-            return [Section(title=view.title, tables=[table])]
+            return Section(title=view.title, tables=[table])
         if not table.heads or view.kind != "accounts" or not subjects(view, self.material):
-            return []
+            return None
         why = "no case has a value of its metrics"
-        return [Section(title=view.title, undrawn=Undrawn(title=view.title, what="table", why=why))]
+        return Section(title=view.title, undrawn=Undrawn(title=view.title, what="table", why=why))
 
     def _section(self, plain: Figure) -> Section:
         drawn = marked_figure(plain, self.sources)
         table = figure_table(drawn)
         return Section(title=drawn.title, figure=drawn, tables=[table] if table else [])
-
-    @property
-    def undrawn(self) -> list[Undrawn]:
-        """Figures of the study that would be empty."""
-        return [section.undrawn for section in self._questions if section.undrawn]
 
     @property
     def figures(self) -> list[Figure]:
@@ -438,8 +436,6 @@ class Chapter:
     @cached_property
     def drift(self) -> Figure | None:
         """The control case through the study."""
-        from iosonde.report.views import drift
-
         drawn = self._computed("Drift", lambda: drift(self.material), instead=None)
         return drawn and marked_figure(drawn, self.sources)
 
@@ -464,10 +460,6 @@ class Chapter:
         ]
         found = [table for title, make in makers for table in self._tables(title, make)]
         return [*found, *self.case_tables, *self._tables("Statistics of stores", statistics_tables)]
-
-    def _tables(self, title: str, make: Callable[[Material], Iterable[Table]]) -> list[Table]:
-        none: list[Table] = []
-        return self._computed(title, lambda: list(make(self.material)), instead=none)
 
     @property
     def tables(self) -> list[Table]:
@@ -505,9 +497,7 @@ class Chapter:
     @cached_property
     def verdicts(self) -> list[Table]:
         """The number of runs by verdict, and the evidence of every case; nothing without verdicts."""
-        from iosonde.report.details import verdict_tables
-
-        return self._computed("Verdicts", lambda: list(verdict_tables(self.material)), instead=[])
+        return self._tables("Verdicts", verdict_tables)
 
     @cached_property
     def warnings(self) -> list[Caution]:
@@ -530,13 +520,11 @@ class Caution:
     hint: str
     runs: Sequence[tuple[str, str, str]]
     """Label of the result set, run, message with the numbers of the run."""
-    cases: int
     total: int
     """Runs in all."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class MissingRun:
+class MissingRun(NamedTuple):
     """A run without a result, and why."""
 
     source: str
@@ -544,8 +532,8 @@ class MissingRun:
     case_id: str
     kind: str
     """`failed`, `stopped`, `unsupported` or `not run`."""
-    why: str = ""
-    hint: str = ""
+    why: str
+    hint: str
 
 
 def incomplete(source: Source) -> str:
@@ -565,82 +553,44 @@ def incomplete(source: Source) -> str:
 def _comparison(material: Material) -> tuple[list[str], list[Table]]:
     if len(material.systems) != 2:
         return [], []
-    from iosonde.report import comparison
 
     try:
         pairs = comparison.pairs(material)
     except ResultsError:
         return [], []  # No case in common: both are still reported side by side.
-    lines = [
-        *comparison.recommendations(material),
-        *comparison.method(pairs, material),
-        *comparison.summary(pairs, material),
-        *comparison.differing(pairs),
-    ]
-    return lines, [comparison.as_table(pairs, material)]
+    return comparison.lines(pairs, material), [comparison.as_table(pairs, material)]
 
 
 def _cautions(material: Material) -> list[Caution]:
-    from iosonde.verdict.rules import rules
 
-    runs: dict[str, list[tuple[str, str, str]]] = {}
-    cases: dict[str, set[str]] = {}
+    found: dict[str, list[tuple[str, str, str]]] = {}
     hints: dict[str, str] = {}
     for source in material.sources:
         for record in source.records:
             for warning in record.warnings:
-                runs.setdefault(warning.code, []).append((source.label, record.run_id, warning.message))
-                cases.setdefault(warning.code, set()).add(record.case_id)
+                found.setdefault(warning.code, []).append((source.label, record.run_id, warning.message))
                 hints.setdefault(warning.code, warning.hint)
     total = sum(len(source.records) for source in material.sources)
-    found = [
-        Caution(
-            code=code,
-            title=rules()[code].title if code in rules() else which[0][2],
-            hint=hints[code],
-            runs=which,
-            cases=len(cases[code]),
-            total=total,
-        )
-        for code, which in runs.items()
+    titles = {code: rules()[code].title if code in rules() else runs[0][2] for code, runs in found.items()}
+    return [
+        Caution(code=code, title=titles[code], hint=hints[code], runs=runs, total=total)
+        for code, runs in sorted(found.items(), key=lambda each: -len(each[1]))
     ]
-    return sorted(found, key=lambda caution: -len(caution.runs))
 
 
-def _missing(source: Source) -> list[MissingRun]:
+def _missing(source: Source) -> Iterator[MissingRun]:
     resume = f"`iosonde resume {source.results.directory}`"
-    ended = [
-        MissingRun(
-            source=source.label,
-            run_id=record.run_id,
-            case_id=record.case_id,
-            kind="unsupported" if record.is_unsupported else "failed" if record.outcome == "failed" else "stopped",
-            why=record.failure.message if record.failure else "stopped early",
-            hint=record.failure.hint if record.failure else f"{resume} measures it again",
-        )
-        for record in [*source.failed, *source.stopped, *source.impossible]
-    ]
+    for record in (*source.failed, *source.stopped, *source.impossible):
+        kind = "unsupported" if record.is_unsupported else "failed" if record.outcome == "failed" else "stopped"
+        why, hint = "stopped early", f"{resume} measures it again"
+        if record.failure:
+            why, hint = record.failure.message, record.failure.hint
+        yield MissingRun(source.label, record.run_id, record.case_id, kind, why, hint)
     alike: dict[tuple[str, str], list[str]] = {}
     for each in source.plan.left_out:
         alike.setdefault((each.reason, each.hint), []).append(each.case_id)
-    left_out = [
-        MissingRun(
-            source=source.label,
-            run_id="",
-            case_id=first + (f" and {len(others)} more" if others else ""),
-            kind="unsupported",
-            why=reason,
-            hint=hint,
-        )
-        for (reason, hint), (first, *others) in alike.items()
-    ]
-    return [*ended, *left_out] + [
-        MissingRun(
-            source=source.label,
-            run_id=run.run_id,
-            case_id=run.case_id,
-            kind="not run",
-            hint=f"{resume} carries it out",
-        )
-        for run in source.missing
-    ]
+    for (why, hint), (first, *others) in alike.items():
+        cases = first + (f" and {len(others)} more" if others else "")
+        yield MissingRun(source.label, "", cases, "unsupported", why, hint)
+    for run in source.missing:
+        yield MissingRun(source.label, run.run_id, run.case_id, "not run", "", f"{resume} carries it out")

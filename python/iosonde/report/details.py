@@ -8,27 +8,25 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from statistics import median
-from typing import TYPE_CHECKING
 
 import polars as pl
 
 from iosonde.comparison.sessions import pooled
+from iosonde.findings.requirements import Result, Window, badness, overall, results_of
 from iosonde.metrics.registry import RATES
 from iosonde.metrics.scopes import each_load
+from iosonde.metrics.wording import range_text
 from iosonde.procedure.until import UntilConclusion
 from iosonde.report.material import Material, Source
 from iosonde.report.quantities import case_name, metric_text, metric_title
-from iosonde.report.table import LIMITED_BY, RESULT, VERDICT, Cell, Column, Table, tabulated
+from iosonde.report.table import LIMITED_BY, RESULT, VERDICT, Cell, Column, Table, cell_of, tabulated
 from iosonde.results.schema import Record
+from iosonde.study.model import RequirementSource
 from iosonde.units import format_bytes, format_count, format_duration, format_latency
+from iosonde.verdict.rules import rules
+from iosonde.verdict.verdict import KINDS
+from iosonde.verdict.verdict import MEANING as MEANING_OF_VERDICTS
 from iosonde.workload import names_where, store_name, streams_of
-
-if TYPE_CHECKING:
-    from iosonde.findings.requirements import Result, Window
-    from iosonde.plan import Case
-    from iosonde.study.model import RequirementSource
-    from iosonde.verdict.verdict import Kind
-
 
 TITLE = "Requirements"
 NAME = "Requirement"
@@ -52,32 +50,33 @@ WORST = 50
 
 def requirements_tables(material: Material) -> list[Table]:
     """Return every requirement in each case, the worst first, with its values, and with reason and source."""
-    from iosonde.findings.requirements import results_of
-
     if not material.study.requirement:
         return []
-    found = [(source.label, result) for source in material.sources for result in results_of(source.results)]
-    labels: list[Column[tuple[str, Result]] | None] = [
-        ("Result set", lambda each: each[0]) if len(material.sources) > 1 else None,
-        (RESULT, lambda each: each[1].outcome),
-        (NAME, lambda each: each[1].requirement.name),
-        ("Case", lambda each: each[1].case_id) if len({result.case_id for _, result in found}) > 1 else None,
+    found = [(source, result) for source in material.sources for result in results_of(source.results)]
+    results = [result for _, result in found]
+    labels: list[Column | None] = [
+        material.label_column(source for source, _ in found),
+        (RESULT, [result.outcome for result in results]),
+        (NAME, [result.requirement.name for result in results]),
+        ("Case", [result.case_id for result in results]) if len({result.case_id for result in results}) > 1 else None,
     ]
-    values: list[Column[tuple[str, Result]]] = [
-        ("Value", lambda each: _value(each[1])),
-        ("Limit", lambda each: Cell(text=each[1].limit_text, number=each[1].limit)),
-        ("Margin", lambda each: _margin(each[1])),
-        ("Interval", lambda each: _interval(each[1])),
-        ("Level", lambda each: each[1].requirement.level),
+    values: list[Column] = [
+        ("Value", [_value(result) for result in results]),
+        ("Limit", [Cell(text=result.limit_text, number=result.limit) for result in results]),
+        ("Margin", [_margin(result) for result in results]),
+        ("Interval", [_interval(result) for result in results]),
+        ("Level", [result.requirement.level for result in results]),
     ]
-    notes: list[Column[tuple[str, Result]]] = [
-        (REASON, lambda each: each[1].reason or "-"),
-        (MEANING, lambda each: each[1].requirement.means),
-        ("Source", lambda each: source_text(each[1].requirement.source)),
+    notes: list[Column] = [
+        (REASON, [result.reason or "-" for result in results]),
+        (MEANING, [result.requirement.means for result in results]),
+        ("Source", [_source_text(result.requirement.source) for result in results]),
     ]
+    wrong = any(record.has_wrong_data for source in material.sources for record in source.records)
+    outcome = "FAIL" if wrong else overall(results).upper()
     return [
-        tabulated(found, labels, values, title=_title(material, found), caption=CAPTION),
-        tabulated(found, labels, notes, title=NOTES),
+        tabulated(f"{outcome}: {TITLE}", labels, values, caption=CAPTION),
+        tabulated(NOTES, labels, notes),
     ]
 
 
@@ -86,24 +85,13 @@ def _value(result: Result) -> Cell:
 
 
 def _margin(result: Result) -> Cell:
-    """Write the distance from the limit."""
-    return Cell(text="-" if result.margin is None else f"{100 * result.margin:+.0f} %", number=result.margin)
-
-
-def _title(material: Material, found: Sequence[tuple[str, Result]]) -> str:
-    """Start with the result of all: `FAIL: Requirements`."""
-    from iosonde.findings.requirements import overall
-
-    wrong = any(record.has_wrong_data for source in material.sources for record in source.records)
-    return f"{'FAIL' if wrong else overall([result for _, result in found]).upper()}: {TITLE}"
+    return cell_of(result.margin, lambda margin: f"{100 * margin:+.0f} %")
 
 
 def windows_table(material: Material) -> Table | None:
     """Return the worst windows of requirements that each run must meet; None without any."""
-    from iosonde.findings.requirements import badness, results_of
-
     found = [
-        (replace(result, outcome=window.outcome, value=window.value, margin=window.margin), window, source.label)
+        (replace(result, outcome=window.outcome, value=window.value, margin=window.margin), window, source)
         for source in material.sources
         for result in results_of(source.results)
         for window in result.windows
@@ -111,20 +99,25 @@ def windows_table(material: Material) -> Table | None:
     found.sort(key=lambda each: badness(each[0]))
     if not found:
         return None
-    labels: list[Column[tuple[Result, Window, str]] | None] = [
-        ("Result set", lambda each: each[2]) if len(material.sources) > 1 else None,
-        (START, lambda each: f"{datetime.fromisoformat(each[1].started_at):%Y-%m-%d %H:%M:%S}"),
-        (RESULT, lambda each: each[0].outcome),
-        (NAME, lambda each: each[0].requirement.name),
-    ]
-    values: list[Column[tuple[Result, Window, str]]] = [
-        ("Value", lambda each: _value(each[0])),
-        ("Margin", lambda each: _margin(each[0])),
-        (OBSERVED, lambda each: _observed(each[1])),
-        ("Run", lambda each: each[1].run_id),
-    ]
-    caption = f"The worst {WORST} of {len(found):,}." if len(found) > WORST else ""
-    return tabulated(found[:WORST], labels, values, title=WINDOWS, caption=caption)
+    worst = found[:WORST]
+    results, windows = [result for result, _, _ in worst], [window for _, window, _ in worst]
+    starts = (datetime.fromisoformat(window.started_at) for window in windows)
+    return tabulated(
+        WINDOWS,
+        [
+            material.label_column(source for *_, source in worst),
+            (START, [f"{start:%Y-%m-%d %H:%M:%S}" for start in starts]),
+            (RESULT, [result.outcome for result in results]),
+            (NAME, [result.requirement.name for result in results]),
+        ],
+        [
+            ("Value", [_value(result) for result in results]),
+            ("Margin", [_margin(result) for result in results]),
+            (OBSERVED, [_observed(window) for window in windows]),
+            ("Run", [window.run_id for window in windows]),
+        ],
+        caption=f"The worst {WORST} of {len(found):,}." if len(found) > WORST else "",
+    )
 
 
 def _observed(window: Window) -> str:
@@ -135,8 +128,6 @@ def _observed(window: Window) -> str:
 
 
 def _interval(result: Result) -> str:
-    from iosonde.metrics.wording import range_text
-
     if result.low is None and result.high is None:
         return "-"
     if result.high is None:
@@ -144,7 +135,7 @@ def _interval(result: Result) -> str:
     return range_text(result.text(result.low), result.text(result.high))
 
 
-def source_text(source: RequirementSource) -> str:
+def _source_text(source: RequirementSource) -> str:
     """Write a source on one line."""
     return ", ".join(filter(None, (source.title, source.publisher, source.version, source.address)))
 
@@ -178,35 +169,33 @@ _NUMBERS: Mapping[str, tuple[str, Callable[[float], str]]] = {
 
 def verdict_tables(material: Material) -> list[Table]:
     """Return how many runs each verdict has, and why; then the numbers of every case. Nothing without verdicts."""
-    judged = [(source, record) for source in material.sources for record in source.records if record.verdict]
-    if not judged:
-        return []
-    return [_counts(material, judged), _evidence(material)]
+    counts = _counts(material)
+    return [counts, _evidence(material)] if counts.rows else []
 
 
-def _counts(material: Material, judged: list[tuple[Source, Record]]) -> Table:
-    from iosonde.verdict.verdict import KINDS, MEANING
-
+def _counts(material: Material) -> Table:
     found = []
     for source in material.sources:
-        records = [record for of, record in judged if of is source]
+        judged = [(record, record.verdict.kind) for record in source.records if record.verdict]
         for kind in KINDS:
-            if having := [record for record in records if record.verdict and record.verdict.kind == kind]:
-                found.append((source.label, kind, having, len(records)))
-    labels: list[Column[tuple[str, Kind, list[Record], int]] | None] = [
-        ("Result set", lambda each: each[0]) if len(material.sources) > 1 else None,
-        ("Verdict", lambda each: each[1]),
-        ("Runs", lambda each: Cell(text=f"{len(each[2])} of {each[3]}", number=len(each[2]))),
-        ("Meaning", lambda each: MEANING[each[1]]),
-        ("Warnings", lambda each: _codes(each[2])),
-    ]
-    return tabulated(found, labels, [], title="Verdicts", caption=EXPLANATION)
+            if having := [record for record, verdict in judged if verdict == kind]:
+                found.append((source, kind, having, Cell(text=f"{len(having)} of {len(judged)}", number=len(having))))
+    return tabulated(
+        "Verdicts",
+        [
+            material.label_column(source for source, *_ in found),
+            ("Verdict", [kind for _, kind, _, _ in found]),
+            ("Runs", [count for *_, count in found]),
+            ("Meaning", [MEANING_OF_VERDICTS[kind] for _, kind, _, _ in found]),
+            ("Warnings", [_codes(having) for _, _, having, _ in found]),
+        ],
+        [],
+        caption=EXPLANATION,
+    )
 
 
 def _codes(records: list[Record]) -> str:
     """Name the warnings that decide, with the number of runs that have them."""
-    from iosonde.verdict.rules import rules
-
     counts = Counter(warning.code for record in records for warning in record.warnings)
     listed = [f"{code} ({n})" for code, n in counts.most_common() if code in rules()]
     return ", ".join(listed) or "-"
@@ -215,29 +204,23 @@ def _codes(records: list[Record]) -> str:
 def _evidence(material: Material) -> Table:
     cases = [(source, case, _medians(source, case.case_id)) for source, case in material.cases()]
     cases = [each for each in cases if each[2]]
-    labels: list[Column[tuple[Source, Case, dict[str, float]]] | None] = [
-        ("Result set", lambda each: each[0].label) if len(material.sources) > 1 else None,
-        ("Case", lambda each: each[1].case_id),
-    ]
-    values: list[Column[tuple[Source, Case, dict[str, float]]]] = [
-        (VERDICT, lambda each: LIMITED_BY.get(each[0].verdict(each[1].case_id) or "", "-"))
-    ]
-    for name, (head, text) in _NUMBERS.items():
-        if any(name in numbers for _, _, numbers in cases):
-            values.append((head, partial(_number_cell, name, text)))
     return tabulated(
-        cases,
-        labels,
-        values,
-        title="Evidence of the verdicts, by case",
+        "Evidence of the verdicts, by case",
+        [
+            material.label_column(source for source, _, _ in cases),
+            ("Case", [case.case_id for _, case, _ in cases]),
+        ],
+        [
+            (VERDICT, [LIMITED_BY.get(source.verdict(case.case_id) or "", "-") for source, case, _ in cases]),
+            *(
+                (head, [cell_of(numbers.get(name), text) for _, _, numbers in cases])
+                for name, (head, text) in _NUMBERS.items()
+                if any(name in numbers for _, _, numbers in cases)
+            ),
+        ],
         caption="Medians over repeats. A dash: not known, or not applicable.",
-        key=lambda each: f"{each[0].label}\n{each[1].case_id}",
+        keys=[source.key(case) for source, case, _ in cases],
     )
-
-
-def _number_cell(name: str, text: Callable[[float], str], judged: tuple[Source, Case, dict[str, float]]) -> Cell:
-    value = judged[2].get(name)
-    return Cell(text="-") if value is None else Cell(text=text(value), number=value)
 
 
 def _medians(source: Source, case_id: str) -> dict[str, float]:
@@ -260,25 +243,22 @@ def _repeats(source: Source, *, several: bool) -> Table:
     found = [(case, end) for case, end in source.procedures if isinstance(end, UntilConclusion)]
     metrics = list(dict.fromkeys(metric for _, end in found for metric in end.half_widths))
     wanted = next((case.procedure.settings["half_width"] for case, _ in found if case.procedure), 0.0)
-    values: list[Column[tuple[Case, UntilConclusion]]] = [
-        ("Repeats", lambda each: Cell(text=str(each[1].repeats), number=each[1].repeats)),
-        *((metric_title(metric), partial(_width, metric)) for metric in metrics),
-        ("Stopped by", lambda each: each[1].stopped_by),
-    ]
     return tabulated(
-        found,
-        [("Case", lambda each: case_name(each[0]))],
-        values,
-        title=f"Repeats until precise{f': {source.label}' if several else ''}",
+        f"Repeats until precise{f': {source.label}' if several else ''}",
+        [("Case", [case_name(case) for case, _ in found])],
+        [
+            ("Repeats", [cell_of(end.repeats) for _, end in found]),
+            *((metric_title(name), [_width(end.half_widths.get(name)) for _, end in found]) for name in metrics),
+            ("Stopped by", [end.stopped_by for _, end in found]),
+        ],
         caption=f"Half the width of the 95 % confidence interval; target: {100 * wanted:g} % for every metric. "
         "Stopped by: precise, the maximum of repeats, the time budget, or no result.",
-        key=lambda each: f"{source.label}\n{each[0].case_id}",
+        keys=[source.key(case) for case, _ in found],
     )
 
 
-def _width(metric: str, repeated: tuple[Case, UntilConclusion]) -> Cell:
-    share = repeated[1].half_widths.get(metric)
-    return Cell(text="-") if share is None else Cell(text=f"{100 * share:.2g} %", number=share)
+def _width(share: float | None) -> Cell:
+    return cell_of(share, lambda share: f"{100 * share:.2g} %")
 
 
 POOLED = ("bandwidth", *RATES, "completion_latency_ns_p99", "response_latency_ns_p99")
@@ -294,23 +274,21 @@ def _pooled(sources: Sequence[Source], material: Material) -> Table:
     labels = [source.label for source in sources]
     runs = material.run_metrics.filter(pl.col("result_set").is_in(labels), pl.col("metric").is_in(POOLED))
     names = {case.case_id: case_name(case) for case in sources[0].cases}
+    rows = pooled(each_load(runs)).to_dicts()
+    deviations = [row["session_deviation"] for row in rows]
     return tabulated(
-        pooled(each_load(runs)).to_dicts(),
+        f"Pooled over {len(sources)} sessions: {sources[0].plan.target}",
         [
-            ("Case", lambda row: names.get(row["case_id"], row["case_id"])),
-            ("Metric", lambda row: metric_title(row["metric"])),
+            ("Case", [names.get(row["case_id"], row["case_id"]) for row in rows]),
+            ("Metric", [metric_title(row["metric"]) for row in rows]),
         ],
         [
-            ("Value", lambda row: _pooled_cell(row["metric"], row["value"], row["low"], row["high"])),
-            (
-                "Between sessions",
-                lambda row: Cell(text=f"{100 * row['session_deviation']:.1f} %", number=row["session_deviation"]),
-            ),
+            ("Value", [_pooled_cell(row["metric"], row["value"], row["low"], row["high"]) for row in rows]),
+            ("Between sessions", [cell_of(each, lambda share: f"{100 * share:.1f} %") for each in deviations]),
         ],
-        title=f"Pooled over {len(sources)} sessions: {sources[0].plan.target}",
         caption="Geometric mean over sessions. The 95 % confidence interval includes what varies between sessions; its "
         "relative standard deviation is in the last column.",
-        key=lambda row: f"{sources[0].label}\n{row['case_id']}",
+        keys=[f"{sources[0].label}\n{row['case_id']}" for row in rows],
     )
 
 
@@ -330,16 +308,16 @@ _BYTES = ("bytes", "size", "mem-tables", "usage", "capacity", "mem", "size_bytes
 
 def statistics_tables(material: Material) -> list[Table]:
     """Return a table for the first run of each part and store, and of several cases the one with the most threads."""
+    named = len(material.sources) > 1
     chosen = [(source, record) for source in material.sources for record in _chosen(source)][:MOST_TABLES]
-    return [
-        table for source, record in chosen if (table := _statistics(source, record, named=len(material.sources) > 1))
-    ]
+    return [table for source, record in chosen if (table := _statistics(source, record, named=named))]
 
 
 def _chosen(source: Source) -> list[Record]:
     busiest: dict[tuple[str, str], Record] = {}
     names = names_where(lambda description: description.has_statistics)
-    for record in (each for name in names for each in source.complete_of(name)):
+    complete = [each for each in source.records if each.outcome == "complete" and not each.control]
+    for record in (each for name in names for each in complete if each.spec["workload"]["kind"] == name):
         workload = record.spec["workload"]
         key = (record.part, (workload.get("store") or workload["server"])["kind"])
         if key not in busiest or _threads(record) > _threads(busiest[key]):
@@ -361,21 +339,23 @@ def _statistics(source: Source, record: Record, *, named: bool) -> Table | None:
         return None
     moments = spread(ends)
     origin = (record.result or {})["begin_ns"]
-    rows = []
-    for name in sorted(set(frame["statistic"])):
-        known = dict(frame.filter(pl.col("statistic") == name).select("end_ns", "value").iter_rows())
-        values = [start.get(name), *(known.get(moment) for moment in moments)]
-        if any(values):
-            rows.append([Cell(text=name), *(_statistic_cell(name, value) for value in values)])
+    known = {(name, end): value for name, end, value in frame.select("statistic", "end_ns", "value").iter_rows()}
+    values = {
+        name: [start.get(name), *(known.get((name, moment)) for moment in moments)]
+        for name in sorted(set(frame["statistic"]))
+    }
+    rows = [
+        [Cell(text=name), *(cell_of(each, partial(_statistic_text, name)) for each in found)]
+        for name, found in values.items()
+        if any(found)
+    ]
     if not rows:
         return None
-    label = f"{source.label}: " if named else ""
-    times = [format_duration(moment - origin) for moment in moments]
     return Table(
-        title=f"{label}Statistics of {_called(store)}: {record.case_id}",
+        title=f"{source.label}: " * named + f"Statistics of {_called(store)}: {record.case_id}",
         caption=f"Its own counters in run {record.run_id}, by its own names, at the start of the measurement and "
         "later, without those that stayed 0. Every interval is in the table `store_statistics`.",
-        heads=["Statistic", "start", *times],
+        heads=["Statistic", "start", *(format_duration(moment - origin) for moment in moments)],
         labels=1,
         rows=rows,
     )
@@ -394,14 +374,11 @@ def spread(ends: Sequence[int]) -> list[int]:
     return [ends[round((number + 1) * len(ends) / steps) - 1] for number in range(steps)]
 
 
-def _statistic_cell(name: str, value: int | None) -> Cell:
-    if value is None:
-        return Cell(text="-")
-    last = name.rpartition(".")[2]
+def _statistic_text(name: str, value: int) -> str:
     if name.endswith(".micros"):
-        return Cell(text=format_duration(value * 1000), number=value)
+        return format_duration(value * 1000)
     if name.endswith("_ns"):
-        return Cell(text=format_duration(value), number=value)
-    if any(last.endswith(word) for word in _BYTES) or ".bytes." in name:
-        return Cell(text=format_bytes(value), number=value)
-    return Cell(text=format_count(value), number=value)
+        return format_duration(value)
+    last = name.rpartition(".")[2]
+    is_size = any(last.endswith(word) for word in _BYTES) or ".bytes." in name
+    return format_bytes(value) if is_size else format_count(value)

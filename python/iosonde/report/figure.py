@@ -148,7 +148,7 @@ class Entry:
     """A line of a legend."""
 
     label: str
-    colour: str = theme.PALETTES["light"].muted
+    colour: str = theme.MUTED
     dash: str = ""
     shape: str = "stroke"
     """`stroke`, or the name of a symbol."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,13 +14,23 @@ from iosonde.report.material import (
     Source,
     Subject,
     Values,
+    device_state_column,
     differing_durability,
-    has_device_state,
     medians_of,
-    state_text,
 )
-from iosonde.report.quantities import interval_text, level_text, metric_title
-from iosonde.report.table import DEVICE_STATE, LIMITED_BY, REPEATS, VERDICT, Cell, Table
+from iosonde.report.quantities import level_text, metric_title, named_value
+from iosonde.report.table import (
+    DASH,
+    LIMITED_BY,
+    REPEATS,
+    VERDICT,
+    Cell,
+    Column,
+    Table,
+    cell_of,
+    selected,
+    tabulated,
+)
 from iosonde.workload import described
 
 TITLE = "Summary"
@@ -52,74 +62,57 @@ def summary(material: Material, own: Sequence[Table], figures: Sequence[Figure])
 
 def _judged(table: Table) -> Table:
     """Leave out the column of verdicts where no row has one."""
-    places = [place for place, head in enumerate(table.heads) if head == VERDICT]
-    if not places or any(row[places[0]].text != "-" for row in table.rows):
+    unknown = [place for place, head in enumerate(table.heads) if head == VERDICT]
+    if any(row[place].text != "-" for row in table.rows for place in unknown):
         return table
-    kept = [place for place in range(len(table.heads)) if place != places[0]]
-    return replace(
-        table,
-        heads=[table.heads[place] for place in kept],
-        labels=table.labels - 1,
-        rows=[[row[place] for place in kept] for row in table.rows],
-    )
+    return selected(table, [place for place in range(len(table.heads)) if place not in unknown])
 
 
 def _first_columns(table: Table) -> Table:
     """Return the first columns of a table, which fit a page side by side."""
     last = len(table.heads) - 1
-    places = [*range(table.labels + VALUES), *([last] if table.heads[last] == REPEATS else [])]
-    kept = [place for place in dict.fromkeys(places) if place <= last]
-    return replace(
-        table,
-        heads=[table.heads[place] for place in kept],
-        rows=[[row[place] for place in kept] for row in table.rows],
-    )
+    places = {*range(min(table.labels + VALUES, last + 1)), *([last] if table.heads[last] == REPEATS else [])}
+    return selected(table, sorted(places))
 
 
 def _plain_card(material: Material) -> Table | None:
-    rates = {name: Values(material, metric) for name, metric in _RATES.items()}
-    medians, tails = (Values(material, f"completion_latency_ns_{each}") for each in ("p50", "p99"))
-    several = len(material.sources) > 1
-    loads = {source.label: _loads(source) for source in material.sources}
-    shown = ((s, case) for s in material.sources for cases in loads[s.label].values() for case in cases)
-    with_state = has_device_state(material, shown)
-    rows, keys = [], []
+    rates = {access: Values(material, metric) for access, metric in _RATES.items()}
+    tails = {each: Values(material, f"completion_latency_ns_{each}") for each in ("p50", "p99")}
+    rows = []
     for source in material.sources:
-        for (access, operation), cases in loads[source.label].items():
+        for (access, operation), cases in _loads(source).items():
             ordered = sorted(cases, key=_in_flight)
-            for case in dict.fromkeys([0, len(ordered) - 1]):
-                chosen = ordered[case]
-                rate = rates[access].estimate(Subject(source=source, case=chosen))
-                if rate[0] is None:
-                    continue
-                size = level_text("block_size", chosen.parameters["block_size"])
-                latencies = [each.estimate(Subject(source=source, case=chosen)) for each in (medians, tails)]
-                rows.append(
-                    [
-                        *([Cell(text=source.label)] if several else []),
-                        Cell(text=f"{access.capitalize()} {operation}, {size}"),
-                        Cell(text=_depth(chosen), number=_in_flight(chosen)),
-                        *([Cell(text=state_text(material, [(source, chosen)]))] if with_state else []),
-                        Cell(text=LIMITED_BY.get(source.verdict(chosen.case_id) or "", "-")),
-                        _cell(_RATES[access], rate),
-                        *(_cell("completion_latency_ns", value) for value in latencies),
-                        Cell(text=str(rate[3]), number=rate[3]),
-                    ]
-                )
-                keys.append(f"{source.label}\n{chosen.case_id}")
+            for case in ordered[:1] + ordered[1:][-1:]:
+                subject = Subject(source=source, case=case)
+                if rates[access].estimate(subject)[0] is not None:
+                    size = level_text("block_size", case.parameters["block_size"])
+                    rows.append((subject, f"{access.capitalize()} {operation}, {size}", rates[access]))
     if len(rows) < 2:
         return None
-    state = [DEVICE_STATE] if with_state else []
-    labels = [*(["Result set"] if several else []), "Load", "In flight", *state, VERDICT]
-    return Table(
-        title=TITLE,
+    pairs = [(subject.source, subject.case) for subject, _, _ in rows]
+    return tabulated(
+        TITLE,
+        [
+            material.label_column(source for source, _ in pairs),
+            ("Load", [load for _, load, _ in rows]),
+            ("In flight", [Cell(text=_depth(case), number=_in_flight(case)) for _, case in pairs]),
+            device_state_column(material, ([pair] for pair in pairs)),
+            (VERDICT, [LIMITED_BY.get(source.verdict(case.case_id) or "", "-") for source, case in pairs]),
+        ],
+        [
+            ("Bandwidth or IOPS", [_rate_cell(rate, subject) for subject, _, rate in rows]),
+            *((f"Latency, {each}", [known.cell(subject) for subject, _, _ in rows]) for each, known in tails.items()),
+            (REPEATS, [cell_of(rate.estimate(subject)[3]) for subject, _, rate in rows]),
+        ],
         caption="Bandwidth of sequential I/O and IOPS of random I/O with the fewest and the most I/Os in flight. "
         f"{medians_of(material, list(_RATES.values()))} Closed loop.",
-        heads=[*labels, "Bandwidth or IOPS", "Latency, p50", "Latency, p99", REPEATS],
-        labels=len(labels),
-        rows=rows,
-        keys=keys,
+        keys=[source.key(case) for source, case in pairs],
     )
+
+
+def _rate_cell(rate: Values, subject: Subject) -> Cell:
+    found = rate.cell(subject)
+    return replace(found, text=f"{found.text} IOPS") if rate.metric == "iops" else found
 
 
 def _loads(source: Source) -> dict[tuple[str, str], list[Case]]:
@@ -172,12 +165,6 @@ def _depth(case: Case) -> str:
     return f"{jobs} jobs, {depth}" if jobs > 1 else depth
 
 
-def _cell(metric: str, value: tuple[float | None, float | None, float | None, int]) -> Cell:
-    median, low, high, _ = value
-    text, _, interval = interval_text(metric, median, low, high).partition(" [")
-    return Cell(text=f"{text} IOPS" if metric == "iops" else text, interval=interval.rstrip("]"), number=median)
-
-
 def _best_values(figure: Figure, material: Material) -> Table | None:
     """Return the highest rate, or the lowest latency, of each panel of a figure; of stacked bars the lowest whole."""
     known_metric = find(figure.metric)
@@ -195,31 +182,31 @@ def _best_values(figure: Figure, material: Material) -> Table | None:
     is_trivial = figure.kind == "timeseries" or figure.metric.startswith("response_latency")
     if not best or len(best) > MOST_ROWS or is_trivial:
         return None
-    several = len({source for source, _ in best}) > 1
-    labels = [*(["Result set"] if several else []), "Load", VERDICT]
-    title = metric_title(figure.metric)
-    rows = []
-    for (source, panel), row in best.items():
-        text, _, interval = row["text"].partition(" [")
-        at = [_named(figure.x_title, row["x_text"]), _named(figure.series_title, row["series"])]
-        rows.append(
-            [
-                *([Cell(text=source)] if several else []),
-                Cell(text=panel or "All cases"),
-                Cell(text=LIMITED_BY.get(row["verdict"], "-")),
-                Cell(text=text, interval=interval.rstrip("]"), number=row["y"]),
-                Cell(text=str(row["repeats"] or "-"), number=row["repeats"]),
-                Cell(text=", ".join(filter(None, at))),
-            ]
-        )
-    return Table(
-        title=TITLE,
+    at = [
+        [named_value(figure.x_title, row["x_text"]), named_value(figure.series_title, row["series"])]
+        for row in best.values()
+    ]
+    return tabulated(
+        TITLE,
+        _labels([(source, panel, row["verdict"]) for (source, panel), row in best.items()]),
+        [
+            (metric_title(figure.metric), [_plain_cell(row) for row in best.values()]),
+            (REPEATS, [Cell(text=str(row["repeats"] or "-"), number=row["repeats"]) for row in best.values()]),
+            ("At", [", ".join(filter(None, each)) for each in at]),
+        ],
         caption=f"{'Lowest' if lowest else 'Highest'} values of the figure “{figure.title}”. "
         f"{medians_of(material, [figure.metric])}",
-        heads=[*labels, title, REPEATS, "At"],
-        labels=len(labels),
-        rows=rows,
     )
+
+
+def _labels(rows: Sequence[tuple[str, str, str]]) -> list[Column | None]:
+    """Return the columns that name rows: the result set if there are several, the load, and the verdict."""
+    sources = [source for source, _, _ in rows]
+    return [
+        ("Result set", sources) if len(set(sources)) > 1 else None,
+        ("Load", [load or "All cases" for _, load, _ in rows]),
+        (VERDICT, [LIMITED_BY.get(verdict, "-") for *_, verdict in rows]),
+    ]
 
 
 def _median_and_tail(figure: Figure) -> Table | None:
@@ -231,27 +218,17 @@ def _median_and_tail(figure: Figure) -> Table | None:
             curves.setdefault((row["source"], row["panel"], row["series"]), {})[shown] = row
     if not curves or len(curves) > MOST_ROWS:
         return None
-    several = len({source for source, *_ in curves}) > 1
-    labels = [*(["Result set"] if several else []), "Load", VERDICT]
-    rows = []
-    for (source, panel, series), found in curves.items():
-        load = " · ".join(filter(None, [panel, _named(figure.series_title, series)]))
-        values = [found.get(name) for name in _MEDIAN_AND_TAIL]
-        rows.append(
-            [
-                *([Cell(text=source)] if several else []),
-                Cell(text=load or "All cases"),
-                Cell(text=LIMITED_BY.get(next(iter(found.values()))["verdict"], "-")),
-                *(Cell(text=row["text"], number=row["y"]) if row else Cell(text="-") for row in values),
-            ]
-        )
     title = metric_title(figure.metric)
-    return Table(
-        title=TITLE,
+    labels = [
+        (source, _joined(panel, named_value(figure.series_title, series)), next(iter(found.values()))["verdict"])
+        for (source, panel, series), found in curves.items()
+    ]
+    values = {name: [found.get(name) for found in curves.values()] for name in _MEDIAN_AND_TAIL}
+    return tabulated(
+        TITLE,
+        _labels(labels),
+        [(f"{title}, {name}", [_plain_cell(row) if row else DASH for row in rows]) for name, rows in values.items()],
         caption=f"{title} of the figure “{figure.title}”; repeats are merged.",
-        heads=[*labels, *(f"{title}, {name}" for name in _MEDIAN_AND_TAIL)],
-        labels=len(labels),
-        rows=rows,
     )
 
 
@@ -263,8 +240,8 @@ def _values(figure: Figure) -> list[dict[str, Any]]:
     return [{**row, "y": row["total"], "text": row["total_text"], "series": ""} for row in rows if row["step"] == 0]
 
 
-def _named(title: str, text: str) -> str:
-    return f"{title.lower()} {text}" if text[:1].isdigit() else text
+def _joined(*names: str) -> str:
+    return " · ".join(filter(None, names))
 
 
 MOST_VALUES = 300
@@ -273,85 +250,75 @@ PERCENTILES = (0.301, 1.0, 2.0, 3.0, 4.0, 5.0)
 """Nines of the percentiles in a table of percentile curves: 50 %, 90 %, 99 % and so on."""
 
 
+_Cells = dict[tuple[str, str, str], dict[str, Cell]]
+"""Cells of a table by panel, level and source, then by column."""
+
+
 def figure_table(figure: Figure) -> Table | None:
     """Return the values of a figure, or nothing where it shows runs over time."""
-    makers: Mapping[str, Callable[[Figure], Table | None]] = {
-        "lines": _pivoted,
-        "bars": _pivoted,
-        "heatmap": _pivoted,
-        "points": _pivoted,
-        "percentiles": _percentiles,
-        "tradeoff": _listed,
-    }
-    make = makers.get(figure.kind)
-    table = make(figure) if make else None
-    return table if table and 0 < len(table.rows) <= MOST_VALUES else None
+    match figure.kind:
+        case "lines" | "bars" | "heatmap" | "points":
+            table = _pivoted(figure)
+        case "percentiles":
+            table = _percentiles(figure)
+        case "tradeoff":
+            table = _listed(figure)
+        case _:
+            return None
+    return table if 0 < len(table.rows) <= MOST_VALUES else None
 
 
 def _pivoted(figure: Figure) -> Table:
-    cells: dict[tuple[str, str, str], dict[str, Cell]] = {}
-    rows = figure.rows.to_dicts()
-    rows = [row | {"series": f"{row['series']}, {row['role']}"} if "role" in row else row for row in rows]
-    several = len({row["source"] for row in rows}) > 1
-    across = list(dict.fromkeys(row["series"] for row in rows))
+    cells: _Cells = {}
+    rows = [row | {"series": f"{row['series']}, {row['role']}"} if "role" in row else row for row in _rows(figure)]
     for row in rows:
-        source = row["source"] if several and row["source"] != row["series"] else ""
-        cells.setdefault((row["panel"], row["x_text"], source), {})[row["series"]] = _value_cell(row)
-    return _table(figure, cells, [_series_head(figure, name) for name in across], across)
+        cells.setdefault((row["panel"], row["x_text"], row["of"]), {})[row["series"]] = _value_cell(row)
+    heads = {row["series"]: _series_head(figure, row["series"]) for row in rows}
+    return _table(figure, cells, heads, down=figure.x_title or "Case")
 
 
 def _percentiles(figure: Figure) -> Table:
-    cells: dict[tuple[str, str, str], dict[str, Cell]] = {}
-    several = figure.rows["source"].n_unique() > 1
+    cells: _Cells = {}
     heads: dict[str, str] = {}
-    for row in figure.rows.to_dicts():
+    for row in _rows(figure):
         nines = next((each for each in PERCENTILES if abs(row["x"] - each) < 1e-3), None)
         if nines is not None and row["y"] is not None:
             heads[str(nines)] = row["x_text"]
-            source = row["source"] if several and row["source"] != row["series"] else ""
-            cells.setdefault((row["panel"], row["series"], source), {})[str(nines)] = _value_cell(row)
-    known = sorted(heads, key=float)
-    return _table(figure, cells, [heads[name] for name in known], known, down=figure.series_title)
+            cells.setdefault((row["panel"], row["series"], row["of"]), {})[str(nines)] = _value_cell(row)
+    heads = {name: heads[name] for name in sorted(heads, key=float)}
+    return _table(figure, cells, heads, down=figure.series_title or figure.x_title or "Case")
 
 
 def _listed(figure: Figure) -> Table:
-    cells: dict[tuple[str, str, str], dict[str, Cell]] = {}
+    cells: _Cells = {}
+    several = figure.rows["source"].n_unique() > 1
     for row in figure.rows.to_dicts():
-        place = (" · ".join(filter(None, [row["panel"], row["series"]])), row.get("label") or "", row["source"])
+        place = (_joined(row["panel"], row["series"]), row.get("label") or "", row["source"] * several)
         cells[place] = {"x": Cell(text=row["x_text"], number=row["x"]), "y": _value_cell(row)}
-    if len({source for _, _, source in cells}) == 1:
-        cells = {(panel, label, ""): found for (panel, label, _), found in cells.items()}
-    return _table(figure, cells, [figure.x_title, _metric_title(figure)], ["x", "y"], down=figure.step_title)
+    heads = {"x": figure.x_title, "y": _metric_title(figure)}
+    return _table(figure, cells, heads, down=figure.step_title or figure.x_title or "Case")
 
 
-def _table(
-    figure: Figure,
-    cells: Mapping[tuple[str, str, str], Mapping[str, Cell]],
-    heads: list[str],
-    across: list[str],
-    *,
-    down: str = "",
-) -> Table:
-    panelled = any(panel for panel, _, _ in cells)
-    sourced = any(source for _, _, source in cells)
-    labels = [*(["Panel"] if panelled else []), down or figure.x_title or "Case", *(["Source"] if sourced else [])]
-    return Table(
-        title=f"{figure.title}: values",
-        caption=" ".join(
-            filter(None, [f"{_metric_title(figure)}.", f"{figure.intervals}." if figure.intervals else ""])
-        ),
-        heads=[*labels, *heads, REPEATS],
-        labels=len(labels),
-        rows=[
-            [
-                *([Cell(text=panel)] if panelled else []),
-                Cell(text=level),
-                *([Cell(text=source)] if sourced else []),
-                *(found.get(name, Cell(text="-")) for name in across),
-                _repeats(figure, panel, level, source),
-            ]
-            for (panel, level, source), found in cells.items()
+def _rows(figure: Figure) -> list[dict[str, Any]]:
+    """Return the rows of a figure; `of` is the source where there are several and the series does not name it."""
+    several = figure.rows["source"].n_unique() > 1
+    rows = figure.rows.to_dicts()
+    return [row | {"of": row["source"] if several and row["source"] != row["series"] else ""} for row in rows]
+
+
+def _table(figure: Figure, cells: _Cells, heads: Mapping[str, str], *, down: str) -> Table:
+    return tabulated(
+        f"{figure.title}: values",
+        [
+            ("Panel", [panel for panel, _, _ in cells]) if any(panel for panel, _, _ in cells) else None,
+            (down, [level for _, level, _ in cells]),
+            ("Source", [source for _, _, source in cells]) if any(source for _, _, source in cells) else None,
         ],
+        [
+            *((head, [found.get(name, DASH) for found in cells.values()]) for name, head in heads.items()),
+            (REPEATS, [_repeats(figure, *place) for place in cells]),
+        ],
+        caption=f"{_metric_title(figure)}." + (f" {figure.intervals}." if figure.intervals else ""),
     )
 
 
@@ -365,14 +332,20 @@ def _repeats(figure: Figure, panel: str, level: str, source: str) -> Cell:
         and level in (row["x_text"], row["series"], row.get("label"))
         and source in ("", row["source"])
     ]
-    return Cell(text=str(max(counts)), number=max(counts)) if counts else Cell(text="-")
+    return cell_of(max(counts, default=None))
+
+
+def _plain_cell(row: Mapping[str, Any]) -> Cell:
+    text, _, interval = row["text"].removesuffix(" (published)").partition(" [")
+    return Cell(text=text, interval=interval.rstrip("]"), number=row["y"])
 
 
 def _value_cell(row: Mapping[str, Any]) -> Cell:
+    """Return the cell of a value with the mark of its verdict."""
     if row["y"] is None:
-        return Cell(text="-")
-    text, _, interval = row["text"].removesuffix(" (published)").partition(" [")
-    return Cell(text=f"{text} {row['mark']}".strip(), interval=interval.rstrip("]"), number=row["y"])
+        return DASH
+    found = _plain_cell(row)
+    return replace(found, text=f"{found.text} {row['mark']}".strip())
 
 
 def _series_head(figure: Figure, name: str) -> str:
@@ -383,6 +356,4 @@ def _series_head(figure: Figure, name: str) -> str:
 
 
 def _metric_title(figure: Figure) -> str:
-    from iosonde.report.quantities import metric_title
-
     return metric_title(figure.metric) if figure.metric else "Value"

@@ -16,24 +16,21 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 
 from iosonde.cache import cache_directory, remember
 from iosonde.foreign_text import printable
+from iosonde.metrics.metrics import interval_metrics
 from iosonde.report import theme
 from iosonde.report.content import Report, computed
 from iosonde.report.document import asset, embedded_json, policy, template_of
 from iosonde.report.figure import Figure, draw, drawings, legends, on_page, specification
-from iosonde.report.material import loop_text
+from iosonde.report.material import Source, loop_text
 from iosonde.report.provenance import IN_TEMPLATES, programs
 from iosonde.report.quantities import case_name
 from iosonde.report.table import folded
-
-if TYPE_CHECKING:
-    from iosonde.report.material import Source
-
 
 RUNS_AT_ONCE = 1000
 """Runs whose intervals are held in memory together."""
@@ -58,7 +55,7 @@ def render(report: Report) -> str:
         library=_packed_library(),
         script=script,
         data=embedded_json(_data(report)),
-        runs=embedded_json(dict(_runs(report))),
+        runs=embedded_json(_runs(report)),
         drawings=drawings,
         legends=legends,
         programs=programs,
@@ -130,18 +127,16 @@ def _column(column: pl.Series) -> Any:
 # Every run -------------------------------------------------------------------------------------------------------
 
 
-def _runs(report: Report) -> Iterator[tuple[str, dict[str, Any]]]:
+def _runs(report: Report) -> dict[str, dict[str, Any]]:
     """Return, for each result set, its cases and runs: facts, time series, and what differs in the engine's spec."""
+    found = {}
     for chapter in report.chapters:
-        for source in chapter.material.sources:
-            series: dict[str, str] = {}
-            read = functools.partial(_into, series, source)
-            computed(chapter.omitted, f"Time series of {source.label}", read, instead=None)
-            yield source.label, _runs_of(source, series)
-
-
-def _into(series: dict[str, str], source: Source) -> None:
-    series.update(_series(source))
+        for source in chapter.sources:
+            none: dict[str, str] = {}
+            read = functools.partial(_series, source)
+            series = computed(chapter.omitted, f"Time series of {source.label}", read, instead=none)
+            found[source.label] = _runs_of(source, series)
+    return found
 
 
 def _runs_of(source: Source, series: Mapping[str, str]) -> dict[str, Any]:
@@ -177,15 +172,15 @@ def _runs_of(source: Source, series: Mapping[str, str]) -> dict[str, Any]:
     return {"cases": cases, "spec": base}
 
 
-def _series(source: Source) -> Iterator[tuple[str, str]]:
+def _series(source: Source) -> dict[str, str]:
     """Return each run's intervals as compressed JSON, in base 64: columns of operation, second and metrics."""
-    from iosonde.metrics.metrics import interval_metrics
-
     run_ids = [record.run_id for record in source.records if record.outcome != "failed"]
+    found: dict[str, str] = {}
     for first in range(0, len(run_ids), RUNS_AT_ONCE):
         chunk = run_ids[first : first + RUNS_AT_ONCE]
         table = interval_metrics(source.results, run_ids=chunk, metrics=RUN_COLUMNS)
-        yield from _series_of_runs(table.filter(pl.col("phase") == "measure"))
+        found |= _series_of_runs(table.filter(pl.col("phase") == "measure"))
+    return found
 
 
 def _series_of_runs(table: pl.DataFrame) -> Iterator[tuple[str, str]]:

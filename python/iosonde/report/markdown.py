@@ -7,20 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from markupsafe import Markup
 
 from iosonde.foreign_text import html, markdown_block, markdown_code, markdown_paragraph
 from iosonde.foreign_text import markdown as escape
+from iosonde.report.content import Report
 from iosonde.report.document import asset, template_of
 from iosonde.report.figure import file_name, save
 from iosonde.report.provenance import IN_TEMPLATES
 from iosonde.report.table import Cell, Table, folded
 from iosonde.results.files import write_output
-
-if TYPE_CHECKING:
-    from iosonde.report.content import Report
 
 
 def write(report: Report, path: Path, *, result_sets: Sequence[Path] = ()) -> list[Path]:

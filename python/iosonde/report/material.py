@@ -3,35 +3,35 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 
 from iosonde import workload as workloads
 from iosonde.errors import ResultsError
+from iosonde.findings.device_state import DeviceStates, device_states, window_means
 from iosonde.metrics import wording
+from iosonde.metrics.facts import Facts
+from iosonde.metrics.metrics import case_metrics, interval_metrics, percentile_curves, run_metrics, stalled_intervals
+from iosonde.metrics.scopes import overall
 from iosonde.metrics.statistics import CONFIDENCE, CUT_OFF, MINIMUM_REPEATS, WIDE_TEXT, distant_modes_coverage, is_wide
+from iosonde.metrics.sustained import LongRun, long_runs
 from iosonde.plan import Case, DeviceState, Plan, Run
+from iosonde.procedure import open_runs
 from iosonde.procedure.observations import Conclusion, conclusions
 from iosonde.report.quantities import WIDE_CELL, level_text, metric_title, metric_unit
+from iosonde.report.table import DEVICE_STATE, Cell, Column, metric_cell
+from iosonde.results import ResultSet
+from iosonde.results.frames import labels
 from iosonde.results.schema import Record
 from iosonde.study.model import ROUND, STAGE, Study, View
+from iosonde.verdict.verdict import Kind, of_repeats
 from iosonde.workload import store_name, streams_of
-
-if TYPE_CHECKING:
-    from iosonde.findings.device_state import DeviceStates
-    from iosonde.metrics.facts import Facts
-    from iosonde.metrics.sustained import LongRun
-    from iosonde.results import ResultSet
-    from iosonde.verdict.verdict import Kind
-
-    pass
-
 
 SIMULATED = "simulated"
 WARNING = "results of a device model, not of a device"
@@ -71,20 +71,15 @@ class Source:
     @cached_property
     def long_runs(self) -> Sequence[LongRun]:
         """Every run that is judged by its own rounds."""
-        from iosonde.metrics.sustained import long_runs
-
         return long_runs(self.facts)
 
     @property
     def facts(self) -> Facts:
         """Facts of the completed runs. Several parts of a report read them, so those that fit in memory are kept."""
-        from iosonde.metrics.facts import Facts
-
         return self._facts if self._facts.are_small else Facts(self.results)
 
     @cached_property
     def _facts(self) -> Facts:
-        from iosonde.metrics.facts import Facts
 
         return Facts(self.results)
 
@@ -95,6 +90,10 @@ class Source:
             case.case_id: case.procedure.spec for case in self.plan.adaptive if case.procedure
         }
         return planned | {run.case_id: run.spec for run in self.runs}
+
+    def key(self, case: Case) -> str:
+        """Key of a case in tables, by which the page finds its runs."""
+        return f"{self.label}\n{case.case_id}"
 
     @property
     def directory(self) -> Path:
@@ -115,23 +114,10 @@ class Source:
         """Runs of unsupported combinations."""
         return [record for record in self.records if record.is_unsupported]
 
-    def complete_of(self, workload: str) -> list[Record]:
-        """Runs of a kind of workload that came to their end, the control left out."""
-        return [
-            record
-            for record in self.records
-            if record.outcome == "complete" and not record.control and record.spec["workload"]["kind"] == workload
-        ]
-
     @property
     def stopped(self) -> list[Record]:
         """Runs that were ended early."""
         return [record for record in self.records if record.outcome == "stopped"]
-
-    @property
-    def complete(self) -> bool:
-        """True if every planned run completed."""
-        return not (self.missing or self.failed or self.stopped)
 
     @cached_property
     def verdicts(self) -> dict[str, list[Kind]]:
@@ -144,8 +130,6 @@ class Source:
 
     def verdict(self, case_id: str) -> Kind | None:
         """The verdict on the median of a case; None where no run has one."""
-        from iosonde.verdict.verdict import of_repeats
-
         return of_repeats(self.verdicts.get(case_id, []))
 
     def no_value(self, case_id: str) -> str:
@@ -202,27 +186,21 @@ class Material:
     @cached_property
     def run_metrics(self) -> pl.DataFrame:
         """`analysis.metrics.run_metrics` of all result sets, under their labels."""
-        from iosonde.metrics.metrics import run_metrics
-
-        return self._labelled(run_metrics)
+        return self._labelled(lambda source: run_metrics(source.facts))
 
     @cached_property
     def summary(self) -> pl.DataFrame:
         """`analysis.metrics.case_metrics`: medians over repeats, with their intervals."""
-        from iosonde.metrics.metrics import case_metrics
-
         return case_metrics(self.run_metrics)
 
     @cached_property
     def device_states(self) -> Mapping[str, DeviceStates]:
         """Device state of every run, by label: the source of answer, captions and tables."""
-        from iosonde.findings.device_state import device_states
-
         return {
             source.label: device_states(
                 self.study,
                 source.results.cases,
-                self.run_metrics.filter(pl.col("result_set") == source.label),
+                self.runs_of(source),
                 source.results.runs,
                 source.long_runs,
             )
@@ -232,40 +210,35 @@ class Material:
     @cached_property
     def curves(self) -> pl.DataFrame:
         """`analysis.metrics.percentile_curves` of all result sets."""
-        from iosonde.metrics.metrics import percentile_curves
-
-        return self._labelled(percentile_curves)
+        return self._labelled(lambda source: percentile_curves(source.facts))
 
     def intervals(self, metric: str, runs: Mapping[str, Sequence[str]]) -> pl.DataFrame:
         """Return one metric of `analysis.metrics.interval_metrics`, of runs given by the label of their result set."""
-        from iosonde.metrics.metrics import interval_metrics
-
-        return self._labelled_runs(lambda results, ids: interval_metrics(results, run_ids=ids, metrics=(metric,)), runs)
+        metrics = (metric,)
+        return self._labelled(lambda s: interval_metrics(s.results, run_ids=runs[s.label], metrics=metrics), runs)
 
     def stalled_intervals(self, runs: Mapping[str, Sequence[str]]) -> pl.DataFrame:
         """Return the intervals of these runs in which the engine itself was stalled."""
-        from iosonde.metrics.metrics import stalled_intervals
+        return self._labelled(lambda source: stalled_intervals(source.results, run_ids=runs[source.label]), runs)
 
-        return self._labelled_runs(lambda results, ids: stalled_intervals(results, run_ids=ids), runs)
-
-    def cases(self, *, control: bool = False) -> Iterable[tuple[Source, Case]]:
+    def cases(self) -> Iterable[tuple[Source, Case]]:
         """Return every case of every result set, in the order of the plan."""
-        return ((source, case) for source in self.sources for case in source.cases if case.control == control)
+        return ((source, case) for source in self.sources for case in source.cases if not case.control)
 
-    def _labelled_runs(
-        self, tables: Callable[[ResultSet, Sequence[str]], pl.DataFrame], runs: Mapping[str, Sequence[str]]
-    ) -> pl.DataFrame:
-        frames = [
-            tables(source.results, runs[source.label]).with_columns(result_set=pl.lit(source.label, dtype=pl.String))
-            for source in self.sources
-            if runs.get(source.label)
-        ]
-        return pl.concat(frames, how="diagonal_relaxed")
+    def label_column(self, sources: Iterable[Source]) -> Column | None:
+        """Return the column that names the result set of each row; None where there is only one."""
+        return ("Result set", [source.label for source in sources]) if len(self.sources) > 1 else None
 
-    def _labelled(self, tables: Callable[[Facts], pl.DataFrame]) -> pl.DataFrame:
+    def runs_of(self, source: Source) -> pl.DataFrame:
+        """Return the run metrics of one result set."""
+        return self.run_metrics.filter(pl.col("result_set") == source.label)
+
+    def _labelled(self, table: Callable[[Source], pl.DataFrame], labels: Container[str] | None = None) -> pl.DataFrame:
+        """Return a table of all result sets, or of those with these labels, under their labels."""
         frames = [
-            tables(source.facts).with_columns(result_set=pl.lit(source.label, dtype=pl.String))
+            table(source).with_columns(result_set=pl.lit(source.label, dtype=pl.String))
             for source in self.sources
+            if labels is None or source.label in labels
         ]
         return pl.concat(frames, how="diagonal_relaxed")
 
@@ -275,15 +248,18 @@ def gather(result_sets: Sequence[ResultSet], *, mix_simulated: bool = False) -> 
 
     Raises `ResultsError` where some are simulated and others measured, unless that is requested.
     """
-    from iosonde.procedure import open_runs
-    from iosonde.results.frames import labels
-
-    if not mix_simulated:
-        require_one_kind(result_sets)
+    simulated = [each.directory for each in result_sets if each.simulated]
+    measured = [each.directory for each in result_sets if not each.simulated]
+    if simulated and measured and not mix_simulated:
+        raise ResultsError(
+            f"cannot combine the simulated result set `{simulated[0]}` and the measured `{measured[0]}`",
+            where="a reader of one report could confuse them",
+            hint="add `--mix-simulated` (from Python `mix_simulated=True`) to combine them; each is then marked",
+        )
     studies: dict[str, list[Source]] = {}
     arms = [arm for each in result_sets for arm in each.arms()]
     for name, results in zip(labels(arms), arms, strict=True):
-        label = marked_label(name, results)
+        label = f"{name} ({SIMULATED})" if results.simulated else name
         records = results.records()
         found = {record.run_id for record in records}
         missing = [run for run in results.plan.runs if run.run_id not in found] + open_runs(results)
@@ -313,24 +289,6 @@ def require_distinct(result_sets: Sequence[ResultSet]) -> None:
         raise ResultsError(f"result set `{twice}` was given twice", hint="give each result set once")
 
 
-def require_one_kind(result_sets: Sequence[ResultSet]) -> None:
-    """Refuse simulated and measured result sets in one report."""
-    simulated = [result_set for result_set in result_sets if result_set.simulated]
-    measured = [result_set for result_set in result_sets if not result_set.simulated]
-    if simulated and measured:
-        raise ResultsError(
-            f"cannot combine the simulated result set `{simulated[0].directory}` and the measured "
-            f"`{measured[0].directory}`",
-            where="a reader of one report could confuse them",
-            hint="add `--mix-simulated` (from Python `mix_simulated=True`) to combine them; each is then marked",
-        )
-
-
-def marked_label(name: str, result_set: ResultSet) -> str:
-    """The name of a result set next to others."""
-    return f"{name} ({SIMULATED})" if result_set.simulated else name
-
-
 @dataclass(frozen=True, kw_only=True)
 class Subject:
     """One line of evidence for a view: a case of a result set, and the operation looked at."""
@@ -354,36 +312,30 @@ class Subject:
 
 
 def subjects(view: View, material: Material) -> list[Subject]:
-    """Return what a view looks at."""
-    if _is_of_window(view, material):
-        found = _loads(view, material)
-        return [s for s in found if all(same_level(name, s.level(name), wanted) for name, wanted in view.where.items())]
-    chosen = [(source, case) for source, case in material.cases() if case.part == view.part]
+    """Return what a view looks at; of a search of steady state each load once, with its measurement window."""
+    part = next(part for part in material.study.parts if part.name == view.part)
     named = {view.x, view.series, view.facet, *view.where}
-    # Rounds and the stages after them are cases of one part: what separates the ones leaves the others out.
-    chosen = [(source, case) for source, case in chosen if {ROUND, STAGE} & named <= case.levels.keys()]
-    apart = {"operation", "stream"} & named - {name for _, case in chosen for name in case.levels}
-    found = [
-        Subject(source=source, case=case, stream=stream, operation=operation)
-        for source, case in chosen
-        for stream, operation in (_streams(material, source, case) if apart else [(None, None)])
-    ]
+    chosen = [(source, case) for source, case in material.cases() if case.part == view.part]
+    one_value = view.kind in ("lines", "bars", "heatmap", "table")
+    if part.rounds and part.rounds.sought and one_value and not named & {ROUND, STAGE, "operation", "stream"}:
+        found = _loads(chosen)
+    else:
+        # Rounds and the stages after them are cases of one part: what separates the ones leaves the others out.
+        chosen = [(source, case) for source, case in chosen if {ROUND, STAGE} & named <= case.levels.keys()]
+        apart = {"operation", "stream"} & named - {name for _, case in chosen for name in case.levels}
+        found = [
+            Subject(source=source, case=case, stream=stream, operation=operation)
+            for source, case in chosen
+            for stream, operation in (_streams(material, source, case) if apart else [(None, None)])
+        ]
     return [s for s in found if all(same_level(name, s.level(name), wanted) for name, wanted in view.where.items())]
 
 
-def _is_of_window(view: View, material: Material) -> bool:
-    """Return True if a view draws one value per load of rounds: that of the measurement window."""
-    part = next(part for part in material.study.parts if part.name == view.part)
-    named = {view.x, view.series, view.facet, *view.where}
-    one_value = view.kind in ("lines", "bars", "heatmap", "table")
-    return bool(part.rounds and part.rounds.sought and one_value and not named & {ROUND, STAGE, "operation", "stream"})
-
-
-def _loads(view: View, material: Material) -> list[Subject]:
+def _loads(cases: Iterable[tuple[Source, Case]]) -> list[Subject]:
     """Each load of the rounds once."""
     found: dict[tuple[str, str], Subject] = {}
-    for source, case in material.cases():
-        if case.part == view.part and ROUND in case.levels:
+    for source, case in cases:
+        if ROUND in case.levels:
             levels = {name: level for name, level in case.levels.items() if name != ROUND}
             load = case.model_copy(update={"levels": levels})
             found[source.label, str(levels)] = Subject(source=source, case=load, in_window=True)
@@ -395,49 +347,53 @@ def same_level(factor: str, level: Any, wanted: Any) -> bool:
     return level == wanted or level_text(factor, level).replace(" ", "") == str(wanted).replace(" ", "")
 
 
+KEY = ("result_set", "case_id", "stream", "operation")
+Estimate = tuple[float | None, float | None, float | None, int]
+"""Median, low, high and repeats."""
+
+
+def of_whole_load(table: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows of whole loads, which have no stream and no operation here."""
+    return overall(table).with_columns(stream=pl.lit(None), operation=pl.lit(None))
+
+
 class Values:
     """Medians with their intervals, by subject."""
 
     def __init__(self, material: Material, metric: str) -> None:
-        from iosonde.metrics.scopes import overall
 
-        self._material, self._metric = material, metric
+        self._material, self.metric = material, metric
         table = material.summary.filter(pl.col("metric") == metric)
-        columns = ("median", "low", "high", "repeats")
-        self._of_case = {
-            (r["result_set"], r["case_id"]): tuple(r[c] for c in columns) for r in overall(table).to_dicts()
-        }
-        self._of_operation = {
-            (r["result_set"], r["case_id"], r["stream"], r["operation"]): tuple(r[c] for c in columns)
-            for r in table.to_dicts()
+        rows = [*of_whole_load(table).to_dicts(), *table.to_dicts()]
+        self._of_case: dict[tuple[Any, ...], Estimate] = {
+            tuple(row[name] for name in KEY): (row["median"], row["low"], row["high"], row["repeats"]) for row in rows
         }
         # The achieved share of a rate, for example, is of a stream and not of its operations.
         self._only_of_streams = table["operation"].eq("all").all()
 
-    def estimate(self, subject: Subject) -> tuple[float | None, float | None, float | None, int]:
+    def estimate(self, subject: Subject) -> Estimate:
         """Return median, low, high and repeats; None where there is no value."""
         if subject.in_window:
-            return self._of_window.get(_window_key(subject.source.label, subject.case.levels), (None, None, None, 0))
-        label, case_id, stream, operation = subject.key
-        if operation is None:
-            found = self._of_case.get((label, case_id))
+            known = self._of_window.get(_window_key(subject.source.label, subject.case.levels))
         else:
-            operation_key = "all" if self._only_of_streams else operation
-            found = self._of_operation.get((label, case_id, stream, operation_key))
-        return found or (None, None, None, 0)
+            *case, operation = subject.key
+            known = self._of_case.get((*case, "all" if operation and self._only_of_streams else operation))
+        return known or (None, None, None, 0)
+
+    def cell(self, subject: Subject) -> Cell:
+        """Return the median with its interval."""
+        return metric_cell(self.metric, *self.estimate(subject)[:3])
 
     @cached_property
-    def _of_window(self) -> dict[WindowKey, tuple[float | None, float | None, float | None, int]]:
+    def _of_window(self) -> dict[WindowKey, Estimate]:
         """Means over the measurement window, the median of them over repeats."""
-        from iosonde.findings.device_state import window_means
-
-        runs, passes = self._material.run_metrics, dict[WindowKey, list[float]]()
+        passes: dict[WindowKey, list[float]] = {}
         for source in self._material.sources:
-            of_source = runs.filter(pl.col("result_set") == source.label)
+            of_source = self._material.runs_of(source)
             for part in self._material.study.parts:
                 if part.rounds and part.rounds.sought:
                     names = [*part.factors, *part.rounds.factors]
-                    for row in window_means(part, source.results.cases, of_source, [self._metric]).to_dicts():
+                    for row in window_means(part, source.results.cases, of_source, [self.metric]).to_dicts():
                         levels = {name: row[name] for name in names}
                         passes.setdefault(_window_key(source.label, levels), []).append(row["value"])
         return {key: (median(values), None, None, len(values)) for key, values in passes.items()}
@@ -479,29 +435,23 @@ def _streams(material: Material, source: Source, case: Case) -> list[tuple[str, 
     return single or found
 
 
-NOT_APPLICABLE = "not_applicable"
-
-
 def states_of(material: Material, cases: Iterable[tuple[Source, Case]]) -> list[DeviceState]:
-    """Return the states that cases measured, each once; without cases that have no result."""
+    """Return the states of devices that cases measured, each once; none of cases that only read or have no result."""
     known = material.device_states
-    return list(dict.fromkeys(state for source, case in cases for state in known[source.label].of_case(case.case_id)))
+    found = dict.fromkeys(state for source, case in cases for state in known[source.label].of_case(case.case_id))
+    return [state for state in found if state != "not_applicable"]
 
 
-def has_device_state(material: Material, cases: Iterable[tuple[Source, Case]]) -> bool:
-    """Return whether any of the cases writes to a device, so that its state affects the values."""
-    return any(state != NOT_APPLICABLE for state in states_of(material, cases))
-
-
-def state_text(material: Material, cases: Iterable[tuple[Source, Case]]) -> str:
-    """Name the device state of the cases of a row; a dash if none of them writes and has a result."""
-    return ", ".join(state for state in states_of(material, cases) if state != NOT_APPLICABLE) or "-"
+def device_state_column(material: Material, rows: Iterable[Iterable[tuple[Source, Case]]]) -> Column | None:
+    """Return the column with the device state of the cases of each row; None where none writes to a device."""
+    texts = [", ".join(states_of(material, row)) for row in rows]
+    return (DEVICE_STATE, [text or "-" for text in texts]) if any(texts) else None
 
 
 def device_state_note(view: View, material: Material) -> str:
     """Name the device state of the cases of a view that write; empty if none does."""
     found = [(each.source, each.case) for each in subjects(view, material)] if view.part else list(material.cases())
-    named = [state for state in states_of(material, found) if state != NOT_APPLICABLE]
+    named = states_of(material, found)
     parts = [f"Device state: {', '.join(named)}." if named else "", not_steady(view, material, found)]
     return " ".join(filter(None, parts))
 
@@ -509,7 +459,7 @@ def device_state_note(view: View, material: Material) -> str:
 def not_steady(view: View, material: Material, cases: Iterable[tuple[Source, Case]]) -> str:
     """State that values are not for steady state, where a view is named after it and no case reached it."""
     is_named = view.y in ASSUME_STEADY or "steady" in view.title.lower()
-    states = [state for state in states_of(material, cases) if state != NOT_APPLICABLE]
+    states = states_of(material, cases)
     return "Values are not for steady state." if is_named and states and "steady" not in states else ""
 
 
@@ -517,21 +467,21 @@ ASSUME_STEADY = ("steady_iops", "steady_bandwidth", "steady_fraction", "seconds_
 """Metrics that are named after steady state, and have a value wherever the rate was stable."""
 
 
-DURABILITY = "Writes survive"
-"""Head of the column."""
 SURVIVES = {"nothing": "nothing", "process_crash": "process crash", "power_loss": "power loss"}
+
+
+def durability_column(cases: Iterable[tuple[Source, Case] | None]) -> Column | None:
+    """Return the column with what acknowledged writes of each case survive; None where that is not known of any."""
+    texts = [durability(each[0], each[1].case_id) if each else "" for each in cases]
+    return ("Writes survive", [text or "-" for text in texts]) if any(texts) else None
 
 
 def durability(source: Source, case_id: str) -> str:
     """Return what acknowledged writes of a case survive; empty if it does not write, or that was not recorded."""
-    found = (_recorded(record.result) for record in source.records if record.case_id == case_id)
-    return next((SURVIVES.get(each, each) for each in found if each), "")
-
-
-def _recorded(result: Mapping[str, object] | None) -> str:
-    store = (result or {}).get("store")
-    found = store.get("durability") if isinstance(store, Mapping) else None
-    return str(found) if found else ""
+    results = (record.result or {} for record in source.records if record.case_id == case_id)
+    stores = (result.get("store") for result in results)
+    found = (store.get("durability") for store in stores if isinstance(store, Mapping))
+    return next((SURVIVES.get(str(each), str(each)) for each in found if each), "")
 
 
 def differing_durability(material: Material, part: str) -> Mapping[str, str]:

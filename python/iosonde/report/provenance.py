@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, get_args
 
@@ -20,42 +19,24 @@ from iosonde.results.schema import RecordPart
 from iosonde.units import format_bytes
 from iosonde.workload.workload import Engine
 
-
-@dataclass(frozen=True, kw_only=True)
-class FactGroup:
-    """A group of facts: what was measured on what."""
-
-    title: str
-    rows: Sequence[tuple[str, str]] = field(default_factory=tuple)
-
-
-ONE_SESSION = "one; another session can differ by more than these intervals show"
-
-
-def _sessions(source: Source, material: Material) -> str:
-    """Return what the intervals show of other sessions; nothing for simulated devices, which do not vary."""
-    count = next(len(group) for group in material.sessions if source in group)
-    if source.simulated:
-        return ""
-    return ONE_SESSION if count == 1 or material.paired_sets else f"one of {count} that are pooled in a table"
+FactGroup = tuple[str, Sequence[tuple[str, str]]]
+"""The title of a group of facts, and their names and values."""
 
 
 def headline(source: Source, material: Material, omitted: list[Omitted]) -> list[tuple[str, str]]:
     """Return the main facts of a result set; those that cannot be computed are noted in `omitted`."""
-    begin, end = _span(source)
+    times = sorted(time for record in source.records for time in (record.started_at, record.ended_at) if time)
+    servers = (case.parameters.get("server_url") for case in source.cases)
     none: list[tuple[str, str]] = []
     rows = [
         ("Simulated", WARNING if source.simulated else ""),
         ("Device", devices_text(source)),
         ("Target", source.plan.target),
         ("Hosts", _hosts_text(source.plan)),
-        (
-            "Server",
-            ", ".join(dict.fromkeys(str(url) for case in source.cases if (url := case.parameters.get("server_url")))),
-        ),
+        ("Server", ", ".join(dict.fromkeys(str(url) for url in servers if url))),
         ("File system", _file_system_text(source)),
         ("Log device", _log_text(source)),
-        ("Measured", f"{begin} to {end}" if begin else "nothing yet"),
+        ("Measured", f"{_when(times[0])} to {_when(times[-1])}" if times else "nothing yet"),
         ("Runs", _runs(source)),
         ("Profile", f"{source.plan.profile}, {_repeats(source)}"),
         ("Load", loop_text(source.specs_by_case.values())),
@@ -86,23 +67,24 @@ def _intervals(source: Source, material: Material) -> list[tuple[str, str]]:
     methods = intervals_of(material, sources=[source])
     if not methods:
         return [("Intervals", "none: too few repeats")]
-    return [
-        ("Intervals", methods),
-        ("Coverage", coverage_of(material, source)),
-        ("Sessions", _sessions(source, material)),
-    ]
+    count = next(len(group) for group in material.sessions if source in group)
+    sessions = "one; another session can differ by more than these intervals show"
+    if source.simulated:  # Simulated devices do not vary.
+        sessions = ""
+    elif count > 1 and not material.paired_sets:
+        sessions = f"one of {count} that are pooled in a table"
+    return [("Intervals", methods), ("Coverage", coverage_of(material, source)), ("Sessions", sessions)]
 
 
 def _prepared_at_a_glance(source: Source) -> list[tuple[str, str]]:
     """The header of a report of a prepared target, as SNIA's specification requires."""
-    known = dict(next((facts.rows for facts in _preparations(source)), ()))
+    known = dict(next((rows for _, rows in _preparations(source)), ()))
     wanted = ("purge", "preconditioning", "filled to", "write cache", "active range", "data pattern")
     rows = [(name.capitalize(), known[name]) for name in wanted if known.get(name, "not filled") != "not filled"]
-    return [("Platform", _platform(source)), *rows] if rows else []
-
-
-def _platform(source: Source) -> str:
-    return "; ".join(sorted({_machine_text(each) for each in source.results.environments().values()}))
+    if not rows:
+        return []
+    machines = sorted({_machine_text(each) for each in source.results.environments().values()})
+    return [("Platform", "; ".join(machines)), *rows]
 
 
 def _machine_text(environment: Mapping[str, Any]) -> str:
@@ -119,19 +101,16 @@ def _machine_text(environment: Mapping[str, Any]) -> str:
 def provenance(source: Source) -> list[FactGroup]:
     """Return what was measured on what; where it changed during the study, every state of it."""
     plan = source.plan
-    measured = FactGroup(
-        title="Study",
-        rows=[
-            ("study", plan.study_name),
-            ("profile", plan.profile),
-            ("repeats", _repeats(source)),
-            ("seed", str(plan.seed)),
-            ("target", plan.target),
-            *((f"set {name}", value) for name, value in plan.settings.items()),
-            ("result set", str(source.directory)),
-        ],
-    )
-    return [measured, *_preparations(source), *_targets(source), *_environments(source), *_engines(source)]
+    measured = [
+        ("study", plan.study_name),
+        ("profile", plan.profile),
+        ("repeats", _repeats(source)),
+        ("seed", str(plan.seed)),
+        ("target", plan.target),
+        *((f"set {name}", value) for name, value in plan.settings.items()),
+        ("result set", str(source.directory)),
+    ]
+    return [("Study", measured), *_preparations(source), *_targets(source), *_environments(source), *_engines(source)]
 
 
 def _preparations(source: Source) -> list[FactGroup]:
@@ -139,22 +118,18 @@ def _preparations(source: Source) -> list[FactGroup]:
     prepared = [case.parameters for case in source.cases if case.parameters.get("purge", "none") != "none"]
     if not prepared:
         return []
-    restarts = {
-        record.run_id for record in source.records if record.part == PREPARATION and "-a1-" not in record.run_id
-    }
+    restarted = any(record.part == PREPARATION and "-a1-" not in record.run_id for record in source.records)
+    patterns = {"random": "random, incompressible", "zeros": "zeros"}
     rows = [
         ("purge", _each(prepared, "purge", str)),
         ("preconditioning", ", ".join(dict.fromkeys(map(_precondition_text, prepared)))),
         ("filled to", _each(prepared, "fill", lambda percent: f"{percent:g} %" if percent else "not filled")),
         ("active range", _each(prepared, "span", format_bytes)),
-        (
-            "data pattern",
-            _each(prepared, "payload", {"random": "random, incompressible", "zeros": "zeros"}.__getitem__),
-        ),
+        ("data pattern", _each(prepared, "payload", patterns.__getitem__)),
         ("write cache", _write_cache_text(source)),
-        ("preparation repeated", "after an interruption" if restarts else "never"),
+        ("preparation repeated", "after an interruption" if restarted else "never"),
     ]
-    return [FactGroup(title="Preparation", rows=rows)]
+    return [("Preparation", rows)]
 
 
 def _each(prepared: Sequence[Mapping[str, Any]], name: str, text: Callable[[Any], str]) -> str:
@@ -174,17 +149,13 @@ def _precondition_text(parameters: Mapping[str, Any]) -> str:
 def _write_cache_text(source: Source) -> str:
     if any(record.target.get("simulated") for record in source.records):
         return "that of the simulated device"
-    return ", ".join(sorted(_write_caches(source))) or "not known"
-
-
-def _write_caches(source: Source) -> set[str]:
     devices = [device for record in source.records for device in record.target.get("devices", [])]
-    return {str(found) for device in devices if (found := _queue(device).get("write_cache"))}
+    return ", ".join(sorted({found for device in devices if (found := _write_cache(device))})) or "not known"
 
 
-def _queue(device: Mapping[str, Any]) -> Mapping[str, Any]:
+def _write_cache(device: Mapping[str, Any]) -> str:
     queue = device.get("queue")
-    return {**device, **queue} if isinstance(queue, Mapping) else device
+    return str((queue if isinstance(queue, Mapping) else {}).get("write_cache", device.get("write_cache")) or "")
 
 
 def rerun(source: Source) -> str:
@@ -235,50 +206,47 @@ def devices_text(source: Source) -> str:
     """Name the devices under a target: the models of the lowest ones, each once with their number."""
     found: Counter[str] = Counter()
     for record in source.records:
-        devices = record.target.get("devices", [])
-        lowest = [d for d in devices if not d.get("under")] or devices
-        found |= Counter(" ".join(filter(None, [str(d.get("model") or d.get("name") or ""), _size(d)])) for d in lowest)
+        found |= Counter(_lowest_devices(record.target))
     texts = [f"{count} × {name}" if count > 1 else name for name, count in sorted(found.items()) if name]
     return ", ".join(texts) or source.plan.target.partition(":")[0].replace("null", "no device")
+
+
+def _lowest_devices(target: Mapping[str, Any]) -> list[str]:
+    """Name the devices that no other is under: their models and sizes."""
+    devices = target.get("devices", [])
+    return [
+        " ".join(
+            filter(
+                None,
+                [
+                    str(each.get("model") or each.get("name") or ""),
+                    f"({format_bytes(each['size_bytes'])})" if each.get("size_bytes") else "",
+                ],
+            )
+        )
+        for each in [device for device in devices if not device.get("under")] or devices
+    ]
 
 
 def target_line(source: Source) -> str:
     """Name what was measured: devices, file system and where it is mounted."""
     systems = [record.target.get("file_system") or {} for record in source.records]
-    mounted = Counter(
+    mounted = {
         f"{each['kind']} on {each['mount_point']}" for each in systems if each.get("kind") and each.get("mount_point")
-    )
+    }
     devices = source.plan.target if source.plan.target.startswith(("simulated:", "null:")) else devices_text(source)
     return "; ".join([devices, *sorted(mounted)])
-
-
-def _size(device: Mapping[str, Any]) -> str:
-    from iosonde.units import format_bytes
-
-    return f"({format_bytes(device['size_bytes'])})" if device.get("size_bytes") else ""
 
 
 def _log_text(source: Source) -> str:
     """Name the second target, which some cases have for a store's log, and its device."""
     logs = (record.target["log"] for record in source.records if "log" in record.target)
-    return ", ".join(dict.fromkeys(f"{log['name']}, on {_lowest_devices(log)}" for log in logs))
-
-
-def _lowest_devices(target: Mapping[str, Any]) -> str:
-    """Name the devices that no other is under."""
-    devices = target.get("devices", [])
-    lowest = [device for device in devices if not device.get("under")] or devices
-    return ", ".join(" ".join(filter(None, [str(d.get("model") or d.get("name") or ""), _size(d)])) for d in lowest)
+    return ", ".join(dict.fromkeys(f"{log['name']}, on {', '.join(_lowest_devices(log))}" for log in logs))
 
 
 def _file_system_text(source: Source) -> str:
     kinds = {str(r.target.get("file_system", {}).get("kind", "")) for r in source.records if r.target}
     return ", ".join(sorted(filter(None, kinds)))
-
-
-def _span(source: Source) -> tuple[str, str]:
-    times = sorted(time for record in source.records for time in (record.started_at, record.ended_at) if time)
-    return (_when(times[0]), _when(times[-1])) if times else ("", "")
 
 
 def _when(text: str) -> str:
@@ -289,40 +257,31 @@ def _when(text: str) -> str:
 
 
 def _targets(source: Source) -> list[FactGroup]:
+    """Return each state of a file system, a device and what features record of the target, without changing values."""
     states: dict[str, FactGroup] = {}
+
+    def add(title: str, facts: Mapping[str, Any]) -> None:
+        states.setdefault(f"{title}{facts}", (title, _flat(facts)))
+
     for target in (each for record in source.records for each in (record.target, record.target.get("log", {}))):
-        file_system = {k: v for k, v in target.get("file_system", {}).items() if k != "free_bytes"}
-        if file_system:
-            states.setdefault(f"f{file_system}", FactGroup(title="File system", rows=_flat(file_system)))
+        if file_system := {k: v for k, v in target.get("file_system", {}).items() if k != "free_bytes"}:
+            add("File system", file_system)
         for device in target.get("devices", []):
-            steady = {key: value for key, value in device.items() if not _changes(key)}
-            states.setdefault(
-                f"d{steady}", FactGroup(title=f"Device {device.get('name', '')}".strip(), rows=_flat(steady))
-            )
+            steady = {key: value for key, value in device.items() if "temperature" not in key}
+            add(f"Device {device.get('name', '')}".strip(), steady)
     kinds: tuple[type[RecordPart], ...] = contributed("record", "PARTS")
     for kind in kinds:
         for part in (found for record in source.records if (found := record.of(kind))):
             for title, facts in part.about_target().items():
-                states.setdefault(f"p{title}{facts}", FactGroup(title=title, rows=_flat(facts)))
+                add(title, facts)
     return list(states.values())
-
-
-def _changes(fact: str) -> bool:
-    """Return True if a fact of a device is a reading that changes from run to run; the records keep each."""
-    return "temperature" in fact
 
 
 def _environments(source: Source) -> list[FactGroup]:
     found = source.results.environments()
     used = Counter(record.environment for record in source.records)
-    return [
-        FactGroup(
-            title="Machine and software" if len(used) == 1 else f"Machine and software ({count} runs)",
-            rows=_machine_rows(found[name]),
-        )
-        for name, count in used.items()
-        if name in found
-    ]
+    runs = {name: f" ({count} runs)" if len(used) > 1 else "" for name, count in used.items() if name in found}
+    return [(f"Machine and software{text}", _machine_rows(found[name])) for name, text in runs.items()]
 
 
 def _machine_rows(environment: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -343,15 +302,11 @@ def _machine_rows(environment: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _engines(source: Source) -> list[FactGroup]:
-    wanted = ("engine", "version", "build", "protocol", "clock", "clock_read_ns")
-    seen = {
-        tuple((k, str(r.engine[k])) for k in wanted if k in r.engine and k != "clock_read_ns")
-        for r in source.records
-        if r.engine
-    }
+    wanted = ("engine", "version", "build", "protocol", "clock")
+    seen = {tuple((k, str(r.engine[k])) for k in wanted if k in r.engine) for r in source.records if r.engine}
     backends = Counter(_backend(record.result) for record in source.records if record.result)
     shown = [("backend in effect", f"{name} ({counted(count, 'run')})") for name, count in backends.items() if name]
-    return [FactGroup(title="Engine", rows=[*rows, *shown]) for rows in sorted(seen)]
+    return [("Engine", [*rows, *shown]) for rows in sorted(seen)]
 
 
 def _backend(result: Mapping[str, Any]) -> str:
@@ -362,8 +317,6 @@ def _backend(result: Mapping[str, Any]) -> str:
 
 def _flat(facts: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
     """Write nested facts as lines; sizes with their unit."""
-    from iosonde.units import format_bytes
-
     lines: list[tuple[str, str]] = []
     for name, value in facts.items():
         key = f"{prefix}{name}"

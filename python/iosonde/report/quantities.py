@@ -7,11 +7,16 @@ Sizes are binary (KiB), bandwidth is decimal (MB/s), as in `iosonde.units`. A fi
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
-if TYPE_CHECKING:
-    from iosonde.plan import Case
+from iosonde.metrics.registry import find
+from iosonde.metrics.scopes import PERCENTILES
+from iosonde.metrics.statistics import is_wide
+from iosonde.plan import Case
+from iosonde.units import format_bandwidth, format_bytes, format_count, format_duration, format_latency
+from iosonde.workload import operation_words, store_name
 
 BYTES_LABEL = (
     "datum.value >= 1073741824 ? format(datum.value / 1073741824, '.4~r') + ' GiB'"
@@ -54,19 +59,30 @@ _TIME = re.compile(r"(^|_)(duration|interval|ramp|service|ns)$")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scale:
-    """Scale of a metric on an axis."""
+class Axis:
+    """One axis, ready to be drawn. A logarithmic one without `values` has ticks at 1, 2 and 5 or at decades."""
 
     title: str
-    """With the unit."""
+    kind: Literal["linear", "log", "log2", "category", "nines"] = "linear"
+    domain: Sequence[float] | None = None
+    values: Sequence[float] | None = None
+    """Positions of ticks; None leaves them to the chart."""
+    order: Sequence[str] = ()
+    """Categories in their order."""
+    label: str | None = None
+    """Vega expression for labels, where a number format does not do."""
+    format: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale(Axis):
+    """The axis of a metric, whose title has the unit; logarithmic or linear."""
+
     divisor: float
     """Divisor of a value in the metric's own unit."""
     column: str
     """Name of the values in a CSV, unit last."""
-    label: str | None = None
-    """Vega expression for axis labels, where a number format does not do."""
-    format: str = "~s"
-    logarithmic: bool = False
+    format: str | None = "~s"
 
     @property
     def columns(self) -> dict[str, str]:
@@ -102,7 +118,6 @@ def factor_column(name: str) -> str:
 
 
 def _name_text(factor: str, level: str) -> str:
-    from iosonde.workload import store_name
 
     if factor == "phase" and level.startswith("ycsb_"):
         return f"YCSB {level.removeprefix('ycsb_').upper()}"
@@ -111,8 +126,6 @@ def _name_text(factor: str, level: str) -> str:
 
 def level_text(name: str, level: Any) -> str:
     """Name a level for a reader."""
-    from iosonde.units import format_bytes, format_duration
-
     if isinstance(level, bool):
         return "on" if level else "off"
     if not is_number(level):
@@ -128,14 +141,17 @@ def level_text(name: str, level: Any) -> str:
 
 def level_phrase(name: str, level: Any) -> str:
     """Name a level for use alone: `Queue depth 4`, but `read`."""
-    from iosonde.workload import operation_words
-
     stream, _, parameter = name.rpartition(".")
     if parameter == "read_fraction" and is_number(level):
         words = operation_words(float(level))
         return f"{words[:1].upper()}{words[1:]}" + (f" ({stream})" if stream else "")
     text = level_text(name, level)
     return f"{factor_title(name)} {text}" if is_number(level) or isinstance(level, bool) else text
+
+
+def named_value(title: str, text: str) -> str:
+    """Write a value for use alone: a number with the title before it."""
+    return f"{title.lower()} {text}" if text[:1].isdigit() else text
 
 
 def case_name(case: Case) -> str:
@@ -157,8 +173,6 @@ def is_number(level: Any) -> bool:
 
 def metric_title(metric: str) -> str:
     """Name a metric for a reader, without its unit, and without the statistic if several of a latency are shown."""
-    from iosonde.metrics.registry import find
-
     known = find(metric)
     of_median = None if known else find(f"{metric}_p50")
     if of_median:
@@ -168,15 +182,11 @@ def metric_title(metric: str) -> str:
 
 def is_percentile(metric: str) -> bool:
     """Return True if a metric is a percentile, which requires samples beyond it."""
-    from iosonde.metrics.scopes import PERCENTILES
-
     return any(metric.endswith(f"_{percentile}") for percentile in PERCENTILES)
 
 
 def metric_unit(metric: str) -> str:
     """Return the unit of a metric: `1/s`, `B/s`, `B`, `ns`, `s` or nothing."""
-    from iosonde.metrics.registry import find
-
     known = find(metric)
     if known:
         return known.unit
@@ -190,18 +200,24 @@ def metric_scale(metric: str, maximum: float, *, title: str | None = None) -> Sc
     title = title or metric_title(metric)
     match metric_unit(metric):
         case "B/s":
-            return _bandwidth_scale(title, metric, maximum)
+            # Decimal, as data sheets and papers have it; gigabytes only where megabytes would have five digits.
+            unit, divisor = ("GB", 1e9) if maximum >= 1e10 else ("MB", 1e6) if maximum >= 5e5 else ("kB", 1e3)
+            column = f"{metric}_{unit.lower()}_per_s"
+            return Scale(title=f"{title} ({unit}/s)", divisor=divisor, column=column, format=",~r")
         case "ns":
-            return Scale(title=title, divisor=1, column=metric, label=NANOSECONDS_LABEL, logarithmic=True)
+            return Scale(title=title, divisor=1, column=metric, label=NANOSECONDS_LABEL, kind="log")
         case "1/s":
             return Scale(
-                title=_with_unit(title, "1/s"),
+                title=title if title == "IOPS" else f"{title} (1/s)",
                 divisor=1,
                 column=f"{metric}_per_s" if metric != "iops" else metric,
                 label=COUNT_LABEL,
             )
         case "B":
-            return _bytes_scale(title, metric, maximum)
+            # Binary, in the largest unit that the maximum reaches: ticks are round numbers of it.
+            unit, divisor = next((each for each in _BINARY_UNITS if maximum >= each[1]), ("B", 1))
+            column = f"{metric}_{unit.lower()}" if unit != "B" else f"{metric}_bytes"
+            return Scale(title=f"{title} ({unit})", divisor=divisor, column=column, format=",~r")
         case "s":
             return Scale(title=f"{title} (s)", divisor=1, column=f"{metric}_s")
         case _ if maximum >= THOUSANDS:
@@ -212,8 +228,6 @@ def metric_scale(metric: str, maximum: float, *, title: str | None = None) -> Sc
 
 def metric_text(metric: str, value: float | None) -> str:
     """Write a value with its unit; `-` where there is none."""
-    from iosonde.units import format_bandwidth, format_bytes, format_count, format_latency
-
     if value is None:
         return "-"
     match metric_unit(metric):
@@ -241,26 +255,6 @@ def interval_text(metric: str, median: float | None, low: float | None, high: fl
 
 def ends_text(metric: str, low: float | None, high: float | None) -> str:
     """Write the ends of an interval, or that it is too wide; empty without one."""
-    from iosonde.metrics.statistics import is_wide
-
     if low is None or high is None:
         return ""
     return WIDE_CELL if is_wide(low, high) else f"{metric_text(metric, low)} .. {metric_text(metric, high)}"
-
-
-def _bandwidth_scale(title: str, metric: str, maximum: float) -> Scale:
-    """Decimal, as data sheets and papers have it; gigabytes only where megabytes would have five digits."""
-    unit, divisor = ("GB", 1e9) if maximum >= 1e10 else ("MB", 1e6) if maximum >= 5e5 else ("kB", 1e3)
-    column = f"{metric}_{unit.lower()}_per_s"
-    return Scale(title=f"{title} ({unit}/s)", divisor=divisor, column=column, format=",~r")
-
-
-def _bytes_scale(title: str, metric: str, maximum: float) -> Scale:
-    """Binary, in the largest unit that the maximum reaches: ticks are round numbers of it."""
-    unit, divisor = next((each for each in _BINARY_UNITS if maximum >= each[1]), ("B", 1))
-    column = f"{metric}_{unit.lower()}" if unit != "B" else f"{metric}_bytes"
-    return Scale(title=f"{title} ({unit})", divisor=divisor, column=column, format=",~r")
-
-
-def _with_unit(title: str, unit: str) -> str:
-    return title if title == "IOPS" else f"{title} ({unit})"

@@ -9,13 +9,23 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from iosonde.findings.published import published
 from iosonde.metrics.statistics import WIDE_TEXT, is_wide
 from iosonde.metrics.wording import counted
 from iosonde.report import vega
 from iosonde.report.figure import Chart, Figure, Panel, columns, least_width
-from iosonde.report.material import Material, Subject, device_state_note, durability_note, intervals_of, same_level
+from iosonde.report.material import (
+    Estimate,
+    Material,
+    Subject,
+    device_state_note,
+    durability_note,
+    intervals_of,
+    same_level,
+)
 from iosonde.report.quantities import (
     BYTES_LABEL,
+    Axis,
     Scale,
     axis_title,
     factor_column,
@@ -30,11 +40,11 @@ from iosonde.report.quantities import (
     metric_unit,
     unit_of_factor,
 )
-from iosonde.report.vega import MARKS, Axis, Frame
+from iosonde.report.vega import MARKS, Frame
 from iosonde.study.model import Level, Reference, View
 
 if TYPE_CHECKING:
-    from iosonde.verdict.verdict import Kind
+    pass
 
 
 SERIES_TO_OVERLAY = 3
@@ -92,12 +102,6 @@ class ChartLayout:
         parts = [level_phrase(name, levels(name)) for name in self.panel_factors if levels(name) is not None]
         return " · ".join([*([source] if self.panel_is_source else []), *parts])
 
-    def series_label(self, view_series: str | None, level: Any, source: str) -> str:
-        """Name the line that a row belongs to."""
-        if self.series_is_source:
-            return source
-        return level_text(view_series or "", level) if level is not None else ""
-
     def drawn_sources(self, cited: Iterable[Row] = ()) -> list[str]:
         """Return the sources that differ by their dashes: publications, and result sets that share a colour."""
         published = unique(row["source"] for row in cited)
@@ -129,25 +133,28 @@ class ChartLayout:
 def row_of(
     subject: Subject,
     layout: ChartLayout,
-    value: tuple[float | None, float | None, float | None, int],
+    value: Estimate,
     metric: str,
     scale: Scale,
     *,
     x: Any,
     x_factor: str | None = None,
 ) -> Row:
-    """Return the row of a figure for a subject and its value."""
+    """Return the row of a figure for a subject and its value; `x` is the axis of a level of `x_factor`, or a number."""
     median, low, high, repeats = value
-    factor = None if layout.series_is_source else layout.series_factor
+    if isinstance(x, Axis):
+        x = x_value(x_factor, subject.level(x_factor), x)
+    level = subject.level(layout.series_factor)
+    series = "" if level is None else level_text(layout.series_factor, level)
     return {
+        **UNKNOWN,
         "panel": layout.panel(subject.level, subject.source.label),
         "x": x,
         "x_level": x,
         "_x": subject.level(x_factor),
-        "_series": None if factor is None else subject.level(factor),
-        "series": layout.series_label(factor, subject.level(factor), subject.source.label),
+        "_series": None if layout.series_is_source else level,
+        "series": subject.source.label if layout.series_is_source else series,
         "source": subject.source.label,
-        "published": False,
         "y": scaled(median, scale),
         "low": scaled(low, scale),
         "high": scaled(high, scale),
@@ -185,10 +192,13 @@ def x_value(name: str | None, level: Any, axis: Axis) -> Any:
     return level_text(name or "", level) if axis.kind == "category" else level
 
 
-def widened(axis: Axis, cited: list[Row]) -> Axis:
-    """Make room on the x axis for published values outside one's own range, in order of value."""
+def widened(axis: Axis, rows: list[Row], cited: list[Row]) -> Axis:
+    """Make room on the x axis for published values outside one's own range, in order of value.
+
+    The measured rows show which numbers the labels of categories represent.
+    """
     if axis.kind == "category":
-        return replace(axis, order=by_value([*axis.order, *(str(row["x"]) for row in cited)], cited, "x"))
+        return replace(axis, order=by_value([*axis.order, *(str(row["x"]) for row in cited)], [*rows, *cited], "x"))
     levels = sorted({*(axis.values or ()), *(row["x"] for row in cited)})
     return replace(axis, values=levels, domain=(levels[0], levels[-1]))
 
@@ -235,39 +245,43 @@ def published_rows(view: View, material: Material, layout: ChartLayout, scale: S
     Of a factor whose levels are names, only those that the view's part has: one publication may cover several parts.
     All of them next to a single level, as a profile has that measures a target as it is.
     """
-    from iosonde.findings.published import published
-
-    reference = reference_of(view, material)
-    if reference is None or view.x is None:
+    if view.x is None:
         return []
     part = next(part for part in material.study.parts if part.name == view.part)
     named = [level.label for level in part.factors.get(view.x, ()) if isinstance(level, Level)]
-    table = [r for r in published(reference).to_dicts() if r["metric"] == view.y and r.get(view.x) is not None]
-    table = [r for r in table if all(name not in r or same_level(name, r[name], w) for name, w in view.where.items())]
+    table = [r for r in cited_values(view, material) if r["metric"] == view.y and r.get(view.x) is not None]
     table = [r for r in table if len(named) < 2 or str(r[view.x]) in named]
     several = len({r["label"] for r in table}) > 1
     rows = []
     for r in table:
-        source = _source(r, several=several)
-        panel = " · ".join(level_phrase(name, r[name]) for name in layout.panel_factors if r.get(name) is not None)
-        known = view.series in r and not layout.series_is_source
+        x_level, series = r[view.x], None if layout.series_is_source else r.get(view.series or "")
         rows.append(
             {
                 **UNKNOWN,
-                "panel": panel,
-                "x": x_value(view.x, r[view.x], x),
-                "x_level": x_value(view.x, r[view.x], x),
-                "_x": r[view.x],
-                "_series": r[view.series] if known and view.series else None,
-                "series": level_text(view.series or "", r[view.series]) if known and view.series else source,
-                "source": source,
+                "panel": " · ".join(level_phrase(f, r[f]) for f in layout.panel_factors if r.get(f) is not None),
+                "x": x_value(view.x, x_level, x),
+                "x_level": x_value(view.x, x_level, x),
+                "_x": x_level,
+                "_series": series,
+                "series": _source(r, several=several) if series is None else level_text(view.series or "", series),
+                "source": _source(r, several=several),
                 "published": True,
                 "y": scaled(r["value"], scale),
-                "x_text": level_text(view.x, r[view.x]),
+                "x_text": level_text(view.x, x_level),
                 "text": f"{metric_text(view.y, r['value'])} (published)",
             }
         )
     return rows
+
+
+def cited_values(view: View, material: Material) -> list[dict[str, Any]]:
+    """Return the published values that a view names, without those of other levels than it wants."""
+    reference = reference_of(view, material)
+    return [
+        row
+        for row in (published(reference).to_dicts() if reference else ())
+        if all(name not in row or same_level(name, row[name], wanted) for name, wanted in view.where.items())
+    ]
 
 
 def _source(row: Mapping[str, Any], *, several: bool) -> str:
@@ -275,18 +289,6 @@ def _source(row: Mapping[str, Any], *, several: bool) -> str:
     if not row["label"]:
         return str(row["source"])
     return f"{row['label']}{_PUBLISHED}" if several else f"{row['label']} ({row['source']})"
-
-
-def published_panels(cited: list[Row]) -> list[Row]:
-    """Give published values panels of their own."""
-    return [{**row, "panel": " · ".join(filter(None, [row["source"], row["panel"]]))} for row in cited]
-
-
-def measured_panels(rows: list[Row], cited: list[Row]) -> list[Row]:
-    """Name one's own panels where published ones are next to them."""
-    if not cited:
-        return rows
-    return [{**row, "panel": " · ".join(filter(None, ["Measured", row["panel"]]))} for row in rows]
 
 
 def reference_of(view: View, material: Material) -> Reference | None:
@@ -354,10 +356,14 @@ def finish(sketch: Sketch, view: View, number: int, material: Material) -> Figur
             notes.append(f"{mark}: {intervals_of(material, [metric])}; cut at the edge of the plot.")
         if any(map(_is_wide, kept)):
             notes.append(f"Not drawn: intervals {WIDE_TEXT}.")
-    kept = [_without_wide_interval(row) for row in kept]
+    # The CSV keeps the ends of intervals that are too wide to be drawn.
+    kept = [{**row, "csv_low": row["low"], "csv_high": row["high"]} for row in kept]
+    kept = [row | ({"low": None, "high": None} if _is_wide(row) else {}) for row in kept]
     verdicts = [kind for kind in MARKS if any(row["verdict"] == kind and row["y"] is not None for row in kept)]
     if verdicts:
-        notes += [_verdict_note(verdicts)] if view.kind != "timeseries" else []  # Lines over time have no marks.
+        if view.kind != "timeseries":  # Lines over time have no marks.
+            listed = ", ".join(f"{MARKS[kind]} {kind}" for kind in verdicts)
+            notes.append(f"Hollow marks: not device-limited ({listed}).")
         kept = [{**row, "mark": "" if row["y"] is None else MARKS.get(row["verdict"], "")} for row in kept]
     if any(row["no_value"] for row in kept):
         notes.append("✕: no result.")
@@ -380,7 +386,6 @@ def finish(sketch: Sketch, view: View, number: int, material: Material) -> Figur
             chart=sketch.draw(
                 replace(
                     sketch.frame,
-                    panel=index,
                     width=least_width(columns(len(panels))),
                     y=replace(sketch.frame.y, domain=_panel_domain(kept, panel, shared, sketch)),
                     verdicts=verdicts,
@@ -388,7 +393,7 @@ def finish(sketch: Sketch, view: View, number: int, material: Material) -> Figur
                 )
             ),
         )
-        for index, panel in enumerate(panels)
+        for panel in panels
     ]
     notes += filter(None, [device_state_note(view, material)])
     return Figure(
@@ -405,25 +410,18 @@ def finish(sketch: Sketch, view: View, number: int, material: Material) -> Figur
         step_title=sketch.step_title,
         panels=drawn,
         rows=as_frame(kept),
-        heads=_distinct(_of_csv(sketch.heads) | ({"verdict": "verdict"} if verdicts else {})),
+        heads=_of_csv(sketch.heads | ({"verdict": "verdict"} if verdicts else {})),
         one_legend=view.kind != "heatmap",
     )
 
 
 def _of_csv(heads: dict[str, str]) -> dict[str, str]:
-    """Take the ends of intervals from the columns that have all of them."""
-    return {f"csv_{column}" if column in ("low", "high") else column: head for column, head in heads.items()}
+    """Return columns and their names, each name once: lines that are result sets have no column next to that.
 
-
-def _distinct(heads: dict[str, str]) -> dict[str, str]:
-    """Each name once: lines that are result sets have no column next to that of the result set."""
-    return {column: head for head, column in {head: column for column, head in heads.items()}.items()}
-
-
-def _verdict_note(verdicts: Sequence[Kind]) -> str:
-    """Explain hollow marks."""
-    listed = ", ".join(f"{MARKS[kind]} {kind}" for kind in verdicts)
-    return f"Hollow marks: not device-limited ({listed})."
+    The ends of intervals are those of the columns that have all of them.
+    """
+    named = {head: f"csv_{column}" if column in ("low", "high") else column for column, head in heads.items()}
+    return {column: head for head, column in named.items()}
 
 
 def _panel_domain(rows: list[Row], panel: str, own: tuple[float, float] | None, sketch: Sketch) -> tuple[float, float]:
@@ -445,31 +443,16 @@ def _is_wide(row: Row) -> bool:
     return row["y"] is not None and is_wide(row["low"], row["high"])
 
 
-def _without_wide_interval(row: Row) -> Row:
-    """Return a row to draw; the CSV keeps the ends of its interval."""
-    ends = {"csv_low": row["low"], "csv_high": row["high"]}
-    return {**row, **ends, **({"low": None, "high": None} if _is_wide(row) else {})}
-
-
-def drawn_ends(row: Row) -> list[str]:
-    """Columns of a row that an axis must reach: the value, and its interval unless that has no meaning."""
-    names = ("y",) if _is_wide(row) else ("y", "low", "high")
-    return [name for name in names if row[name] is not None]
-
-
-def _with_intervals(rows: list[Row], lowest: float, highest: float) -> tuple[float, float]:
-    """Widen the range of values by their intervals, up to `ROOM` times: what reaches further is cut off."""
-    ends = [row[name] for row in rows for name in drawn_ends(row)]
-    low, high = min(ends), max(ends)
-    return (max(low, lowest / ROOM) if lowest > 0 else low), (min(high, highest * ROOM) if highest > 0 else high)
-
-
 def _domain(rows: list[Row], sketch: Sketch) -> tuple[float, float]:
+    """Return the range of values with their intervals, up to `ROOM` times: what reaches further is cut off."""
+    logarithmic = sketch.frame.y.kind == "log"
     values = [row["y"] for row in rows if row["y"] is not None]
     if not values:
-        return (1, 10) if sketch.frame.y.kind == "log" else (0, 1)
-    low, high = _with_intervals(rows, min(values), max(values))
-    if sketch.frame.y.kind == "log":
+        return (1, 10) if logarithmic else (0, 1)
+    ends = [row[name] for row in rows for name in ("y", "low", "high") if row[name] is not None]
+    low = max(min(ends), min(values) / ROOM) if min(values) > 0 else min(ends)
+    high = min(max(ends), max(values) * ROOM) if max(values) > 0 else max(ends)
+    if logarithmic:
         return max(low, 1e-9) / 1.25, max(high, 1e-9) * 1.25
     return (0 if sketch.zero else low), (1.05 * high if sketch.zero else max(high, low * 1.001)) or 1
 
@@ -503,8 +486,6 @@ def _where(row: Row) -> str:
 
 COLUMNS = {
     "panel": pl.String,
-    "x": None,
-    "x_level": None,
     "series": pl.String,
     "source": pl.String,
     "published": pl.Boolean,
@@ -527,7 +508,7 @@ def as_frame(rows: list[Row]) -> pl.DataFrame:
     frame = pl.DataFrame(
         [{"mark": "", "csv_low": row["low"], "csv_high": row["high"], **row} for row in shown], infer_schema_length=None
     )
-    return frame.with_columns(pl.col(name).cast(kind) for name, kind in COLUMNS.items() if kind is not None)
+    return frame.with_columns(pl.col(name).cast(kind) for name, kind in COLUMNS.items())
 
 
 def _slug(text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 from iosonde.report.quantities import ends_text, is_number, level_text, metric_text
 
@@ -40,6 +40,9 @@ class Cell:
     number: float | None = None
 
 
+DASH = Cell(text="-")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Table:
     """A table; the first `labels` columns name the row."""
@@ -55,31 +58,34 @@ class Table:
     """Number of columns that this summary of a larger table omits."""
 
 
-Item = TypeVar("Item")
-Column = tuple[str, Callable[[Item], Cell | str]]
-"""Head of a column, and what makes its cell of an item; text is a cell without a number."""
+Column = tuple[str, Sequence[Cell | str]]
+"""Head of a column and its cells; text is a cell without a number."""
 
 
 def tabulated(
-    items: Sequence[Item],
-    labels: Iterable[Column[Item] | None],
-    values: Iterable[Column[Item] | None],
-    *,
     title: str,
+    labels: Iterable[Column | None],
+    values: Iterable[Column | None],
+    *,
     caption: str = "",
-    key: Callable[[Item], str] | None = None,
+    keys: Sequence[str] = (),
 ) -> Table:
-    """Return a table with a row for each item, which the columns of `labels` name; those that are None are left out."""
+    """Return a table of columns, of which `labels` name the rows; those that are None are left out."""
     named = [column for column in labels if column]
     columns = [*named, *(column for column in values if column)]
-    cells = ([make(item) for _, make in columns] for item in items)
-    return Table(
-        title=title,
-        caption=caption,
-        heads=[head for head, _ in columns],
-        labels=len(named),
-        rows=[[Cell(text=cell) if isinstance(cell, str) else cell for cell in row] for row in cells],
-        keys=[key(item) for item in items] if key else (),
+    cells = [[Cell(text=cell) if isinstance(cell, str) else cell for cell in column] for _, column in columns]
+    heads = [head for head, _ in columns]
+    rows = list(zip(*cells, strict=True))
+    return Table(title=title, caption=caption, heads=heads, labels=len(named), rows=rows, keys=keys)
+
+
+def selected(table: Table, places: Sequence[int]) -> Table:
+    """Return a table with some of its columns."""
+    return replace(
+        table,
+        heads=[table.heads[place] for place in places],
+        labels=sum(place < table.labels for place in places),
+        rows=[[row[place] for place in places] for row in table.rows],
     )
 
 
@@ -93,9 +99,9 @@ def level_cell(name: str, level: Any, *, missing: str = "") -> Cell:
     return Cell(text=missing if level is None else level_text(name, level), number=level if is_number(level) else None)
 
 
-def count_cell(count: int) -> Cell:
-    """Return the cell of a number of things; a dash for none."""
-    return Cell(text=str(count) if count else "-", number=count)
+def cell_of(value: float | None, text: Callable[[Any], str] = str) -> Cell:
+    """Return the cell of a number as `text` writes it; a dash without one."""
+    return Cell(text="-" if value is None else text(value), number=value)
 
 
 def folded(table: Table) -> Table:
@@ -123,13 +129,7 @@ def folded(table: Table) -> Table:
         for place in constant
         if table.heads[place] and columns[place][0].text not in ("", "-")
     ]
-    return replace(
-        table,
-        caption=" ".join(filter(None, [table.caption, *facts])),
-        heads=[table.heads[place] for place in kept],
-        labels=sum(place < table.labels for place in kept),
-        rows=[[row[place] for place in kept] for row in table.rows],
-    )
+    return replace(selected(table, kept), caption=" ".join(filter(None, [table.caption, *facts])))
 
 
 def _is_constant(cells: Sequence[Cell]) -> bool:

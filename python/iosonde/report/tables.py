@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -12,141 +13,117 @@ from iosonde.data import reference_file
 from iosonde.metrics import registry
 from iosonde.metrics.registry import METRICS, named_among
 from iosonde.plan import PREPARATION, Case
+from iosonde.procedure.condition import Judgement
+from iosonde.procedure.search import SearchConclusion
 from iosonde.report.material import (
-    DURABILITY,
     Material,
     Source,
     Subject,
     Values,
-    durability,
-    has_device_state,
+    device_state_column,
+    durability_column,
     loop_text,
     medians_of,
+    metric_title_of,
     not_steady,
-    same_level,
-    state_text,
     subjects,
 )
-from iosonde.report.quantities import factor_title, level_text, metric_title
-from iosonde.report.sketch import reference_of
+from iosonde.report.quantities import factor_title, level_text, metric_title, named_value
+from iosonde.report.sketch import ChartLayout, cited_values, reference_of, unique
 from iosonde.report.table import (
-    DEVICE_STATE,
+    DASH,
     LIMITED_BY,
     REPEATS,
     SCOPE,
     VERDICT,
     Cell,
+    Column,
     Table,
-    count_cell,
+    cell_of,
     level_cell,
     metric_cell,
+    tabulated,
 )
 from iosonde.study.model import Reference, View
 
-if TYPE_CHECKING:
-    from iosonde.procedure.condition import Judgement
-    from iosonde.procedure.search import SearchConclusion
-
-
 RATES = ("bandwidth", *registry.RATES)
-STATISTICS = ("mean", "p50", "p99", "p99_9", "p99_99", "p99_999")
+LATENCIES = [
+    f"{kind}_latency_ns_{statistic}"
+    for kind in ("completion", "response")
+    for statistic in ("mean", "p50", "p99", "p99_9", "p99_99", "p99_999")
+]
 """Latencies of the table of cases."""
 
 
 def case_tables(material: Material) -> list[Table]:
     """Return every case with its metrics, a table for each part."""
     known = _summary(material)
-    return [
-        _case_table(part, [(s, c) for s, c in material.cases() if c.part == part], material, known)
-        for part in dict.fromkeys(case.part for _, case in material.cases())
-    ]
+    return [_case_table(part, material, known) for part in dict.fromkeys(case.part for _, case in material.cases())]
 
 
 def search_tables(material: Material) -> list[Table]:
     """Return every search with its probes: what each measured, run by run, and whether the conditions held."""
-    from iosonde.procedure.search import SearchConclusion
-
-    return [
-        _search_table(source, found, named=len(material.sources) > 1)
-        for source in material.sources
-        for _, found in source.procedures
-        if isinstance(found, SearchConclusion)
-    ]
+    named = len(material.sources) > 1
+    return [_search_table(source, found, named=named) for source, _, found in _searches(material)]
 
 
 def _search_table(source: Source, found: SearchConclusion, *, named: bool) -> Table:
-    rows, keys = [], []
-    for probe in sorted(found.probes, key=lambda probe: probe.value):
-        for number, run in enumerate(probe.runs):
-            unmeasured: list[Judgement | None] = [None] * (len(found.conditions) + len(found.also_check))
-            judged = [*run.conditions, *run.also_checked] or unmeasured
-            first = Cell(text=f"{probe.value:,.6g}" if not number else "", number=probe.value)
-            verdict = VERDICTS[probe.verdict] if not number else ""
-            rows.append([first, Cell(text=verdict), *(Cell(text=_judged(each)) for each in judged)])
-            keys.append(f"{source.label}\n{probe.case_id}")
-    also = [f"also: {condition}" for condition in found.also_check]
-    label = f"{source.label}: " if named else ""
-    return Table(
-        title=f"{label}Search of the highest {factor_title(found.settings.over).lower()}: {found.case_id}",
+    probes = sorted(found.probes, key=lambda probe: probe.value)
+    runs = [(probe, run, not number) for probe in probes for number, run in enumerate(probe.runs)]
+    heads = [*found.conditions, *(f"also: {condition}" for condition in found.also_check)]
+    judged = [[*map(_judged, (*run.conditions, *run.also_checked))] or ["-"] * len(heads) for _, run, _ in runs]
+    over = factor_title(found.settings.over)
+    tried = [Cell(text=f"{probe.value:,.6g}" * is_first, number=probe.value) for probe, _, is_first in runs]
+    return tabulated(
+        f"{source.label}: " * named + f"Search of the highest {over.lower()}: {found.case_id}",
+        [(over, tried)],
+        [
+            ("Verdict", [VERDICTS[probe.verdict] * is_first for probe, _, is_first in runs]),
+            *((head, [each[place] for each in judged]) for place, head in enumerate(heads)),
+        ],
         caption="Every value that was tried, and each of its runs. ✓ holds, ✗ fails, ? too few samples.",
-        heads=[factor_title(found.settings.over), "Verdict", *found.conditions, *also],
-        labels=1,
-        rows=rows,
-        keys=keys,
+        keys=[f"{source.label}\n{probe.case_id}" for probe, _, _ in runs],
     )
 
 
 VERDICTS = {"holds": "holds", "fails": "fails", "undecided": "too few samples", "broken": "failed"}
 
 
-def _judged(judgement: Judgement | None) -> str:
-    if judgement is None:
-        return "-"
+def _judged(judgement: Judgement) -> str:
     sign = {True: "✓", False: "✗", None: "?"}[judgement.holds]
     return f"{sign} {judgement.text}"
 
 
 def cross_table(view: View, material: Material) -> Table:
     """Lay a metric out over one factor downwards and, if the view has one, another across."""
-    from iosonde.report.material import Values, metric_title_of, subjects
-    from iosonde.report.sketch import ChartLayout
-
     found = subjects(view, material)
     values = Values(material, view.y)
     layout = ChartLayout.for_view(view, found, material, surface=True)
     across = list(layout.series) or [metric_title(view.y)]
-    down: dict[tuple[str, Any], dict[str, Cell]] = {}
-    cases: dict[tuple[str, Any], list[tuple[Source, Case]]] = {}
-    repeats: dict[tuple[str, Any], list[int]] = {}
+    rows: dict[tuple[str, Any], list[Subject]] = {}
+    cells: dict[tuple[str, Any, str], Cell] = {}
     for subject in found:
-        median, low, high, count = values.estimate(subject)
         place = (layout.panel(subject.level, subject.source.label), subject.level(view.x))
+        rows.setdefault(place, []).append(subject)
         column = level_text(view.series or "", subject.level(view.series)) if layout.series else across[0]
-        cases.setdefault(place, []).append((subject.source, subject.case))
-        down.setdefault(place, {})[column] = metric_cell(view.y, median, low, high)
-        repeats.setdefault(place, []).append(count)
-    panelled = any(panel for panel, _ in down)
-    with_state = has_device_state(material, ((each.source, each.case) for each in found))
-    rows = [
-        [
-            *([Cell(text=panel)] if panelled else []),
-            level_cell(view.x or "", level),
-            *([Cell(text=state_text(material, cases[panel, level]))] if with_state else []),
-            *(row.get(column, Cell(text="-")) for column in across),
-            Cell(text=str(max(repeats[panel, level])), number=max(repeats[panel, level])),
-        ]
-        for (panel, level), row in down.items()
-    ]
+        cells[*place, column] = values.cell(subject)
+    cases = [[(each.source, each.case) for each in row] for row in rows.values()]
     title = metric_title_of(view.y, found)
-    steadiness = not_steady(view, material, [(each.source, each.case) for each in found])
-    heads = [f"{factor_title(view.series or '')} {column}" if layout.series else column for column in across]
-    labels = [*([""] if panelled else []), factor_title(view.x or "case"), *([DEVICE_STATE] if with_state else [])]
-    return Table(
-        title=view.title,
-        caption=" ".join(filter(None, [view.caption or f"{title}.", medians_of(material, [view.y]), steadiness])),
-        heads=[*labels, *heads, REPEATS],
-        labels=len(labels),
-        rows=rows,
+    steadiness = not_steady(view, material, itertools.chain(*cases))
+    prefix = f"{factor_title(view.series or '')} " if layout.series else ""
+    repeats = [max(values.estimate(each)[3] for each in row) for row in rows.values()]
+    return tabulated(
+        view.title,
+        [
+            ("", [panel for panel, _ in rows]) if any(panel for panel, _ in rows) else None,
+            (factor_title(view.x or "case"), [level_cell(view.x or "", level) for _, level in rows]),
+            device_state_column(material, cases),
+        ],
+        [
+            *((f"{prefix}{column}", [cells.get((*place, column), DASH) for place in rows]) for column in across),
+            (REPEATS, [cell_of(count) for count in repeats]),
+        ],
+        caption=_caption(view.caption or f"{title}.", medians_of(material, [view.y]), steadiness),
     )
 
 
@@ -163,7 +140,7 @@ def _summary(material: Material) -> _Summary:
 
     The bandwidth of transactions, whose bytes are not known, is 0, and is no value.
     """
-    names = [*_rates(material), *(f"{kind}_latency_ns_{s}" for kind in ("completion", "response") for s in STATISTICS)]
+    names = [*_rates(material), *LATENCIES]
     known: _Summary = {}
     is_known = (pl.col("metric") != "bandwidth") | (pl.col("median") != 0)
     for row in material.summary.filter(pl.col("metric").is_in(names), is_known).to_dicts():
@@ -172,68 +149,46 @@ def _summary(material: Material) -> _Summary:
     return known
 
 
-def _case_table(part: str, cases: list[tuple[Source, Case]], material: Material, known: _Summary) -> Table:
-    factors = list(dict.fromkeys(name for _, case in cases for name in case.levels))
-    several_sets = len(material.sources) > 1
-    loops = {
-        (s.label, case_id): loop_text([spec]) for s in material.sources for case_id, spec in s.specs_by_case.items()
-    }
+def _case_table(part: str, material: Material, known: _Summary) -> Table:
+    cases = [(source, case) for source, case in material.cases() if case.part == part]
+    factors = unique(name for _, case in cases for name in case.levels)
     lines = [
-        (source, case, scope, metrics)
+        (source, case, scope, found)
         for source, case in cases
-        for scope, metrics in _scopes(known.get((source.label, case.case_id), {}))
+        for scope, found in _scopes(known.get((source.label, case.case_id), {}))
     ]
-    scoped = len(lines) > len(cases)
+    pairs = [(source, case) for source, case, _, _ in lines]
+    named = [name for name in [*_rates(material), *LATENCIES] if any(name in found for *_, found in lines)]
+    named = named or list(RATES[:2])
     judged = any(case.case_id in source.verdicts for source, case in cases)
-    with_state = has_device_state(material, cases)
-    survival = {(source.label, case.case_id): durability(source, case.case_id) for source, case in cases}
-    rates = [name for name in _rates(material) if any(name in metrics for _, _, _, metrics in lines)]
-    latencies = [
-        name
-        for kind in ("completion", "response")
-        for name in (f"{kind}_latency_ns_{statistic}" for statistic in STATISTICS)
-        if any(name in metrics for _, _, _, metrics in lines)
-    ]
-    if not rates and not latencies:
-        rates = list(RATES[:2])
-    rows, keys = [], []
-    for source, case, scope, metrics in lines:
-        label = [Cell(text=source.label)] if several_sets else []
-        levels = [level_cell(name, case.levels.get(name)) for name in factors]
-        where = [
-            *([Cell(text=scope)] if scoped else []),
-            *([Cell(text=state_text(material, [(source, case)]))] if with_state else []),
-            *([Cell(text=survival[source.label, case.case_id] or "-")] if any(survival.values()) else []),
-        ]
-        values = [
-            metric_cell(
-                name, *(metrics[name][each] for each in ("median", "low", "high")) if name in metrics else (None,)
-            )
-            for name in (*rates, *latencies)
-        ]
-        repeats = max((row["repeats"] for row in metrics.values()), default=0)
-        loop = Cell(text=loops.get((source.label, case.case_id), "").removesuffix(" loop"))
-        verdict = [_verdict_cell(source, case)] if judged else []
-        last = [loop, Cell(text=str(repeats), number=repeats)]
-        rows.append([*label, *levels, *where, *verdict, *values, *last])
-        keys.append(f"{source.label}\n{case.case_id}")
-    titles = [
-        *(["Result set"] if several_sets else []),
-        *map(factor_title, factors),
-        *([SCOPE] if scoped else []),
-        *([DEVICE_STATE] if with_state else []),
-        *([DURABILITY] if any(survival.values()) else []),
-    ]
     title = next((p.title for p in material.study.parts if p.name == part and p.title), part)
-    named = [*titles, *([VERDICT] if judged else [])]
-    return Table(
-        title=_title(title, part, material),
-        caption=f"{medians_of(material, [*rates, *latencies])} A dash: too few samples, or no result.",
-        heads=[*named, *map(metric_title, [*rates, *latencies]), "Loop", REPEATS],
-        labels=len(named),
-        rows=rows,
-        keys=keys,
+    return tabulated(
+        _title(title, part, material),
+        [
+            material.label_column(source for source, _ in pairs),
+            *((factor_title(name), [level_cell(name, case.levels.get(name)) for _, case in pairs]) for name in factors),
+            (SCOPE, [scope for _, _, scope, _ in lines]) if len(lines) > len(cases) else None,
+            device_state_column(material, ([pair] for pair in pairs)),
+            durability_column(pairs),
+            (VERDICT, [_verdict_cell(*pair) for pair in pairs]) if judged else None,
+        ],
+        [
+            *((metric_title(name), [_cell(name, found.get(name)) for *_, found in lines]) for name in named),
+            ("Loop", [_loop(*pair) for pair in pairs]),
+            (REPEATS, [cell_of(max((each["repeats"] for each in found.values()), default=0)) for *_, found in lines]),
+        ],
+        caption=f"{medians_of(material, named)} A dash: too few samples, or no result.",
+        keys=[source.key(case) for source, case in pairs],
     )
+
+
+def _cell(metric: str, row: Mapping[str, Any] | None) -> Cell:
+    return metric_cell(metric, row["median"], row["low"], row["high"]) if row else DASH
+
+
+def _loop(source: Source, case: Case) -> str:
+    spec = source.specs_by_case.get(case.case_id)
+    return loop_text([spec]).removesuffix(" loop") if spec else ""
 
 
 def _title(title: str, part: str, material: Material) -> str:
@@ -269,131 +224,129 @@ def _verdict_cell(source: Source, case: Case) -> Cell:
     return Cell(text=LIMITED_BY.get(source.verdict(case.case_id) or "", "-"), interval=differing)
 
 
+class _Account(NamedTuple):
+    """A row of a table of accounts: a case with its values, or published ones."""
+
+    levels: Sequence[str]
+    source: str
+    case: tuple[Source, Case] | None
+    values: Sequence[Cell]
+    repeats: Cell = DASH
+    reason: str = ""
+
+
 def accounts_table(view: View, material: Material) -> Table:
     """Lay several metrics out, of each case of a part, or the reason why it has none; no rows without any of both."""
     found = subjects(view, material)
-    values = {metric: Values(material, metric) for metric in view.metrics}
-    factors = list(dict.fromkeys(name for subject in found for name in subject.case.levels))
-    several = len(material.sources) > 1
-    published = _published(view, material, factors)
-    named = several or bool(published)
-    survival = [durability(subject.source, subject.case.case_id) for subject in found]
-    survives = [DURABILITY] if any(survival) else []
-    reasons = [subject.source.no_value(subject.case.case_id) for subject in found]
-    missing = ["No result because"] if any(reasons) else []
-    state = [DEVICE_STATE] if has_device_state(material, ((each.source, each.case) for each in found)) else []
+    values = [Values(material, metric) for metric in view.metrics]
+    factors = unique(name for subject in found for name in subject.case.levels)
     rows = []
-    for subject, reason, surviving in zip(found, reasons, survival, strict=True):
-        row = [
-            *(Cell(text=level_text(name, subject.level(name))) for name in factors),
-            *([Cell(text=subject.source.label if several else "measured")] if named else []),
-            *([Cell(text=state_text(material, [(subject.source, subject.case)]))] if state else []),
-            *([Cell(text=surviving or "-")] if survives else []),
-            *(metric_cell(metric, *known.estimate(subject)[:3]) for metric, known in values.items()),
-            count_cell(max((known.estimate(subject)[3] for known in values.values()), default=0)),
-            *([Cell(text=reason)] if missing else []),
-        ]
-        rows.append((f"{subject.source.label}\n{subject.case.case_id}", row))
-    if not any(reasons) and not any(cell.number is not None for _, row in rows for cell in row[:-1]):
+    for each in found:
+        count = max((known.estimate(each)[3] for known in values), default=0)
+        rows.append(
+            _Account(
+                levels=[level_text(name, each.level(name)) for name in factors],
+                source=_label(each.source, material),
+                case=(each.source, each.case),
+                values=[known.cell(each) for known in values],
+                repeats=Cell(text=str(count or "-"), number=count),
+                reason=each.source.no_value(each.case.case_id),
+            )
+        )
+    has_reasons = any(row.reason for row in rows)
+    if not has_reasons and all(cell.number is None for row in rows for cell in row.values):
         rows = []
-    own = len(factors) + bool(named)
-    dash, empty = Cell(text="-"), Cell(text="")
-    rows += [
-        ("", [*row[:own], *(dash for _ in (*state, *survives)), *row[own:], dash, *(empty for _ in missing)])
-        for row in published
-    ]
-    rows = _together(rows, of=len(factors))
-    labels = [*map(factor_title, factors), *(["Source"] if named else []), *state, *survives]
-    heads = [*labels, *map(metric_title, view.metrics), REPEATS, *missing]
-    return Table(
-        title=view.title,
-        caption=" ".join(filter(None, [view.caption, medians_of(material, view.metrics)])),
-        heads=heads,
-        labels=len(labels),
-        rows=[row for _, row in rows],
-        keys=[key for key, _ in rows],
+    cited = _published(view, material, factors)
+    # Rows of the same levels are below one another, in the order of the first of each.
+    alike: dict[tuple[str, ...], list[_Account]] = {}
+    for row in [*rows, *cited]:
+        alike.setdefault(tuple(row.levels), []).append(row)
+    rows = list(itertools.chain(*alike.values()))
+    return tabulated(
+        view.title,
+        [
+            *((factor_title(name), [row.levels[place] for row in rows]) for place, name in enumerate(factors)),
+            ("Source", [row.source for row in rows]) if len(material.sources) > 1 or cited else None,
+            device_state_column(material, ([row.case] if row.case else [] for row in rows)),
+            durability_column(row.case for row in rows),
+        ],
+        [
+            *((metric_title(name), [row.values[place] for row in rows]) for place, name in enumerate(view.metrics)),
+            (REPEATS, [row.repeats for row in rows]),
+            ("No result because", [row.reason for row in rows]) if has_reasons else None,
+        ],
+        caption=_caption(view.caption, medians_of(material, view.metrics)),
+        keys=[row.case[0].key(row.case[1]) if row.case else "" for row in rows],
     )
 
 
-def _together(rows: Sequence[tuple[str, list[Cell]]], *, of: int) -> list[tuple[str, list[Cell]]]:
-    """Put rows whose first cells (levels) are alike below one another, in the order of the first of each."""
-    alike: dict[tuple[str, ...], list[tuple[str, list[Cell]]]] = {}
-    for key, row in rows:
-        alike.setdefault(tuple(cell.text for cell in row[:of]), []).append((key, row))
-    return [each for group in alike.values() for each in group]
+def _caption(*parts: str) -> str:
+    return " ".join(filter(None, parts))
 
 
-def _published(view: View, material: Material, factors: Sequence[str]) -> list[list[Cell]]:
+def _published(view: View, material: Material, factors: Sequence[str]) -> list[_Account]:
     """One row for each case that was published, in the order of the publication."""
-    from iosonde.findings.published import published
-
-    reference = reference_of(view, material)
-    if reference is None:
-        return []
     rows: dict[tuple[Any, ...], dict[str, float]] = {}
-    for row in published(reference).to_dicts():
-        if all(name not in row or same_level(name, row[name], wanted) for name, wanted in view.where.items()):
-            place = (row["label"], *(row.get(name) for name in factors))
-            rows.setdefault(place, {})[row["metric"]] = row["value"]
+    for row in cited_values(view, material):
+        place = (row["label"], *(row.get(name) for name in factors))
+        rows.setdefault(place, {})[row["metric"]] = row["value"]
     return [
-        [
-            *(Cell(text=level_cell(name, level).text) for name, level in zip(factors, levels, strict=True)),
-            Cell(text=f"{label}, published" if label else "published"),
-            *(metric_cell(metric, known.get(metric)) for metric in view.metrics),
-        ]
+        _Account(
+            levels=[level_cell(name, level).text for name, level in zip(factors, levels, strict=True)],
+            source=f"{label}, published" if label else "published",
+            case=None,
+            values=[metric_cell(metric, known.get(metric)) for metric in view.metrics],
+        )
         for (label, *levels), known in rows.items()
     ]
 
 
 MEASURED = "measured"
-_DASH = Cell(text="-")
 
 
 def limits_table(view: View, material: Material) -> Table:
     """Limits that a search found, between published ones, the highest first."""
     reference = _reference(view, material)
-    own = [(_label(source, material), found) for source, found in _searches(view, material)]
+    own = [(_label(source, material), found) for source, part, found in _searches(material) if part == view.part]
     rows = [(row[reference.value], str(row[reference.label]), "published") for row in _published_rows(reference)]
     rows += [(found.value, label, MEASURED) for label, found in own if found.reached and found.value is not None]
+    rows.sort(key=lambda row: (-row[0], row[2] != MEASURED))
     unknown = [(label, found.reason) for label, found in own if not found.reached or found.value is None]
     over = next(part.search.over for part in material.study.parts if part.name == view.part and part.search)
-    return Table(
-        title=view.title,
-        caption=" ".join(filter(None, [view.caption, f"Published: {reference.source}."])),
-        heads=["Device", factor_title(over), "Source"],
-        labels=1,
-        rows=[
-            *([Cell(text=label), Cell(text="-"), Cell(text=f"no limit found: {why}")] for label, why in unknown),
-            *(
-                [Cell(text=label), Cell(text=f"{value:,.4g}", number=value), Cell(text=source)]
-                for value, label, source in sorted(rows, key=lambda row: (-row[0], row[2] != MEASURED))
-            ),
+    return tabulated(
+        view.title,
+        [("Device", [label for label, _ in unknown] + [label for _, label, _ in rows])],
+        [
+            (factor_title(over), [*(DASH for _ in unknown), *(cell_of(value, _plain) for value, _, _ in rows)]),
+            ("Source", [f"no limit found: {why}" for _, why in unknown] + [source for *_, source in rows]),
         ],
+        caption=_caption(view.caption, f"Published: {reference.source}."),
     )
 
 
 def improvements_table(view: View, material: Material) -> Table:
     """Published improvements of one device over another, below those of two result sets or of the levels of `x`."""
     reference = _reference(view, material)
-    cited = [
-        [
-            *(Cell(text=str(row[column])) for column in (reference.label, reference.against)),
-            _DASH,
-            _DASH,
-            _range(row, reference),
-        ]
-        for row in _published_rows(reference)
-    ]
     searched = any(part.search for part in material.study.parts if part.name == view.part)
     measured = _own_limits if searched else _own_levels if view.x else _own_values
+    rows = list(measured(view, material))
+    for row in _published_rows(reference):
+        low, high = row[reference.value], row[reference.value_high or reference.value]
+        improvement = Cell(text=_times(low) if low == high else f"{low:g} to {_times(high)}", number=high)
+        rows.append((str(row[reference.label]), str(row[reference.against]), "-", DASH, improvement))
     what = "Highest passing value" if searched else metric_title(view.y)
-    return Table(
-        title=view.title,
-        caption=" ".join(filter(None, [view.caption, f"Published: {reference.source}."])),
-        heads=["Device", "Compared with", "Case", what, "Improvement"],
-        labels=3,
-        rows=[*measured(view, material), *cited],
+    heads = ("Device", "Compared with", "Case", what, "Improvement")
+    columns: list[Column] = [(head, [row[place] for row in rows]) for place, head in enumerate(heads)]
+    return tabulated(
+        view.title,
+        columns[:3],
+        columns[3:],
+        caption=_caption(view.caption, f"Published: {reference.source}."),
     )
+
+
+_Improvement = tuple[str, str, str, Cell, Cell]
+"""Device, what it is compared with, case, value and improvement."""
 
 
 def _reference(view: View, material: Material) -> Reference:
@@ -407,27 +360,25 @@ def _published_rows(reference: Reference) -> list[dict[str, Any]]:
     return table.filter(*(pl.col(name) == value for name, value in reference.where.items())).to_dicts()
 
 
-def _range(row: Mapping[str, Any], reference: Reference) -> Cell:
-    low, high = row[reference.value], row[reference.value_high or reference.value]
-    return Cell(text=_times(low) if low == high else f"{low:g} to {_times(high)}", number=high)
-
-
-def _own_values(view: View, material: Material) -> Iterator[list[Cell]]:
+def _own_values(view: View, material: Material) -> Iterator[_Improvement]:
+    """Each case over the same one in the baseline system, where two are compared."""
     values, found = Values(material, view.y), subjects(view, material)
+    systems = _systems(material)
     for subject in found:
-        own = values.estimate(subject)[0]
-        others = [(each, values.estimate(each)[0]) for each in found if _is_baseline_of(each, subject, material)]
-        base, before = others[0] if others else (None, None)
-        yield [
-            Cell(text=_label(subject.source, material)),
-            Cell(text=base.source.label if base else "-"),
-            Cell(text=", ".join(level_text(name, level) for name, level in subject.case.levels.items())),
-            metric_cell(view.y, own),
-            _gain(view, own, before),
-        ]
+        same = (subject.case.case_id, subject.stream, subject.operation)
+        number = systems.get(subject.source.label, 0)
+        others = (each for each in found if (each.case.case_id, each.stream, each.operation) == same)
+        base = next((each for each in others if systems.get(each.source.label, 0) < number), None)
+        yield (
+            _label(subject.source, material),
+            base.source.label if base else "-",
+            ", ".join(level_text(name, level) for name, level in subject.case.levels.items()),
+            metric_cell(view.y, values.estimate(subject)[0]),
+            _gain(view, values.estimate(subject)[0], values.estimate(base)[0] if base else None),
+        )
 
 
-def _own_levels(view: View, material: Material) -> Iterator[list[Cell]]:
+def _own_levels(view: View, material: Material) -> Iterator[_Improvement]:
     """The last level of the factor `x` over each other level, with the same levels of all other factors."""
     values, found = Values(material, view.y), subjects(view, material)
     part = next(part for part in material.study.parts if part.name == view.part)
@@ -442,63 +393,37 @@ def _own_levels(view: View, material: Material) -> Iterator[list[Cell]]:
             if base is subject or base.source is not subject.source or before is None:
                 continue
             if _other_levels(base, view) == levels:
-                yield [
-                    Cell(text=": ".join([*_label_of_several(subject.source, material), str(subject.level(view.x))])),
-                    Cell(text=level_text(view.x or "", base.level(view.x))),
-                    Cell(text=", ".join(_named_level(name, level) for name, level in levels.items())),
+                label = [subject.source.label] if len(material.sources) > 1 else []
+                yield (
+                    ": ".join([*label, str(subject.level(view.x))]),
+                    level_text(view.x or "", base.level(view.x)),
+                    ", ".join(named_value(factor_title(name), level_text(name, each)) for name, each in levels.items()),
                     metric_cell(view.y, own),
                     _gain(view, own, before),
-                ]
+                )
 
 
 def _other_levels(subject: Subject, view: View) -> dict[str, Any]:
     return {name: level for name, level in subject.case.levels.items() if name != view.x}
 
 
-def _named_level(name: str, level: Any) -> str:
-    text = level_text(name, level)
-    return f"{factor_title(name).lower()} {text}" if text[:1].isdigit() else text
-
-
-def _label_of_several(source: Source, material: Material) -> list[str]:
-    return [source.label] if len(material.sources) > 1 else []
-
-
 def _gain(view: View, own: float | None, before: float | None) -> Cell:
     """The improvement of a value over another."""
     if not own or not before:
-        return _DASH
+        return DASH
     metric = METRICS.get(view.y)
-    lower_is_better = metric is not None and metric.better == "lower"
-    ratio = before / own if lower_is_better else own / before
-    return Cell(text=_times(ratio), number=ratio)
+    return cell_of(before / own if metric is not None and metric.better == "lower" else own / before, _times)
 
 
-def _own_limits(view: View, material: Material) -> Iterator[list[Cell]]:
-    found = [(source, each.value) for source, each in _searches(view, material) if each.reached and each.value]
+def _own_limits(view: View, material: Material) -> Iterator[_Improvement]:
+    searches = [(source, each) for source, part, each in _searches(material) if part == view.part]
+    found = [(source, each.value) for source, each in searches if each.reached and each.value]
     systems = _systems(material)
     for source, value in found:
         number = systems.get(source.label, 0)
         base, before = next((each for each in found if systems.get(each[0].label, 0) < number), (None, None))
         ratio = value / before if before else None
-        yield [
-            Cell(text=_label(source, material)),
-            Cell(text=base.label if base else "-"),
-            Cell(text=""),
-            Cell(text=f"{value:,.4g}", number=value),
-            Cell(text=_times(ratio) if ratio else "-", number=ratio),
-        ]
-
-
-def _is_baseline_of(other: Subject, subject: Subject, material: Material) -> bool:
-    """Return True if another line of evidence has the same case in the baseline system of the first one."""
-    systems = _systems(material)
-    same = (other.case.case_id, other.stream, other.operation) == (
-        subject.case.case_id,
-        subject.stream,
-        subject.operation,
-    )
-    return same and systems.get(other.source.label, 0) < systems.get(subject.source.label, 0)
+        yield _label(source, material), base.label if base else "-", "", cell_of(value, _plain), cell_of(ratio, _times)
 
 
 def _systems(material: Material) -> dict[str, int]:
@@ -507,15 +432,12 @@ def _systems(material: Material) -> dict[str, int]:
     return {source.label: number for number, sources in numbered for source in sources}
 
 
-def _searches(view: View, material: Material) -> list[tuple[Source, SearchConclusion]]:
-    from iosonde.procedure.search import SearchConclusion
-
-    return [
-        (source, found)
-        for source in material.sources
-        for case, found in source.procedures
-        if case.part == view.part and isinstance(found, SearchConclusion)
-    ]
+def _searches(material: Material) -> Iterator[tuple[Source, str, SearchConclusion]]:
+    """Yield every search with its result set and the name of its part."""
+    for source in material.sources:
+        for case, found in source.procedures:
+            if isinstance(found, SearchConclusion):
+                yield source, case.part, found
 
 
 def _label(source: Source, material: Material) -> str:
@@ -524,3 +446,7 @@ def _label(source: Source, material: Material) -> str:
 
 def _times(ratio: float) -> str:
     return f"{ratio:.3g}×"
+
+
+def _plain(value: float) -> str:
+    return f"{value:,.4g}"

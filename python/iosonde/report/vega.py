@@ -12,14 +12,12 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from iosonde.report import theme
 from iosonde.report.figure import PAPER_WIDTH, Chart
-from iosonde.report.quantities import NINES_LABEL, Scale
-
-if TYPE_CHECKING:
-    from iosonde.verdict.verdict import Kind
+from iosonde.report.quantities import NINES_LABEL, Axis
+from iosonde.verdict.verdict import Kind
 
 HEIGHT = 300
 EXTREME = 0.6
@@ -33,55 +31,19 @@ LONG_LABEL = 12
 """Characters from which on the words of a label have a line each, also where there is room."""
 _LONG_WORD = re.compile(r"([^ ]{1,11}_)(?=[^ ])")
 _PIECES = "replace(datum.label, regexp('([^ ]{1,11}_)(?=[^ ])', 'g'), '$1 ')"
-MARKS: dict[Kind, str] = {
-    "harness-limited": "○",
-    "cache-served": "□",
-    "undetermined": "△",
-    "network-limited": "◁",
-    "server-limited": "▷",
-    "server-CPU-limited": "◇",
-    "lock-limited": "▽",
+_SYMBOLS: dict[Kind, tuple[str, str]] = {
+    "harness-limited": ("○", "circle"),
+    "cache-served": ("□", "square"),
+    "undetermined": ("△", "triangle-up"),
+    "network-limited": ("◁", "triangle-left"),
+    "server-limited": ("▷", "triangle-right"),
+    "server-CPU-limited": ("◇", "diamond"),
+    "lock-limited": ("▽", "triangle-down"),
 }
-"""Marks of values that were not device-limited."""
-_SYMBOLS = ("diamond", "triangle-down", "cross", "square", "triangle-up", "circle")
-"""Of publications, over bars."""
-_SHAPES: dict[Kind, str] = {
-    "harness-limited": "circle",
-    "cache-served": "square",
-    "undetermined": "triangle-up",
-    "network-limited": "triangle-left",
-    "server-limited": "triangle-right",
-    "server-CPU-limited": "diamond",
-    "lock-limited": "triangle-down",
-}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Axis:
-    """One axis, ready to be drawn. A logarithmic one without `values` has ticks at 1, 2 and 5 or at decades."""
-
-    title: str
-    kind: Literal["linear", "log", "log2", "category", "nines"] = "linear"
-    domain: Sequence[float] | None = None
-    values: Sequence[float] | None = None
-    """Positions of ticks; None leaves them to the chart."""
-    order: Sequence[str] = ()
-    """Categories in their order."""
-    label: str | None = None
-    format: str | None = None
-
-
-def value_axis(
-    scale: Scale, *, kind: Literal["linear", "log"] | None = None, domain: Sequence[float] | None = None
-) -> Axis:
-    """Return the axis of a metric, logarithmic where its scale is and no other `kind` is given."""
-    return Axis(
-        title=scale.title,
-        kind=kind or ("log" if scale.logarithmic else "linear"),
-        domain=domain,
-        label=scale.label,
-        format=scale.format,
-    )
+"""Marks of values that were not device-limited: as a character and as a symbol of Vega."""
+MARKS = {kind: mark for kind, (mark, _) in _SYMBOLS.items()}
+_PUBLICATIONS = ("diamond", "triangle-down", "cross", "square", "triangle-up", "circle")
+"""Symbols of publications, over bars."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +52,6 @@ class Frame:
 
     x: Axis
     y: Axis
-    panel: int = 0
     width: int = PAPER_WIDTH
     """Pixels across the plot, where it is narrowest."""
     series_title: str = ""
@@ -102,8 +63,6 @@ class Frame:
     """Sources distinguished by dashes: result sets first, then publications. Empty if there is only one."""
     published: Sequence[str] = ()
     """Those of `sources` that are publications."""
-    source_title: str | None = "Source"
-    """Over the legend of dashes; None where panels or colours suffice."""
     tooltip: Sequence[tuple[str, str]] = field(default_factory=lambda: (("text", "Value"),))
     """Columns and their names."""
     height: int = HEIGHT
@@ -127,41 +86,30 @@ _HIGH: Part = {"field": "high"}
 
 def lines(frame: Frame) -> Chart:
     """Lines over a factor, with bands of confidence; publications dashed; missing values as crosses on the baseline."""
-    at: Part = {"x": _position(frame.x, "x"), "color": _series_colour(frame)}
-    y = _position(frame.y, "y")
-    faint = _opacity(frame, 1.0, 0.12)
-    interval = {"y": y | {"field": "low"}, "y2": _HIGH, **_by("source")}
+    at = _place(frame)
+    interval = {"y": at["y"] | {"field": "low"}, "y2": _HIGH, **_by("source")}
     return _panel(
         frame,
-        [
-            _layer("area", at | interval | _opacity(frame, 0.16, 0.02), opacity=0.16, clip=True),
-            _layer("line", at | {"y": y} | faint | _dash(frame)) | _legend_choice(frame),
-            *_points(frame, 26, at | {"y": y} | faint),
-            _hover(frame, at["x"], y),
-            _cross(frame, {"x": at["x"]}),
-        ],
+        _layer("area", at | interval, opacity=0.16, clip=True),
+        _layer("line", at | _dash(frame), opacity=1),
+        *_points(frame, 26, at, opacity=1),
+        _hover(frame, at),
+        _cross(frame, {"x": at["x"]}),
     )
 
 
 def heatmap(frame: Frame) -> Chart:
     """A surface: both factors as steps, the metric as colour, with its value where there is room."""
+    broken = {"labelOverlap": True, "labelExpr": f"split(datum.label, '{BREAK}')"}
+    axis = {"labelAngle": 0, "ticks": False, "domain": False, **broken}
     at: Part = {
-        "x": _field("x:O")
-        | {
-            "sort": list(frame.x.order),
-            "title": frame.x.title,
-            "axis": {
-                "labelAngle": 0,
-                "labelOverlap": True,
-                "labelExpr": f"split(datum.label, '{BREAK}')",
-                "ticks": False,
-                "domain": False,
-            },
-        },
-        "y": _field("series:O") | {"sort": list(reversed(frame.series)), "title": frame.series_title},
+        "x": _field("x:O", frame.x.title) | {"sort": list(frame.x.order), "axis": axis},
+        "y": _field("series:O", frame.series_title) | {"sort": list(reversed(frame.series))},
     }
     domain = list(frame.y.domain or (0, 1))
-    colour = _ratio_colour(frame) if frame.ratio else _magnitude_colour(frame, domain)
+    shades = {"domain": domain, "type": "log" if frame.y.kind == "log" else "linear", "zero": False}
+    colour = _field("y:Q", frame.y.title) | {"scale": shades, "legend": _gradient(**_label(frame.y))}
+    colour = _ratio_colour(frame) if frame.ratio else colour
     missing = [_field("no_value:N", "No value")]
     layers = [
         _layer("rect", at | {"color": colour, "tooltip": _tooltip(frame)}, cornerRadius=2),
@@ -179,17 +127,12 @@ def heatmap(frame: Frame) -> Chart:
     ]
     if frame.verdicts:
         layers.append(_layer("text", at | {"text": _field("mark:N")}, dy=-9, fontSize=9, style="on-dark"))
-    return _panel(frame, layers)
-
-
-def _magnitude_colour(frame: Frame, domain: Sequence[float]) -> Part:
-    scale = {"domain": domain, "type": "log" if frame.y.kind == "log" else "linear", "zero": False}
-    return _field("y:Q", frame.y.title) | {"scale": scale, "legend": _gradient(**_label(frame.y))}
+    return _panel(frame, *layers)
 
 
 def _ratio_colour(frame: Frame) -> Part:
     """Colour by column `shade`, the logarithm of the ratio to base 2: half and double are equally far from 1."""
-    diverging = list(theme.PALETTES["light"].diverging)
+    diverging = list(theme.DIVERGING)
     scale = {"domain": [-1, -0.5, 0, 0.5, 1], "range": diverging, "clamp": True, "interpolate": "rgb"}
     text = "datum.value < 0 ? '≤ 50 %' : datum.value > 0 ? '≥ 200 %' : '100 %'"
     legend = _gradient(values=[-1, 0, 1], labelExpr=text)
@@ -202,41 +145,35 @@ def _gradient(**options: Any) -> Part:
 
 def expectation(frame: Frame) -> Chart:
     """Expected values as lines, measured ones as points with intervals."""
-    at: Part = {"x": _position(frame.x, "x"), "y": _position(frame.y, "y"), "color": _series_colour(frame)}
+    at = _place(frame)
     return _panel(
         frame,
-        [
-            _layer("line", at, {"not": _MEASURED}, opacity=0.55),
-            _layer("rule", at | _interval(frame), _MEASURED, strokeWidth=1.5, clip=True),
-            _layer("point", at, _MEASURED, size=34),
-            _hover(frame, at["x"], at["y"]),
-        ],
+        _layer("line", at, {"not": _MEASURED}, opacity=0.55),
+        _layer("rule", at | _interval(frame), _MEASURED, strokeWidth=1.5, clip=True),
+        _layer("point", at, _MEASURED, size=34),
+        _hover(frame, at),
     )
 
 
 def tradeoff(frame: Frame) -> Chart:
     """One metric against another along a factor, whose levels label the points."""
-    x, y = _position(frame.x, "x"), _position(frame.y, "y")
-    at: Part = {"x": x, "y": y, "color": _series_colour(frame)}
-    label = {"x": x, "y": y, "text": _field("label:N"), **_by("source")}
+    at = _place(frame)
+    label = at | {"color": None, "text": _field("label:N"), **_by("source")}
     return _panel(
         frame,
-        [
-            _layer("rule", at | _interval(frame) | _by("source"), opacity=0.35, clip=True),
-            _layer("line", at | {"order": _field("step:Q")} | _dash(frame)),
-            *_points(frame, 34, at),
-            _layer("text", label, dy=-10, fontSize=10, style="quiet"),
-            _hover(frame, x, y),
-        ],
+        _layer("rule", at | _interval(frame) | _by("source"), opacity=0.35, clip=True),
+        _layer("line", at | {"order": _field("step:Q")} | _dash(frame)),
+        *_points(frame, 34, at),
+        _layer("text", label, dy=-10, fontSize=10, style="quiet"),
+        _hover(frame, at),
     )
 
 
 def percentiles(frame: Frame) -> Chart:
     """Latency over percentiles, on an axis where each nine takes the same room."""
-    at: Part = {"x": _position(frame.x, "x"), "y": _position(frame.y, "y"), "color": _series_colour(frame)}
-    faint = _opacity(frame, 1.0, 0.12)
-    line = _layer("line", at | faint | _dash(frame)) | _legend_choice(frame)
-    return _panel(frame, [line, *_points(frame, 18, at | faint), _hover(frame, at["x"], at["y"])])
+    at = _place(frame)
+    line, points = _layer("line", at | _dash(frame), opacity=1), _points(frame, 18, at, opacity=1)
+    return _panel(frame, line, *points, _hover(frame, at))
 
 
 def bars(frame: Frame) -> Chart:
@@ -259,17 +196,17 @@ def bars(frame: Frame) -> Chart:
     if frame.verdicts:
         layers.append(_layer("text", at | y | {"text": _field("mark:N")}, dx=10, dy=-8, style="quiet"))
         # Invisible: text has no legend.
-        verdict, muted = {"shape": _verdict_shape(frame)}, theme.PALETTES["light"].muted
+        verdict, muted = {"shape": _verdict_shape(frame)}, theme.MUTED
         layers.append(_layer("point", at | y | verdict, filled=False, opacity=0, color=muted))
     if frame.published:
-        shapes = [_SYMBOLS[place % len(_SYMBOLS)] for place in range(len(frame.published))]
+        shapes = [_PUBLICATIONS[place % len(_PUBLICATIONS)] for place in range(len(frame.published))]
         symbol = {
             "shape": _nominal("source:N", frame.published, shapes, "Published", _legend(frame.published, None)),
             "tooltip": _tooltip(frame),
         }
         options: Part = {"filled": False, "size": 70, "strokeWidth": 2, "style": "published"}
         layers.append(_layer("point", at | y | symbol, cited, **options))
-    panel = _panel(frame, layers)
+    panel = _panel(frame, *layers)
     if frame.verdicts and frame.published:  # Two legends: shapes of verdicts are not shapes of publications.
         panel["resolve"] = {"scale": {"shape": "independent"}}
     return panel
@@ -285,35 +222,33 @@ def stacked(frame: Frame, *, top: float) -> Chart:
         "color": _series_colour(frame, shape="square"),
         "tooltip": _tooltip(frame),
     }
-    return _panel(frame, [_layer("bar", x | parts), _cross(frame, x)])
+    return _panel(frame, _layer("bar", x | parts), _cross(frame, x))
 
 
 def timeseries(frame: Frame) -> Chart:
     """A metric over the time of runs, one line a run; a point where a run has only one interval."""
-    at: Part = {
-        "x": _position(frame.x, "x"),
-        "y": _position(frame.y, "y"),
-        "color": _series_colour(frame),
-    }
-    counted: Part = {
-        "joinaggregate": [{"op": "count", "as": "intervals"}],
-        "groupby": ["run", "series", "source"],
-    }
+    at = _place(frame)
+    counted: Part = {"joinaggregate": [{"op": "count", "as": "intervals"}], "groupby": ["run", "series", "source"]}
     point = _layer("point", at, "datum.intervals == 1", filled=True, size=30)
     point["transform"].insert(0, counted)
     line = _layer("line", at | _by("run") | _dash(frame), strokeWidth=1.3)
-    return _panel(frame, [line, _hover(frame, at["x"], at["y"]), point])
+    return _panel(frame, line, _hover(frame, at), point)
 
 
 def timeseries_with_stalls(frame: Frame) -> Chart:
     """The same, with a cross on each interval in which the engine itself was stalled."""
     chart = timeseries(frame)
-    at: Part = {"x": _position(frame.x, "x"), "y": _position(frame.y, "y")}
+    at = _place(frame) | {"color": None}
     crosses = _layer("point", at, "datum.stalled", style="alarm", shape="cross", size=70)
     return {**chart, "layer": [*chart["layer"], crosses]}
 
 
-def _panel(frame: Frame, layers: Sequence[Part]) -> Chart:
+def _place(frame: Frame) -> Part:
+    """Return where a row is in a plot with two quantities, and the colour of its series."""
+    return {"x": _position(frame.x, "x"), "y": _position(frame.y, "y"), "color": _series_colour(frame)}
+
+
+def _panel(frame: Frame, *layers: Part) -> Chart:
     return {"layer": list(layers), "height": frame.height}
 
 
@@ -370,38 +305,28 @@ def _ticks(axis: Axis) -> Sequence[float] | None:
 
 
 def _position(axis: Axis, channel: Literal["x", "y"]) -> Part:
-    options: Part = _label(axis)
     ticks = _ticks(axis)
-    if ticks is not None:
-        options["values"] = list(ticks)
+    options = _label(axis) | ({} if ticks is None else {"values": list(ticks)})
     if channel == "x":
-        options |= {
-            "labelOverlap": "parity" if axis.kind == "log2" else "greedy",
-            "labelFlush": False,
-            "labelAngle": 0,
-            "tickCount": 6,
-        }
+        overlap = "parity" if axis.kind == "log2" else "greedy"
+        options |= {"labelOverlap": overlap, "labelFlush": False, "labelAngle": 0, "tickCount": 6}
     else:
         options |= {"tickCount": 5}
     if axis.kind == "category":
-        scale = {"type": "point", "padding": 0.4}
+        scale: Part = {"type": "point", "padding": 0.4}
         return _field("x:N", axis.title) | {"sort": list(axis.order), "axis": options, "scale": scale}
     if axis.kind == "nines":
         options["labelExpr"] = NINES_LABEL
-    return _field(f"{channel}:Q", axis.title) | {"axis": options, "scale": _numeric_scale(axis)}
+    scale = _SCALES.get(axis.kind, {"nice": axis.domain is None})
+    scale = scale | ({} if axis.domain is None else {"domain": list(axis.domain)})
+    return _field(f"{channel}:Q", axis.title) | {"axis": options, "scale": scale}
 
 
-def _numeric_scale(axis: Axis) -> Part:
-    domain = {} if axis.domain is None else {"domain": list(axis.domain)}
-    match axis.kind:
-        case "log2":
-            return {"type": "log", "base": 2, "nice": False, **domain}
-        case "log":
-            return {"type": "log", "nice": False, **domain}
-        case "nines":
-            return {"nice": False, "zero": False, **domain}
-        case _:
-            return {"nice": axis.domain is None, **domain}
+_SCALES: Mapping[str, Part] = {
+    "log2": {"type": "log", "base": 2, "nice": False},
+    "log": {"type": "log", "nice": False},
+    "nines": {"nice": False, "zero": False},
+}
 
 
 def _label(axis: Axis) -> Part:
@@ -438,21 +363,6 @@ def _legend(labels: Sequence[str], shape: str | None) -> Part:
     return {"values": list(labels), **symbol, **limits}
 
 
-def _legend_choice(frame: Frame) -> Part:
-    """Let a click on the legend bring a series to the front: the parameter that `_opacity` reads."""
-    if len(frame.series) < 2:
-        return {}
-    select = {"type": "point", "fields": ["series"]}
-    return {"params": [{"name": f"series_{frame.panel}", "select": select, "bind": "legend"}]}
-
-
-def _opacity(frame: Frame, strong: float, faint: float) -> Part:
-    if len(frame.series) < 2:
-        return {"opacity": {"value": strong}}
-    chosen = {"param": f"series_{frame.panel}", "value": strong, "empty": True}
-    return {"opacity": {"condition": chosen, "value": faint}}
-
-
 def _dash(frame: Frame) -> Part:
     """Own results solid, then ever finer; publications dashed."""
     if len(frame.sources) < 2:
@@ -461,33 +371,33 @@ def _dash(frame: Frame) -> Part:
     own_dashes = ([1, 0], [9, 2, 2, 2], [2, 3])
     cited_dashes = ([6, 4], [3, 3], [10, 4])
     dashes = [own_dashes[i % 3] for i in range(len(own))] + [cited_dashes[i % 3] for i in range(len(frame.published))]
-    legend = _legend(_present(frame, frame.sources), "stroke") if frame.source_title is not None else None
-    dash = _nominal("source:N", [*own, *frame.published], dashes, frame.source_title or "", legend)
+    legend = _legend(_present(frame, frame.sources), "stroke")
+    dash = _nominal("source:N", [*own, *frame.published], dashes, "Source", legend)
     return {"strokeDash": dash | {"sort": list(frame.sources)}}
 
 
-def _points(frame: Frame, size: int, at: Part) -> list[Part]:
+def _points(frame: Frame, size: int, at: Part, **options: Any) -> list[Part]:
     """Return full points for device-limited values, and hollow ones of a shape of their own for others."""
     at = at | _by("source")
     if not frame.verdicts:
-        return [_layer("point", at, size=size)]
+        return [_layer("point", at, size=size, **options)]
     others: Part = {"field": "verdict", "oneOf": list(frame.verdicts)}
     shape = {"shape": _verdict_shape(frame)}
     return [
-        _layer("point", at, {"not": others}, size=size),
-        _layer("point", at | shape, others, filled=False, size=2.4 * size, strokeWidth=1.6),
+        _layer("point", at, {"not": others}, size=size, **options),
+        _layer("point", at | shape, others, filled=False, size=2.4 * size, strokeWidth=1.6, **options),
     ]
 
 
 def _verdict_shape(frame: Frame) -> Part:
     """Return the shapes of values that were not device-limited, with their legend."""
-    shapes = [_SHAPES[kind] for kind in frame.verdicts]
+    shapes = [_SYMBOLS[kind][1] for kind in frame.verdicts]
     return _nominal("verdict:N", frame.verdicts, shapes, "Not device-limited", _legend(frame.verdicts, None))
 
 
-def _hover(frame: Frame, x: Part, y: Part) -> Part:
+def _hover(frame: Frame, at: Part) -> Part:
     """Return invisible points, large enough for a finger, that carry the tooltip."""
-    return _layer("point", {"x": x, "y": y, "tooltip": _tooltip(frame), **_by("source")}, size=220, opacity=0)
+    return _layer("point", at | {"color": None, "tooltip": _tooltip(frame)} | _by("source"), size=220, opacity=0)
 
 
 def _tooltip(frame: Frame) -> list[Part]:

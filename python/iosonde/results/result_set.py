@@ -445,7 +445,7 @@ class ResultSet:
     @property
     def figures(self) -> list[Any]:
         """The figures of the report, each with its rows and its chart."""
-        return list(provided("report").figures_of(self))
+        return list(provided("report").figures([self]))
 
     def connect(self) -> duckdb.DuckDBPyConnection:
         """Return a DuckDB connection with all tables, metrics included; it can read nothing else."""

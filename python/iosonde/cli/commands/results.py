@@ -58,12 +58,7 @@ def compare_command(
     with interpreting(each.directory for each in (*ours, *theirs)):
         material = _material(ours, theirs, mix_simulated=mix_simulated)
         pairs = comparison.pairs(material)
-        summary = [
-            *comparison.recommendations(material),
-            *comparison.method(pairs, material),
-            *comparison.summary(pairs, material),
-            *comparison.differing(pairs),
-        ]
+        summary = comparison.lines(pairs, material)
         table = comparison.as_table(pairs, material)
     if as_json:
         print_json(_document(material, pairs, summary))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -14,6 +15,7 @@ from iosonde.report import vega
 from iosonde.report.figure import Figure
 from iosonde.report.material import Material
 from iosonde.report.quantities import (
+    Axis,
     Scale,
     factor_title,
     interval_text,
@@ -25,7 +27,7 @@ from iosonde.report.quantities import (
 from iosonde.report.sketch import UNKNOWN, Sketch, factor_axis, finish, scaled, unique, x_value
 from iosonde.report.sketch import Row as SketchRow
 from iosonde.report.table import Cell, Column, Table, metric_cell, tabulated
-from iosonde.report.vega import Axis, Frame, value_axis
+from iosonde.report.vega import Frame
 from iosonde.study.model import View
 from iosonde.units import format_bytes
 
@@ -100,7 +102,7 @@ def _curves(found: ArrayRates) -> Sketch | None:
     rows = [drawn for row in found.rows for drawn in _curve_rows(found, row, scale, x)]
     frame = Frame(
         x=x,
-        y=value_axis(scale, kind="linear"),
+        y=replace(scale, kind="linear"),
         series_title="Load",
         series=unique(row["series"] for row in rows),
         tooltip=[("series", "Load"), ("role", "Value"), ("x_text", "Devices"), ("text", metric_title(metric))],
@@ -166,23 +168,23 @@ def tables(material: Material) -> list[Table]:
 
 
 def _table(found: ArrayRates) -> Table:
-    columns = list(_columns(found))
+    rows = sorted(found.rows, key=array_order)
+    columns: list[Column] = [(head, [make(row) for row in rows]) for head, make in _columns(found)]
     labels = 1 + len(found.loads.factors)
     of = f" of {found.source.label}" if len(found.material.sources) > 1 else ""
     return tabulated(
-        sorted(found.rows, key=array_order),
+        f"Measured and expected{of}",
         columns[:labels],
         columns[labels:],
-        title=f"Measured and expected{of}",
         caption="Expected: the model of the level times one device under the same load. Bound: the maximum "
         "for requests of this size in this layout. Software overhead: 1 - efficiency. Members: I/Os and bytes of the "
         "members per I/O and byte of the host; imbalance is the busiest over the mean. Busiest thread (of the engine), "
         "array's thread (of the kernel) and busiest core (by any process): share of one core.",
-        key=lambda row: f"{found.source.label}\n{row['case_id']}",
+        keys=[f"{found.source.label}\n{row['case_id']}" for row in rows],
     )
 
 
-def _columns(found: ArrayRates) -> Iterator[Column[Row]]:
+def _columns(found: ArrayRates) -> Iterator[tuple[str, Callable[[Row], Cell | str]]]:
     metric = found.analysis.metric
     yield "Array", array_name
     for name in found.loads.factors:

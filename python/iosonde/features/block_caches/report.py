@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import polars as pl
@@ -13,7 +12,7 @@ from iosonde.features.block_caches.setup import BlockCacheSetup
 from iosonde.report.details import spread
 from iosonde.report.material import Material, Source, Subject, Values, medians_of
 from iosonde.report.quantities import factor_title, level_text, metric_title
-from iosonde.report.table import Cell, Column, Table, metric_cell, tabulated
+from iosonde.report.table import Cell, Table, tabulated
 from iosonde.results.schema import Record
 from iosonde.units import format_bytes, format_duration
 
@@ -60,25 +59,21 @@ def _table_of_cases(part: str, material: Material) -> Table | None:
     if not found:
         return None
     factors = list(dict.fromkeys(name for subject in found for name in subject.case.levels))
-    labels: list[Column[Subject] | None] = [
-        *((factor_title(name), partial(_level, name)) for name in factors),
-        ("Result set", lambda subject: subject.source.label) if len(material.sources) > 1 else None,
-        ("Cache", lambda subject: f"{_setup(subject).kind}, {_setup(subject).mode}"),
-        ("Before the run", _prepared),
-    ]
+    setups = [_setup(subject) for subject in found]
+    values = {metric: Values(material, metric) for metric in METRICS}
     return tabulated(
-        found,
-        labels,
-        [(metric_title(metric), partial(_value, metric, Values(material, metric))) for metric in METRICS],
-        title="Block caches",
+        "Block caches",
+        [
+            *((factor_title(name), [level_text(name, subject.level(name)) for subject in found]) for name in factors),
+            material.label_column(subject.source for subject in found),
+            ("Cache", [f"{setup.kind}, {setup.mode}" for setup in setups]),
+            ("Before the run", [_prepared(subject) for subject in found]),
+        ],
+        [(metric_title(metric), [known.cell(subject) for subject in found]) for metric, known in values.items()],
         caption="Before the run: read hit ratio or dirty data that was reached, smallest of the repeats. "
         f"{medians_of(material, METRICS)}",
-        key=lambda subject: f"{subject.source.label}\n{subject.case.case_id}",
+        keys=[subject.source.key(subject.case) for subject in found],
     )
-
-
-def _level(name: str, subject: Subject) -> str:
-    return level_text(name, subject.level(name))
 
 
 def _setup(subject: Subject) -> BlockCacheSetup:
@@ -100,10 +95,6 @@ def _prepared(subject: Subject) -> str:
     if ratios:
         return f"{state}, hit ratio {min(ratios):.2f}"
     return f"{state}, {format_bytes(min(dirty))}" if dirty else state
-
-
-def _value(metric: str, known: Values, subject: Subject) -> Cell:
-    return metric_cell(metric, *known.estimate(subject)[:3])
 
 
 def _chosen(source: Source) -> Iterator[tuple[Record, BlockCacheReading]]:

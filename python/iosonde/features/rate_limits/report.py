@@ -20,10 +20,10 @@ from iosonde.procedure.observations import Conclusion
 from iosonde.report import vega
 from iosonde.report.figure import Chart, Figure
 from iosonde.report.material import Material, Source
-from iosonde.report.quantities import metric_scale, metric_text
+from iosonde.report.quantities import Axis, metric_scale, metric_text
 from iosonde.report.sketch import UNKNOWN, Row, Sketch, finish, scaled
 from iosonde.report.table import Cell, Table
-from iosonde.report.vega import Axis, Frame, value_axis
+from iosonde.report.vega import Frame
 from iosonde.study.model import View
 from iosonde.units import format_bytes, format_latency
 
@@ -115,7 +115,7 @@ def _sketch(points: Sequence[tuple[Source, _Point]], *, panel: str, series: Sequ
     ]
     frame = Frame(
         x=Axis(title="Time (s)", domain=(0, max((each["x"] for each in rows), default=1))),
-        y=value_axis(_SCALE),
+        y=_SCALE,
         series_title="Rate",
         series=series,
         tooltip=[("series", "Rate"), ("x_text", "Time"), ("text", "IOPS")],
