@@ -202,21 +202,19 @@ def in_parentheses(key: Mapping[str, Any], *, without: Sequence[str] = ()) -> st
 
 
 def asymmetry(cells: pl.DataFrame, *, over: str, by: Sequence[str] = ()) -> pl.DataFrame:
-    """Return the ratio of every two levels of the factor `over`, for each combination of `by`.
+    """Return every two levels of the factor `over`, for each combination of `by`.
 
-    Columns: those of `by`; `first, second` (levels, in the study's order); `ratio, low, high` (first / second);
-    `first_values, second_values` (the repeats); `case_ids`.
+    Columns: those of `by`; `first, second` (levels, in the study's order); `first_values, second_values` (the repeats);
+    `case_ids`.
     """
     rows = []
     for key, group in groups(cells, by):
         levels, values = along(group, over)
         for a, b in combinations(range(len(levels)), 2):
-            found = statistics.ratio(values[a], values[b])
             rows.append(
                 {
                     **key,
                     **{"first": levels[a], "second": levels[b]},
-                    **{"ratio": found.value, "low": found.low, "high": found.high},
                     **{"first_values": values[a].tolist(), "second_values": values[b].tolist()},
                     "case_ids": [group["case_id"][a], group["case_id"][b]],
                 }

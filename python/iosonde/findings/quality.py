@@ -29,20 +29,13 @@ LONGEST_CUT = 0.03
 def littles_law(runs: pl.DataFrame) -> pl.DataFrame:
     """Check every closed-loop run.
 
-    Columns: `run_id, case_id, mean_in_flight, concurrency, ratio, tolerance, verdict` (`holds`, `above`, `below`,
+    Columns: `run_id, case_id, ratio, tolerance, verdict` (`holds`, `above`, `below`,
     `too_short`). The tolerance follows from what the run can resolve: an I/O that is in flight at the start counts in
     full, one at the end not at all, so each of the I/Os in flight is off by one mean latency at most, on average. A
     ratio above that which the longest latency could explain is not a fault, but shows nothing either: `too_short`.
     A run in which no I/O completed has no mean latency, and no row.
     """
-    names = (
-        "mean_in_flight",
-        "concurrency",
-        "littles_law_ratio",
-        "completion_latency_ns_mean",
-        "completion_latency_ns_max",
-        "seconds",
-    )
+    names = ("littles_law_ratio", "completion_latency_ns_mean", "completion_latency_ns_max", "seconds")
     longest = pl.coalesce("completion_latency_ns_max", "completion_latency_ns_mean") / 1e9 / pl.col("seconds")
     ratio, tolerance = pl.col("littles_law_ratio"), pl.col("tolerance")
     wide = (
@@ -65,7 +58,7 @@ def littles_law(runs: pl.DataFrame) -> pl.DataFrame:
             .then(pl.lit("below"))
             .otherwise(pl.lit("holds"))
         )
-        .select("run_id", "case_id", "mean_in_flight", "concurrency", ratio.alias("ratio"), "tolerance", "verdict")
+        .select("run_id", "case_id", ratio.alias("ratio"), "tolerance", "verdict")
     )
 
 

@@ -240,20 +240,23 @@ WRONG_DATA: dict[str, str] = {
 """Warnings of the engine that data was not what it must be, with what was found."""
 
 
+VerdictKind = Literal[
+    "device-limited",
+    "harness-limited",
+    "cache-served",
+    "network-limited",
+    "server-limited",
+    "server-CPU-limited",
+    "lock-limited",
+    "undetermined",
+]
+
+
 class RecordVerdict(BaseModel):
     """Limiting factor of a run, and the numbers behind it (verdict/verdict.py)."""
 
     model_config = ConfigDict(frozen=True)
-    kind: Literal[
-        "device-limited",
-        "harness-limited",
-        "cache-served",
-        "network-limited",
-        "server-limited",
-        "server-CPU-limited",
-        "lock-limited",
-        "undetermined",
-    ]
+    kind: VerdictKind
     because: list[str]
     """Sentences, the heaviest first."""
     evidence: dict[str, float | None]

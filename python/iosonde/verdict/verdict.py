@@ -17,26 +17,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from iosonde.core.features import contributed
 from iosonde.results.accounting import COUNTED_NS
-from iosonde.results.schema import Record, RecordWarning
+from iosonde.results.schema import Record, RecordWarning, VerdictKind
 from iosonde.verdict.evidence import MOST, Evidence, StorageBytes, Total, VerdictFacts, rounded, share_of
 from iosonde.verdict.rules import Found, Judged, PointsTo, Rule, percent, rules
 from iosonde.workload import streams_of
 from iosonde.workload.block.backends import ON_VIRTUAL_TIME
 
-Kind = Literal[
-    "device-limited",
-    "harness-limited",
-    "cache-served",
-    "network-limited",
-    "server-limited",
-    "server-CPU-limited",
-    "lock-limited",
-    "undetermined",
-]
+Kind = VerdictKind
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 MEANING: dict[Kind, str] = {
