@@ -72,7 +72,7 @@ def needed_half_width(random: np.random.Generator, distance: float, count: int, 
     rows = np.log(_bimodal(random, (samples, count), distance / 2) / 100)
     multiples = np.abs(rows.mean(axis=1)) / rows.std(axis=1, ddof=1)
     one = np.random.default_rng(0).standard_normal((1, count))
-    low, high = median_intervals(np.exp(0.001 * one))
+    low, high, _ = median_intervals(np.exp(0.001 * one))
     usual = np.log(high[0] / low[0]) / 2 / (0.001 * one.std(ddof=1))
     return float(np.quantile(multiples, 0.95) / usual)
 
@@ -86,7 +86,7 @@ def distant_rows(random: np.random.Generator, samples: int) -> Iterator[tuple[st
 
 
 def _covers(rows: Floats) -> float:
-    low, high = median_intervals(rows)
+    low, high, _ = median_intervals(rows)
     return float(((low <= 100) & (high >= 100)).mean())
 
 
@@ -134,11 +134,11 @@ def moderated(
             median_intervals(rows),
             median_intervals(rows, correlation=repeat_correlation(list(rows)), priors=priors),
         )
-        covers = [(low <= 100) & (high >= 100) for low, high in ends]
+        covers = [(low <= 100) & (high >= 100) for low, high, _ in ends]
         alone.append(covers[0].mean())
         together.append(covers[1].mean())
         noisiest += list(covers[1][noise >= 3 * np.median(noise)])
-        own, narrow = (np.median(np.log(high / low)) for low, high in ends)
+        own, narrow = (np.median(np.log(high / low)) for low, high, _ in ends)
         widths.append(narrow / own)
     found = [float(np.mean(each)) if each else np.nan for each in (alone, together, noisiest)]
     return found[0], found[1], found[2], float(np.median(widths))
@@ -173,8 +173,8 @@ def whole_sets(
         own, common = (autocorrelated(random, (rows, count), correlation) - 100 for rows in (cases, 1))
         rows = 100 + np.sqrt(1 - shared) * own + np.sqrt(shared) * common
         priors = [prior_of(list(np.log(rows)))] * cases
-        low, high = median_intervals(rows, correlation=repeat_correlation(list(rows)), priors=priors)
-        narrow, wide = median_intervals(rows, priors=priors)
+        low, high, _ = median_intervals(rows, correlation=repeat_correlation(list(rows)), priors=priors)
+        narrow, wide, _ = median_intervals(rows, priors=priors)
         covered.append(((low <= 100) & (high >= 100)).mean())
         widths.append(np.median(np.log(high / low) / np.log(wide / narrow)))
     return float(np.mean(covered)), float(np.mean(widths))
@@ -227,7 +227,7 @@ def stopped(
     is_open, was_narrow = np.ones(samples, dtype=bool), np.zeros(samples, dtype=int)
     covered, count = np.zeros(samples, dtype=bool), np.zeros(samples)
     for repeat in range(max(3, minimum - in_a_row + 1), MAXIMUM + 1):
-        low, high = median_intervals(rows[:, :repeat])
+        low, high, _ = median_intervals(rows[:, :repeat])
         is_narrow = (high - low) / 2 <= width * np.median(rows[:, :repeat], axis=1)
         was_narrow = np.where(is_narrow, was_narrow + 1, 0)
         ends = is_open & (repeat >= minimum) & ((was_narrow >= in_a_row) | (repeat == MAXIMUM))
@@ -259,14 +259,14 @@ def stopped_sets(
                 for less in (0, 1)
             )
             narrow = [
-                all((high - low)[0] / 2 <= width * np.median(row[:n]) for low, high in both)
+                all((high - low)[0] / 2 <= width * np.median(row[:n]) for low, high, _ in both)
                 for row, n, *both in zip(rows, done, ends, before, strict=True)
             ]
             is_open = ~np.array(narrow) & (done < MAXIMUM)
             if not is_open.any():
                 break
             done[is_open] += 1
-        covered.append(np.mean([(low <= 100) & (high >= 100) for low, high in ends]))
+        covered.append(np.mean([(low <= 100) & (high >= 100) for low, high, _ in ends]))
         counts.append(done.mean())
     return float(np.mean(covered)), float(np.mean(counts))
 

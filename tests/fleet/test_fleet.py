@@ -28,10 +28,11 @@ from iosonde.fleet import directory as fleets
 from iosonde.fleet import hosts as fleet_hosts
 from iosonde.fleet import model
 from iosonde.fleet.directory import Planned
+from iosonde.fleet.messages import Checked
 from iosonde.fleet.model import UNKNOWN
 from iosonde.fleet.report import collect
 from iosonde.fleet.session import FleetSession, Outcome
-from iosonde.library import Index
+from iosonde.library.indexing import Index
 from iosonde.planning import load
 from iosonde.results import ResultSet
 from iosonde.ssh_hosts import SshHost
@@ -409,4 +410,4 @@ def test_a_host_that_does_not_answer_is_an_error(
     request = {"north": {"do": "describe"}}
     found = fleet_hosts.ask([SshHost(address="north")], request, answer_s=1.0 if sleeps else 300.0)["north"]
     with pytest.raises(TargetError, match=problem):
-        fleet_hosts.checked_by("north", found, {})
+        fleet_hosts.answered(Checked, "north", found, {})

@@ -12,7 +12,7 @@ from fleet_samples import P99, fleet
 from iosonde.fleet import drives, report
 from iosonde.fleet.drives import drive_deviation, excess_p_values, fleets, group_deviation, holm, reference
 from iosonde.fleet.report import Chapter, FleetReport, collect, document
-from iosonde.library import Index
+from iosonde.library.indexing import Index
 from iosonde.library.summary import Summary
 
 pytestmark = pytest.mark.unit

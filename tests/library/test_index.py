@@ -15,9 +15,8 @@ from fabricate import result_set, small_study
 
 from iosonde.errors import ResultsError
 from iosonde.findings.answer import trust_of
-from iosonde.library import index
 from iosonde.library.collect import collect
-from iosonde.library.indexing import Cache, Index, answer
+from iosonde.library.indexing import Cache, Index, answer, index
 from iosonde.library.page import link, render, require_outside
 from iosonde.library.summary import THRESHOLDS_NS, count_stalls, facts_of, wear_of
 from iosonde.metrics.metrics import BULK_METRICS, bulk_metrics, run_metrics

@@ -210,7 +210,7 @@ def test_a_disturbance_that_all_cases_share_is_not_taken_as_a_strong_correlation
 def test_order_statistics_of_correlated_repeats_are_widened_around_the_median() -> None:
     """They hold for two modes as well, which Student's t does not."""
     rows = np.array([[90.0, 90.5, 91.0, 109.0, 109.5, 110.0], [-3.0, -2.0, -1.0, 1.0, 2.0, 3.0]])
-    (low, high), (lower, higher) = median_intervals(rows), median_intervals(rows, correlation=0.3)
+    (low, high, _), (lower, higher, _) = median_intervals(rows), median_intervals(rows, correlation=0.3)
     wider = np.log(100 / lower[0]) / np.log(100 / low[0])
     assert wider > 1.3
     assert np.log(higher[0] / 100) == pytest.approx(wider * np.log(high[0] / 100))

@@ -22,7 +22,7 @@ from plans import sign
 from iosonde import foreign_text
 from iosonde.history import history
 from iosonde.history.page import render as history_page
-from iosonde.library import index
+from iosonde.library.indexing import index
 from iosonde.library.page import render as library_page
 from iosonde.regression import writers
 from iosonde.regression.check import Cell, Check, Settings

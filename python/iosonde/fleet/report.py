@@ -28,8 +28,8 @@ from iosonde.fleet.drives import (
     reference,
 )
 from iosonde.foreign_text import markdown as escaped
-from iosonde.library import Index, index
 from iosonde.library.directory import kind_of
+from iosonde.library.indexing import Index, index
 from iosonde.library.page import RowFigure, page_of, write_page
 from iosonde.metrics.statistics import MARGIN
 from iosonde.metrics.wording import (

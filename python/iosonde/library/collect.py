@@ -152,11 +152,8 @@ def content_of(path: Path, problems: list[str]) -> Content | None:
                         records[str(part / name)] = hashlib.sha256(record.read(MANIFEST)).hexdigest()
         with Directory.open(path) as directory:
             plan = hashlib.sha256(directory.read(PLAN)).hexdigest()
-    except ResultsError as error:
-        problems.append(f"`{path}` skipped: {error.what}")
-        return None
-    except OSError as error:
-        problems.append(f"`{path}` skipped: {error.strerror}")
+    except (ResultsError, OSError) as error:
+        problems.append(f"`{path}` skipped: {error.what if isinstance(error, ResultsError) else error.strerror}")
         return None
     return Content(path=path, plan=plan, records=records)
 

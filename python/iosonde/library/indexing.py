@@ -373,7 +373,7 @@ def _by_processes(
             started.append(process)
         # A process whose output is not read stops once the pipe is full.
         readers = stack.enter_context(ThreadPoolExecutor(workers))
-        printed = [readers.submit(_lines, process) for process in started]
+        printed = [readers.submit(process.stdout.readlines) for process in started if process.stdout]
         for process, lines in zip(started, printed, strict=True):
             for line in lines.result():
                 summary, problem = json.loads(line)
@@ -383,11 +383,6 @@ def _by_processes(
                     f"a process that summarises result sets of `{root}` ended with status {process.returncode}",
                     hint="run the command again; if it fails again, report it with the messages above",
                 )
-
-
-def _lines(process: subprocess.Popen[bytes]) -> list[bytes]:
-    assert process.stdout, "a pipe was requested"
-    return process.stdout.readlines()
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ import polars as pl
 from iosonde.core.features import contributed
 from iosonde.metrics import sustained
 from iosonde.metrics.facts import Facts
-from iosonde.metrics.registry import METRICS, SERVER_FACTS
+from iosonde.metrics.registry import METRICS
 from iosonde.metrics.scopes import (
     ALL,
     INTERVAL_KEYS,
@@ -76,6 +76,9 @@ def judged(runs: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+SERVER_FACTS = (*SERVER_COUNTERS, DATA_BYTES, *SERVER_STATES)
+"""Facts that follow from the statistics of the server, of a run and of each of its intervals."""
+
 IntervalFacts = tuple[Sequence[str], Callable[[Facts], pl.DataFrame]]
 """Names of facts that a run and each of its intervals have, and a function to a frame of `INTERVAL_KEYS` and these."""
 
@@ -103,18 +106,15 @@ def increases(statistics: pl.DataFrame) -> pl.DataFrame:
     """
     chosen = statistics.filter(pl.col("statistic").is_in([*SOURCES, *SERVER_STATES]))
     place = (*INTERVAL_KEYS, "end_ns")
-    polls = [
-        {**dict(zip(place, key, strict=True)), **_canonical(dict(group.select("statistic", "value").iter_rows()))}
-        for key, group in chosen.group_by(*place)
-    ]
+    polls = []
+    for key, group in chosen.group_by(*place):
+        known = dict(group.select("statistic", "value").iter_rows())
+        states = {name: known[name] for name in SERVER_STATES if name in known}
+        polls.append({**dict(zip(place, key, strict=True)), **counters(known), **states})
     schema = {name: statistics.schema[name] for name in place} | dict.fromkeys(SERVER_FACTS, pl.Int64())
     table = pl.DataFrame(polls, schema=schema).sort(*RUN_KEYS, "end_ns")
     grown = (pl.col(name).diff().over(RUN_KEYS) for name in (*SERVER_COUNTERS, DATA_BYTES))
     return table.with_columns(pl.when(each >= 0).then(each) for each in grown).drop("end_ns")
-
-
-def _canonical(statistics: dict[str, int]) -> dict[str, int]:
-    return counters(statistics) | {name: statistics[name] for name in SERVER_STATES if name in statistics}
 
 
 _INTERVAL_FACTS: tuple[IntervalFacts, ...] = (

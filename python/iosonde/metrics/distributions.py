@@ -55,13 +55,6 @@ def chi2_quantile(probability: float, degrees: float) -> float:
     return float(chdtri(degrees, 1 - probability))
 
 
-def chi2_median(degrees: np.ndarray) -> np.ndarray:
-    """Chi-squared: the median."""
-    from scipy.special import chdtri
-
-    return np.asarray(chdtri(degrees, 0.5))
-
-
 def chi2_tail(values: np.ndarray, degrees: np.ndarray | float) -> np.ndarray:
     """Chi-squared: the probability of more than each of `values`."""
     from scipy.special import chdtrc
@@ -117,13 +110,15 @@ class Prior:
 
 def prior_of(samples: Sequence[Floats]) -> Prior | None:
     """Return the prior of cases from the logarithms of their repeats, in the order of execution; None for too few."""
+    from scipy.special import chdtri
+
     centred = [each - each.mean() for each in samples if len(each) > 1]
     degrees = np.array([len(each) - 1.0 for each in centred])
     variances = np.array([float((each**2).sum()) for each in centred]) / degrees
     kept = variances > ROUNDING**2
     if kept.sum() < MINIMUM_CASES:
         return None
-    typical = float(np.median(variances[kept] / chi2_median(degrees[kept]) * degrees[kept]))
+    typical = float(np.median(variances[kept] / chdtri(degrees[kept], 0.5) * degrees[kept]))
     usual = np.flatnonzero(_is_usual(variances, degrees, typical))
     if len(usual) < MINIMUM_CASES - 1:
         return None

@@ -15,11 +15,7 @@ import polars as pl
 from iosonde.core.features import contributed
 from iosonde.metrics.metric import SERVER_SECONDS, Better, Metric, in_seconds, over, own
 from iosonde.metrics.scopes import MILLION, PERCENTILES
-from iosonde.results.run_facts import DATA_BYTES, SERVER_COUNTERS, SERVER_STATES
 from iosonde.workload import names_where
-
-SERVER_FACTS = (*SERVER_COUNTERS, DATA_BYTES, *SERVER_STATES)
-"""Facts that follow from the statistics of the server, of a run and of each of its intervals."""
 
 _OF_SERVERS = (
     Metric("server_cores", "Cores used by the server", "", "neither", "store",

@@ -165,33 +165,16 @@ def bounded_median_intervals(
     The median is never below `least`, so the remaining interval contains it exactly as often. A row with a value below
     `least` shows that there is no such limit, and nothing is cut off.
     """
-    low, high = median_intervals(rows, correlation=correlation, priors=priors)
+    low, high, methods = median_intervals(rows, correlation=correlation, priors=priors)
     is_cut = (low < least) & (rows.min(axis=1) >= least)
-    names = [
-        name + (CUT_OFF if cut else "")
-        for name, cut in zip(_median_methods(rows, correlation, priors), is_cut, strict=True)
-    ]
+    names = [name + (CUT_OFF if cut else "") for name, cut in zip(methods, is_cut, strict=True)]
     return np.where(is_cut, least, low), high, names
 
 
-def _median_methods(rows: Floats, correlation: float, priors: Priors) -> list[str]:
-    """Return the names of the methods that `median_intervals` uses."""
-    count = rows.shape[1]
-    if count < MINIMUM_REPEATS:
-        return [""] * len(rows)
-    corrected = CORRECTED if correlation > 0 else ""
-    if count >= ORDER_STATISTICS_FROM:
-        return [ORDER + corrected] * len(rows)
-    noise = _noise_of(rows, priors)
-    names = (
-        T_MODERATED if degrees > count - 1 else T_LOG if row.min() > 0 else T_PLAIN
-        for row, degrees in zip(rows, noise.degrees, strict=True)
-    )
-    return [name + corrected for name in names]
-
-
-def median_intervals(rows: Floats, *, correlation: float = 0.0, priors: Priors = ()) -> tuple[Floats, Floats]:
-    """Return the interval of the median of each row of repeats; NaN with fewer than `MINIMUM_REPEATS` values.
+def median_intervals(
+    rows: Floats, *, correlation: float = 0.0, priors: Priors = ()
+) -> tuple[Floats, Floats, list[str]]:
+    """Return the interval of the median of each row of repeats, and the method; NaN with fewer than `MINIMUM_REPEATS`.
 
     Up to five repeats Student's t on logarithms (on the values, where one is not positive), with moderated variances
     where there are `priors`, one of each row. Then order statistics, which hold for every distribution. A `correlation`
@@ -200,15 +183,19 @@ def median_intervals(rows: Floats, *, correlation: float = 0.0, priors: Priors =
     count = rows.shape[1]
     if count < MINIMUM_REPEATS:
         nothing = np.full(rows.shape[0], np.nan)
-        return nothing, nothing
+        return nothing, nothing, [""] * len(rows)
+    corrected = CORRECTED if correlation > 0 else ""
     medians = np.median(rows, axis=1)
     positive = rows.min(axis=1) > 0
     if count >= ORDER_STATISTICS_FROM:
-        return _order_statistics(np.sort(rows, axis=1), positive, _widening(count, correlation))
-    low, high = (np.exp(bound) for bound in _t_bounds(_logs(rows), _noise_of(rows, priors), correlation))
+        low, high = _order_statistics(np.sort(rows, axis=1), positive, _widening(count, correlation))
+        return low, high, [ORDER + corrected] * len(rows)
+    noise = _noise_of(rows, priors)
+    low, high = (np.exp(bound) for bound in _t_bounds(_logs(rows), noise, correlation))
     plain_low, plain_high = _t_bounds(rows, _own_noise(rows), correlation)
     low, high = np.where(positive, low, plain_low), np.where(positive, high, plain_high)
-    return np.minimum(low, medians), np.maximum(high, medians)
+    names = np.where(noise.degrees > count - 1, T_MODERATED, np.where(positive, T_LOG, T_PLAIN))
+    return np.minimum(low, medians), np.maximum(high, medians), [f"{name}{corrected}" for name in names]
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from iosonde.metrics.change_points import Cliff, write_cliff
 from iosonde.metrics.facts import Facts
+from iosonde.metrics.registry import METRICS as REGISTRY
 from iosonde.metrics.statistics import Estimate, Floats, series_interval
 from iosonde.metrics.steady_state import Criteria, SteadyState, steady_state
 from iosonde.workload.block.notation import active_window
@@ -130,16 +131,7 @@ def metrics(facts: Facts) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=schema)
 
 
-METRICS = (
-    "peak_iops",
-    "steady_iops",
-    "steady_bandwidth",
-    "steady_fraction",
-    "final_fraction",
-    "seconds_to_steady_state",
-    "seconds_to_cliff",
-    "gibibytes_to_cliff",
-)
+METRICS = tuple(name for name, each in REGISTRY.items() if each.kind == "sustained")
 
 
 def _metrics(long_run: LongRun) -> Iterator[tuple[str, float | None]]:

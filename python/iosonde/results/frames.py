@@ -233,12 +233,7 @@ def cases(cases: Sequence[Case], wanted: Callable[[str], bool] = lambda _: True)
         orient="row",
     )
     rows = ({**case.parameters, **case.levels} for case in cases)
-    return _with_columns(fixed, [{name: row[name] for name in row if wanted(name)} for row in rows])
-
-
-def with_levels(fixed: pl.DataFrame, records: Sequence[Record]) -> pl.DataFrame:
-    """`runs`: one row per record with the columns of factors, from the table without them."""
-    return _with_columns(fixed, [record.levels for record in records])
+    return with_columns(fixed, [{name: row[name] for name in row if wanted(name)} for row in rows])
 
 
 def runs(records: Sequence[Record], names: Sequence[str]) -> pl.DataFrame:
@@ -306,7 +301,7 @@ def _known(table: Table, row: Mapping[str, Any]) -> Row:
     return {name: value for name, value in row.items() if name in names}
 
 
-def _with_columns(fixed: pl.DataFrame, rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
+def with_columns(fixed: pl.DataFrame, rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
     """Return `fixed` with one more column for every key of `rows`."""
     names = dict.fromkeys(name for row in rows for name in row)
     return fixed.with_columns(

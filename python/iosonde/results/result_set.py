@@ -369,7 +369,7 @@ class ResultSet:
     def runs(self) -> pl.DataFrame:
         """One row per run that has a record."""
         records = self.records()
-        return frames.with_levels(self.fixed_runs(records), records)
+        return frames.with_columns(self.fixed_runs(records), [record.levels for record in records])
 
     def fixed_runs(self, records: Sequence[Record]) -> pl.DataFrame:
         """Return `runs` of some records without the columns of factors.

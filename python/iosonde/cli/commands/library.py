@@ -66,7 +66,7 @@ def history_command(
     are marked. Exit codes: 0 history shown; with `--fail-on-loss` 1 a loss, 2 an error.
     """
     from iosonde.history import history, page
-    from iosonde.library import index
+    from iosonde.library.indexing import index
     from iosonde.library.page import page_path, write_page
 
     # 1 would be read as a loss.
@@ -97,7 +97,7 @@ def library_command(
     One HTML page with search, sorting, filters and links to reports; it loads nothing. Result sets that cannot be read
     are named and skipped. Symbolic links are not followed, and no result set is changed.
     """
-    from iosonde.library import index
+    from iosonde.library.indexing import index
     from iosonde.library.page import page_path, render, write_page
 
     path = None if as_json else page_path(output, directory, "library.html")
