@@ -97,17 +97,6 @@ class Identity:
         return f"{self.study} ({self.profile}) on {self.target}{f' ({devices}{kind})' if devices else ''}"
 
 
-def identity_of(summary: Summary) -> Identity:
-    """Return what a session belongs to."""
-    return Identity(
-        study=summary.study,
-        profile=summary.profile,
-        target=summary.target,
-        devices=tuple(dict.fromkeys((each.model or each.name, each.serial) for each in summary.devices)),
-        simulated=summary.simulated,
-    )
-
-
 @dataclass(frozen=True, kw_only=True)
 class Point:
     """The value of one session."""
@@ -240,7 +229,13 @@ def history(index: Index, *, study: str | None = None, target: str | None = None
     """
     groups: dict[Identity, list[Summary]] = {}
     for each in sorted(index.summaries, key=lambda each: (each.started_at, each.path)):
-        identity = identity_of(each)
+        identity = Identity(
+            study=each.study,
+            profile=each.profile,
+            target=each.target,
+            devices=tuple(dict.fromkeys((device.model or device.name, device.serial) for device in each.devices)),
+            simulated=each.simulated,
+        )
         if each.started_at and study in (None, identity.study) and (target is None or _names(identity, target)):
             groups.setdefault(identity, []).append(each)
     tracks = [_track(identity, sessions, metric) for identity, sessions in groups.items()]

@@ -113,6 +113,8 @@ def page_of(package: str, **values: Any) -> str:
 def row(summary: Summary, root: Path | str, directory: Path) -> dict[str, Any]:
     """Return the facts of a result set as the page has them; links are relative to `directory`."""
     begin = moment(summary.started_at)
+    firmware = ", ".join(dict.fromkeys(f"firmware {each.firmware}" for each in summary.devices if each.firmware))
+    serials = ", ".join(dict.fromkeys(f"serial {each.serial}…" for each in summary.devices if each.serial))
     return {
         "path": shown(summary.path if summary.path != "." else Path(root).name),
         "link": link(Path(root) / summary.path / summary.report, directory) if summary.report else "",
@@ -122,7 +124,7 @@ def row(summary: Summary, root: Path | str, directory: Path) -> dict[str, Any]:
         "study": summary.study,
         "profile": summary.profile,
         "device": device_text(summary),
-        "device_facts": _device_facts(summary),
+        "device_facts": "; ".join(filter(None, (firmware, serials))),
         "target": shown(summary.target),
         "simulated": summary.simulated,
         "kernel": summary.kernel or "unknown",
@@ -204,14 +206,6 @@ def moment(text: str) -> datetime | None:
         return datetime.fromisoformat(text)
     except ValueError:
         return None
-
-
-def _device_facts(summary: Summary) -> str:
-    facts = [
-        ", ".join(dict.fromkeys(f"firmware {each.firmware}" for each in summary.devices if each.firmware)),
-        ", ".join(dict.fromkeys(f"serial {each.serial}…" for each in summary.devices if each.serial)),
-    ]
-    return "; ".join(filter(None, facts))
 
 
 def shown(text: str) -> str:

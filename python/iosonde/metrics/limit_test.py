@@ -117,18 +117,13 @@ def compare(blocks: Blocks, limit: float, *, is_share: bool = False) -> Comparis
         variance = max(variance, limit * (1 - limit) * total)
     error = math.sqrt(variance) / total
     low, high = (
-        value + sign * (_errors(bound, blocks) * error + _ROUNDING * abs(value))
-        for sign, bound in ((-1, ABOVE), (1, BELOW))
+        value + sign * ((errors + more * min(1.0, SHORTEST_NS / blocks.length_ns)) * error + _ROUNDING * abs(value))
+        for sign, (errors, more) in ((-1, ABOVE), (1, BELOW))
     )
     side: Side = "undecided"
     if blocks.length_ns >= SHORTEST_NS:
         side = "below" if high < limit else "above" if low > limit else "undecided"
     return Comparison(value=value, low=low, high=high, side=side)
-
-
-def _errors(bound: tuple[float, float], blocks: Blocks) -> float:
-    """Return how many standard errors a bound is from the value."""
-    return bound[0] + bound[1] * min(1.0, SHORTEST_NS / blocks.length_ns)
 
 
 def _long_run_variance(deviations: Floats) -> float:

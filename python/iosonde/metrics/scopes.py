@@ -51,7 +51,12 @@ def percentiles(histograms: pl.DataFrame, *, by: Sequence[str], parts: Mapping[s
         )
     )
     found = ranked.group_by(by, maintain_order=True).agg(_expressions(tuple(parts.items())))
-    return found.select(*by).with_columns(_latency_ns(found[name], found[f"{name}_supported"]) for name in parts)
+    latencies = {}
+    for name in parts:
+        midpoints = midpoint_ns(np.nan_to_num(found[name].to_numpy())).astype(np.float64)
+        supported = np.where(found[f"{name}_supported"].to_numpy(), midpoints, np.nan)
+        latencies[name] = pl.Series(supported, nan_to_null=True)
+    return found.select(*by).with_columns(**latencies)
 
 
 @cache
@@ -69,12 +74,6 @@ def _rank(part: int) -> pl.Expr:
 def _supported(part: int) -> pl.Expr:
     """Return whether enough samples are beyond a percentile: the one place with this rule."""
     return pl.col("total") - _rank(part) >= SAMPLES_BEYOND
-
-
-def _latency_ns(buckets: pl.Series, supported: pl.Series) -> pl.Series:
-    """Return the midpoints of buckets; null where not supported."""
-    midpoints = midpoint_ns(np.nan_to_num(buckets.to_numpy())).astype(np.float64)
-    return pl.Series(buckets.name, np.where(supported.to_numpy(), midpoints, np.nan), nan_to_null=True)
 
 
 ALL = "all"

@@ -169,16 +169,12 @@ def level_words(factor: str, level: Any) -> str:
     match factor:
         case "store" | "server":
             return store_name(value)
-        case "terminals" | "clients" | "warehouses" | "hosts":
+        case "terminals" | "clients" | "warehouses" | "hosts" | "devices" | "jobs":
             return f"1 {factor[:-1]}" if level == 1 else f"{value} {factor}"
         case "log":
             return "a separate log device" if level in ("apart", "separate") else "the log on the data device"
         case "block_size":
             return f"{value} blocks"
-        case "devices":
-            return "1 device" if level == 1 else f"{value} devices"
-        case "jobs":
-            return "1 job" if level == 1 else f"{value} jobs"
         case "read_fraction":
             return operation_words(level)
         case "fill":

@@ -305,7 +305,8 @@ def _failed(error: Exception) -> ResultsError:
     text = str(error).strip() if isinstance(error, duckdb.Error) else first_line(error)
     # DuckDB proposes its own system tables.
     text = re.sub(r"\nDid you mean \"pg_\w+\"\?", "", text)
-    hint = f"the tables are {_listing()}; `DESCRIBE runs` lists the columns of one"
+    tables = ", ".join(f"`{table}`" for table in (*TABLES, *metric_tables()))
+    hint = f"the tables are {tables}; `DESCRIBE runs` lists the columns of one"
     return ResultsError(f"the query failed: {text}", hint=hint)
 
 
@@ -353,10 +354,6 @@ def _check_reading(statements: Sequence[duckdb.Statement]) -> None:
             f"result sets are read-only, but the query is a {statements[0].type.name}",
             hint="write a SELECT; `iosonde export` writes the tables to files",
         )
-
-
-def _listing() -> str:
-    return ", ".join(f"`{table}`" for table in (*TABLES, *metric_tables()))
 
 
 def _quoted(text: str | Path) -> str:
