@@ -40,7 +40,7 @@ class Side:
     name: ArmName
     study: Study
     settings: Mapping[str, str]
-    stages: SetupTargets[Target]
+    stages: SetupTargets
     drafts: Sequence[Draft]
 
     def arm(self, other: Side) -> Arm:
@@ -109,9 +109,9 @@ def sides_of(
 
 def _possible_pairs(
     whole: Study,
-    stages: SetupTargets[Target],
+    stages: SetupTargets,
     changed: Study,
-    other_stages: SetupTargets[Target],
+    other_stages: SetupTargets,
     left_out: list[LeftOut],
 ) -> tuple[list[Draft], list[Draft]]:
     """The drafts of both arms, without those whose twin is impossible."""

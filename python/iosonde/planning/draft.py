@@ -11,7 +11,7 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from iosonde import workload as workloads
 from iosonde.errors import IosondeError, StudyError, TargetError
@@ -25,24 +25,21 @@ from iosonde.study.setup import resolve as resolve_setup
 from iosonde.units import compact_duration, compact_size, format_bytes, format_duration
 from iosonde.workload.block.backends import VIRTUAL_DRIVES
 from iosonde.workload.block.parameters import BlockParameters
-from iosonde.workload.workload import Room, Workload
+from iosonde.workload.workload import Workload
 
 if TYPE_CHECKING:
     from iosonde.procedure.observations import Forecast
     from iosonde.storage import Target
 
 
-AnyTarget = TypeVar("AnyTarget", "Target", "UnknownTarget")
-
-
-class SetupTargets(Generic[AnyTarget]):
+class SetupTargets:
     """The target as the workload sees it, with each setup of a study."""
 
-    def __init__(self, target: AnyTarget) -> None:
-        self.base: AnyTarget = target
-        self._made: dict[Setup | None, AnyTarget] = {None: target}
+    def __init__(self, target: Target) -> None:
+        self.base = target
+        self._made: dict[Setup | None, Target] = {None: target}
 
-    def on(self, setup: Setup | None) -> AnyTarget:
+    def on(self, setup: Setup | None) -> Target:
         """With that setup; `TargetError` where the target cannot have it."""
         # The frequency of its recreation does not change it.
         key = setup and setup.model_copy(update={"fresh": "study"})
@@ -53,7 +50,7 @@ class SetupTargets(Generic[AnyTarget]):
 
 
 class UnknownTarget:
-    """A target with unlimited room, for a study without a target."""
+    """What planning needs of a target, with unlimited room: for a study without a target."""
 
     kind = "directory"
 
@@ -119,7 +116,7 @@ class Draft:
         return name in self.case.levels or (self.forecast is not None and name in self.forecast.decided)
 
 
-def drafts_of(study: Study, stages: SetupTargets[Any], *, left_out: list[LeftOut] | None = None) -> list[Draft]:
+def drafts_of(study: Study, stages: SetupTargets, *, left_out: list[LeftOut] | None = None) -> list[Draft]:
     """Every case, the control first; their numbers are those of the runs.
 
     Cases of optional parts that the target cannot have go to `left_out`, if that is given.
@@ -177,7 +174,7 @@ def _draft(
     part: Part,
     levels: Mapping[str, Scalar | Level],
     number: int,
-    stages: SetupTargets[Any],
+    stages: SetupTargets,
 ) -> Draft:
     workload = workloads.named(study.workload_of(part))
     case_id = case_id_of(study, part, levels)
@@ -185,7 +182,7 @@ def _draft(
         whole = whole_case(study, part, levels)
         setup = resolve_setup(whole, devices=stages.base.device_count())
         settings = kernel_settings(whole)
-        target: Room = stages.on(setup)
+        target = stages.on(setup)
         room_bytes = target.free_bytes()
         kind, forecast = _forecast(part, study, is_control=number == 0)
         _check_fresh(setup, kind)
@@ -196,14 +193,10 @@ def _draft(
             [_fitted(workload, streams_of(study, part, levels, chosen), target, room_bytes) for chosen in each]
             for each in ((forecast.extremes, forecast.stages) if forecast else ([{}], []))
         )
+        streams = extremes[-1]
+        _check_procedure(part, workload, streams, kind)
     except IosondeError as error:
         raise in_case(error, case_id, study) from None
-    streams = extremes[-1]
-    _check_prepared(workload, streams, kind, case_id, study)
-    if kind == "rounds":
-        _check_judged(part, streams, case_id, study)
-        _check_length(part, streams, case_id, study)
-        _check_filled(workload, streams, case_id, study)
     decided = forecast.decided if forecast else ()
     state = attained(study, part, extremes, target)
     case = Case(
@@ -256,55 +249,38 @@ def _most(extremes: Sequence[Cost], forecast: Forecast | None) -> Cost:
     )
 
 
-def _check_prepared(workload: Workload, streams: Mapping[str, Any], kind: str, case_id: str, study: Study) -> None:
-    """Require a procedure for prepared cases: other runs come in an order that leaves no state as it was."""
-    if kind != "rounds" and any(workload.prepares(stream) for stream in streams.values()):
-        error = StudyError(
+def _check_procedure(part: Part, workload: Workload, streams: Mapping[str, Any], kind: str) -> None:
+    """Require rounds for prepared loads, since other runs come in an order that leaves no state as it was; and a length
+    of rounds by which steady state can be judged, whether they are runs or parts of one."""
+    prepared = [each for each in streams.values() if workload.prepares(each)]
+    if kind != "rounds" and prepared:
+        raise StudyError(
             "`purge`, `fill` and `precondition` require a part with `rounds`",
             hint="write `[parts.rounds]` with `max_rounds = 1` for a single run after each preparation",
         )
-        raise in_case(error, case_id, study)
-
-
-def _check_filled(workload: Workload, streams: Mapping[str, Any], case_id: str, study: Study) -> None:
-    """Steps of preparation write the files of one stream."""
-    prepared = [each for each in streams.values() if workload.prepares(each)]
-    if len(streams) > 1 and any(each.files == "per_job" and (each.fill or each.precondition) for each in prepared):
-        error = StudyError(
-            '`fill` and `precondition` with `files = "per_job"` require a single stream',
-            hint='leave out `streams`, or let them share one file with `files = "shared"`',
-        )
-        raise in_case(error, case_id, study)
-
-
-def _check_judged(part: Part, streams: Mapping[str, Any], case_id: str, study: Study) -> None:
-    """Require rounds in a part that ends once it is steady: they show the steady state."""
-    if (
-        part.rounds
-        and part.rounds.until_steady
-        and not all(getattr(each, "round_length", None) for each in streams.values())
-    ):
-        error = StudyError(
+    if kind != "rounds" or not part.rounds:
+        return
+    if part.rounds.until_steady and not all(getattr(each, "round_length", None) for each in streams.values()):
+        raise StudyError(
             "`until_steady` requires `round_length`: a run is judged by rounds of this length",
             hint='set `round_length = "60s"` in the measurement, a multiple of `interval`',
         )
-        raise in_case(error, case_id, study)
-
-
-def _check_length(part: Part, streams: Mapping[str, Any], case_id: str, study: Study) -> None:
-    """Rounds that are judged have a minimum length, whether they are runs or parts of one."""
-    assert part.rounds, "a part with rounds"
     for stream in streams.values():
         own = getattr(stream, "round_length", None)
         length = own or (stream.duration if part.rounds.sought else None)
         if isinstance(length, int) and length < part.rounds.min_length:
             name, least = "round_length" if own else "duration", format_duration(part.rounds.min_length)
-            error = StudyError(
+            raise StudyError(
                 f"rounds must be at least {least} long to be judged for steady state; got {format_duration(length)}",
                 where=f"by the parameter `{name}`",
                 hint=f"increase `{name}`, or lower `min_length` of the part's rounds",
             )
-            raise in_case(error, case_id, study)
+    # Steps of preparation write the files of one stream.
+    if len(streams) > 1 and any(each.files == "per_job" and (each.fill or each.precondition) for each in prepared):
+        raise StudyError(
+            '`fill` and `precondition` with `files = "per_job"` require a single stream',
+            hint='leave out `streams`, or let them share one file with `files = "shared"`',
+        )
 
 
 def _check_bluestore(setup: Setup | None, workload: str) -> None:
@@ -334,7 +310,9 @@ def _forecast(part: Part, study: Study, *, is_control: bool) -> tuple[str, Forec
     return kind, kinds()[kind].forecast(part, study) if kind else None
 
 
-def _fitted(workload: Workload, streams: Mapping[str, Parameters], target: Room, room_bytes: int) -> Mapping[str, Any]:
+def _fitted(
+    workload: Workload, streams: Mapping[str, Parameters], target: Target, room_bytes: int
+) -> Mapping[str, Any]:
     built = {name: workload.build(parameters) for name, parameters in streams.items()}
     return workload.fit(built, target, room_bytes=room_bytes)
 
@@ -399,7 +377,7 @@ class Attained:
     """Reason for a state other than the declared one."""
 
 
-def attained(study: Study, part: Part, loads: Sequence[Mapping[str, Any]], target: Room) -> Attained:
+def attained(study: Study, part: Part, loads: Sequence[Mapping[str, Any]], target: Target) -> Attained:
     """The state for all `loads` of a case; `not_applicable` where they write nothing, or nothing is stored."""
     streams = [stream for load in loads for stream in load.values()]
     blocks = [stream for stream in streams if isinstance(stream, BlockParameters)]
@@ -414,14 +392,14 @@ def attained(study: Study, part: Part, loads: Sequence[Mapping[str, Any]], targe
         return Attained(state="unknown")
     if not blocks or not part.rounds:
         return Attained(state="unknown", reason="nothing prepares the device before these runs")
-    if not is_virtual_drive and target.direct_unit() is not None and getattr(target, "kind", "") not in ("device", ""):
+    if not is_virtual_drive and target.direct_unit() is not None and target.kind != "device":
         return Attained(
             state="unknown", reason="the files occupy part of a device, and the state of its other blocks is unknown"
         )
     return _prepared(declared, part, blocks[0], target)
 
 
-def _prepared(declared: DeviceState, part: Part, stream: BlockParameters, target: Room) -> Attained:
+def _prepared(declared: DeviceState, part: Part, stream: BlockParameters, target: Target) -> Attained:
     assert part.rounds, "only rounds are prepared"
     is_purged = stream.purge not in ("none", "unneeded")
     range_bytes, capacity_bytes = stream.active_range_bytes, target.capacity().bytes

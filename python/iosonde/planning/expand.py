@@ -7,7 +7,7 @@ import itertools
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from iosonde.plan import ASSUMED_BYTES_PER_SECOND, Case, Cost, Destroys, LeftOut, Plan, Procedure, Run
 from iosonde.planning.arms import Against, Side, paired_order, shared_storage, sides_of
@@ -159,7 +159,7 @@ def _notes_on(left_out: Sequence[LeftOut]) -> Iterator[str]:
         yield f"`{first}`{more} left out: {reason}"
 
 
-def _check_target(drafts: Sequence[Draft], stages: SetupTargets[Target], study: Study) -> Iterator[Destroys]:
+def _check_target(drafts: Sequence[Draft], stages: SetupTargets, study: Study) -> Iterator[Destroys]:
     """Yield what features create or overwrite for the cases."""
     for group in sharing_a_setup(drafts):
         place = stages.on(group[0].case.setup)
@@ -315,7 +315,7 @@ class StudySize:
 def study_size(study: Study, *, profile: str) -> StudySize:
     """Size of a study with a profile, computed without planning it."""
     whole = effective(study, profile=profile, settings={})
-    drafts = drafts_of(whole, SetupTargets(UnknownTarget()))
+    drafts = drafts_of(whole, SetupTargets(cast("Target", UnknownTarget())))
     order = run_order(whole, drafts)
     decided = [draft for draft in drafts for _ in range(draft.most_measured)]
     staged = [draft.workload.cost(streams).seconds for draft in drafts for streams in draft.following] * whole.repeats
@@ -370,7 +370,7 @@ def _restoring(drafts: Sequence[Draft]) -> list[str]:
     return list(dict.fromkeys(note for draft in drafts for note in draft.workload.notes(draft.streams)))
 
 
-def _runs(study: Study, drafts: Sequence[Draft], stages_of: Mapping[int, SetupTargets[Target]]) -> list[Run]:
+def _runs(study: Study, drafts: Sequence[Draft], stages_of: Mapping[int, SetupTargets]) -> list[Run]:
     repeats: dict[int, int] = {}
     runs = []
     for order, draft in enumerate(drafts):
@@ -384,7 +384,7 @@ def _runs(study: Study, drafts: Sequence[Draft], stages_of: Mapping[int, SetupTa
     return runs
 
 
-def _with_procedure(draft: Draft, study: Study, stages: SetupTargets[Target]) -> Case:
+def _with_procedure(draft: Draft, study: Study, stages: SetupTargets) -> Case:
     """The case as the plan has it; its procedure with the spec that the specs of its runs are made from."""
     if not draft.forecast:
         return draft.case

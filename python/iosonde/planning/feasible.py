@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from iosonde.storage import Target
 
 
-def possible_drafts(study: Study, stages: SetupTargets[Target], left_out: list[LeftOut]) -> list[Draft]:
+def possible_drafts(study: Study, stages: SetupTargets, left_out: list[LeftOut]) -> list[Draft]:
     """The drafts of a study; impossible cases of optional parts, and those that a simulated target cannot tell from
     others, go to `left_out`. An error if none is possible.
     """
@@ -64,7 +64,7 @@ def _none_possible(left_out: Sequence[LeftOut], first: IosondeError | None, stud
     )
 
 
-def _check(draft: Draft, stages: SetupTargets[Target], study: Study) -> None:
+def _check(draft: Draft, stages: SetupTargets, study: Study) -> None:
     """An error if the case by itself is impossible."""
     place = stages.on(draft.case.setup)
     list(requirements_of_features([draft], place, study))
@@ -334,7 +334,7 @@ def _by_setup(drafts: Sequence[Draft]) -> dict[Setup | None, list[Draft]]:
     return groups
 
 
-def destroyed(drafts: Sequence[Draft], stages: SetupTargets[Target], *, keep: bool) -> list[Destroys]:
+def destroyed(drafts: Sequence[Draft], stages: SetupTargets, *, keep: bool) -> list[Destroys]:
     """Return everything that setups create and remove, each once, with its largest size."""
     found: dict[str, Destroys] = {}
     for setup, group in _by_setup(drafts).items():

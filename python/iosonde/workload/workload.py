@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Literal
 
 from pydantic import BaseModel
 from typing_extensions import TypeVar
 
 from iosonde import protocol
 from iosonde.errors import StudyError, TargetError
-from iosonde.plan import Capacity, Cost, JsonObject, Purge
+from iosonde.plan import Cost, JsonObject
 from iosonde.workload import reading
 
 if TYPE_CHECKING:
@@ -32,35 +32,6 @@ Engine = Literal["iosonde-engine", "iosonde-engine-clients"]
 """The programs of the engine: the second one has clients of servers that take long to compile."""
 P = TypeVar("P", bound=BaseModel, default=Any)
 """Parameters of a stream."""
-
-
-class Room(Protocol):
-    """Properties of a target that the parameters need."""
-
-    @property
-    def kind(self) -> str:
-        """`directory`, `device`, `file`, or that of a virtual target."""
-
-    def backend(self) -> JsonObject | None:
-        """The backend, where the target leaves no choice."""
-
-    def free_bytes(self) -> int:
-        """Room for a study's data."""
-
-    def direct_unit(self) -> int | None:
-        """Bytes that direct I/O takes multiples of, where there is such a unit."""
-
-    def osd_bytes(self) -> int | None:
-        """Size of the device that each object daemon of Ceph takes raw; None where it has a file."""
-
-    def capacity(self) -> Capacity:
-        """Capacity of which a fill level is a share."""
-
-    def over_provisioning(self) -> float | None:
-        """Spare capacity as a share of the capacity, where it is known."""
-
-    def purges(self) -> Sequence[Purge]:
-        """Means to give up what the target holds, the strongest first."""
 
 
 Io = Literal["blocks", "engine", "store", "page faults", "server", "command"]
@@ -196,7 +167,7 @@ class Workload(Generic[P]):
         """A stream's parameters as written, with defaults, checked each by itself and together."""
         return reading.build(self.parameters, self.title, parameters)
 
-    def fit(self, streams: Mapping[str, P], target: Room, *, room_bytes: int) -> Mapping[str, P]:
+    def fit(self, streams: Mapping[str, P], target: Target, *, room_bytes: int) -> Mapping[str, P]:
         """The parameters with what the target decides; an error where they cannot be measured on it."""
         if self.simulated and target.backend() is not None:
             raise TargetError(self.simulated[0], hint=self.simulated[1])

@@ -40,7 +40,7 @@ from iosonde.workload.servers import (
     open_directory,
     url_of,
 )
-from iosonde.workload.workload import Hints, Layout, Product, Rate, Room, Spec, Workload, arrival_of, taken, whole_of
+from iosonde.workload.workload import Hints, Layout, Product, Rate, Spec, Workload, arrival_of, taken, whole_of
 
 if TYPE_CHECKING:
     from iosonde.storage import Target
@@ -207,7 +207,7 @@ class OltpWorkload(Workload[P]):
         "leave out `streams`: terminals and transaction mix are parameters",
     )
 
-    def fit(self, streams: Mapping[str, P], target: Room, *, room_bytes: int) -> Mapping[str, P]:
+    def fit(self, streams: Mapping[str, P], target: Target, *, room_bytes: int) -> Mapping[str, P]:
         """The parameters with what they decide of each other: the kind of a running server is in its URL."""
         super().fit(streams, target, room_bytes=room_bytes)
         changes: JsonObject = {}

@@ -20,7 +20,7 @@ from iosonde.plan import ASSUMED_BYTES_PER_SECOND, Cost, JsonObject
 from iosonde.text_files import expanded
 from iosonde.units import MIB, format_count, format_duration
 from iosonde.workload.reading import Cpus, DurationOrNone, Interval, Size, SizeOrZero, WithRules, none_as_empty
-from iosonde.workload.workload import CLOSED, Hints, Layout, Room, Spec, Workload, taken, whole_of
+from iosonde.workload.workload import CLOSED, Hints, Layout, Spec, Workload, taken, whole_of
 
 if TYPE_CHECKING:
     from iosonde.storage import Target
@@ -286,7 +286,7 @@ class GraphWorkload(Workload[GraphParameters]):
     worded = stated = ("mode",)
 
     def fit(
-        self, streams: Mapping[str, GraphParameters], target: Room, *, room_bytes: int
+        self, streams: Mapping[str, GraphParameters], target: Target, *, room_bytes: int
     ) -> Mapping[str, GraphParameters]:
         """The parameters with the path of an edge list written out, and the size of the page cache."""
         super().fit(streams, target, room_bytes=room_bytes)

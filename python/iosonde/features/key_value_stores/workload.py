@@ -11,10 +11,11 @@ from iosonde.features.key_value_stores.parameters import PHASES, REPLICATION, WH
 from iosonde.plan import target_of
 from iosonde.servers.foreign import ServerKind, ServerUrl
 from iosonde.workload import store_name
-from iosonde.workload.workload import Engine, Hints, Product, Rate, Room, Spec, Workload
+from iosonde.workload.workload import Engine, Hints, Product, Rate, Spec, Workload
 
 if TYPE_CHECKING:
     from iosonde.servers.server import DatabaseHost
+    from iosonde.storage import Target
 
 
 class _Store(ServerKind):
@@ -99,7 +100,9 @@ class KvWorkload(Workload[KvParameters]):
 
     of_run = WHOLE_WORKLOAD
 
-    def fit(self, streams: Mapping[str, KvParameters], target: Room, *, room_bytes: int) -> Mapping[str, KvParameters]:
+    def fit(
+        self, streams: Mapping[str, KvParameters], target: Target, *, room_bytes: int
+    ) -> Mapping[str, KvParameters]:
         """The parameters with what the phases and the target decide.
 
         Streams that run together begin on one database: an empty one if any of them loads.

@@ -29,7 +29,7 @@ from iosonde.workload.reading import (
     parse_positive_rate,
 )
 from iosonde.workload.servers import Settings, running_server, url_of
-from iosonde.workload.workload import Hints, Layout, Product, Rate, Room, Spec, Workload, arrival_of, taken, whole_of
+from iosonde.workload.workload import Hints, Layout, Product, Rate, Spec, Workload, arrival_of, taken, whole_of
 
 if TYPE_CHECKING:
     from iosonde.servers.server import DatabaseHost
@@ -287,7 +287,7 @@ class ObjectsWorkload(Workload[ObjectsParameters]):
     )
 
     def fit(
-        self, streams: Mapping[str, ObjectsParameters], target: Room, *, room_bytes: int
+        self, streams: Mapping[str, ObjectsParameters], target: Target, *, room_bytes: int
     ) -> Mapping[str, ObjectsParameters]:
         """With the size of devices that object daemons take raw."""
         super().fit(streams, target, room_bytes=room_bytes)

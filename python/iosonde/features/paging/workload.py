@@ -19,7 +19,7 @@ from iosonde.workload.reading import (
     SizeOrNone,
     WithRules,
 )
-from iosonde.workload.workload import CLOSED, Hints, Layout, Rate, Room, Spec, Workload, steady_ramp, taken, whole_of
+from iosonde.workload.workload import CLOSED, Hints, Layout, Rate, Spec, Workload, steady_ramp, taken, whole_of
 
 if TYPE_CHECKING:
     from iosonde.storage import Target
@@ -161,7 +161,7 @@ class PagingWorkload(Workload[PagingParameters]):
     worded = ("pattern",)
 
     def fit(
-        self, streams: Mapping[str, PagingParameters], target: Room, *, room_bytes: int
+        self, streams: Mapping[str, PagingParameters], target: Target, *, room_bytes: int
     ) -> Mapping[str, PagingParameters]:
         """The parameters with the memory limit that the overcommit decides."""
         fitted = {name: _limited(stream) for name, stream in streams.items()}

@@ -27,7 +27,7 @@ from iosonde.workload.block.parameters import (
     journal_bytes,
 )
 from iosonde.workload.reading import check_agreement
-from iosonde.workload.workload import Hints, Layout, Room, Workload, arrival_of, engine_spec, steady_ramp
+from iosonde.workload.workload import Hints, Layout, Workload, arrival_of, engine_spec, steady_ramp
 
 if TYPE_CHECKING:
     from iosonde.storage import Target
@@ -62,7 +62,7 @@ class BlockWorkload(Workload[BlockParameters]):
     worded = ("block_size", "access", "io_mode", "read_fraction", "trim_fraction", "durability")
 
     def fit(
-        self, streams: Mapping[str, BlockParameters], target: Room, *, room_bytes: int
+        self, streams: Mapping[str, BlockParameters], target: Target, *, room_bytes: int
     ) -> dict[str, BlockParameters]:
         """The parameters with what the target decides: the backend, and bytes for a share of the room."""
         check_agreement(streams, WHOLE_WORKLOAD)
@@ -231,7 +231,7 @@ def _assumed_rate(stream: BlockParameters) -> float:
     return min(operations * stream.largest_block, ASSUMED_BYTES_PER_SECOND)
 
 
-def _fitted(stream: BlockParameters, target: Room, room_bytes: int, jobs: int) -> BlockParameters:
+def _fitted(stream: BlockParameters, target: Target, room_bytes: int, jobs: int) -> BlockParameters:
     changes: dict[str, Any] = {}
     forced = target.backend()
     if forced:
@@ -292,7 +292,7 @@ def _rounded_up(block_size: int | str, unit: int) -> int | str:
     return ":".join(f"{compact_size(-(-size // unit) * unit)}/{weight:g}" for size, weight in mix_of(block_size))
 
 
-def _prepared(stream: BlockParameters, target: Room, room_bytes: int, *, own_capacity: int | None) -> dict[str, Any]:
+def _prepared(stream: BlockParameters, target: Target, room_bytes: int, *, own_capacity: int | None) -> dict[str, Any]:
     """Parameters that follow from preparation: purge method, span of `fill` in bytes, and no other layout."""
     if not BLOCK.prepares(stream):
         return {}
@@ -306,7 +306,7 @@ def _prepared(stream: BlockParameters, target: Room, room_bytes: int, *, own_cap
     return changes
 
 
-def _purge(wanted: str, target: Room) -> str:
+def _purge(wanted: str, target: Target) -> str:
     offered = target.purges()
     if not offered:
         return "unneeded"
@@ -338,7 +338,7 @@ def _fill_bytes(percent: float, capacity: Capacity, room_bytes: int) -> int:
     return wanted // MIB * MIB
 
 
-def _over_provisioning(target: Room) -> float:
+def _over_provisioning(target: Target) -> float:
     known = target.over_provisioning()
     if not known:
         raise StudyError(
