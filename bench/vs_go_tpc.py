@@ -35,8 +35,7 @@ from sql_client_cost import Json, measurement, result_of, tpcc
 
 from iosonde import servers
 from iosonde.servers.directories import Directories
-from iosonde.servers.instance import Instance
-from iosonde.servers.server import Address, Installation, Place, Server, Settings
+from iosonde.servers.server import Address, Installation, Instance, Place, Server, Settings
 from iosonde.storage.safety import journal
 
 SETTINGS: dict[str, Settings] = {

@@ -18,8 +18,9 @@ import pytest
 from command_line import CHECKOUT
 from strangers import STRANGER, listening
 
+from iosonde.python_process import module_command
 from iosonde.storage.block_layer.block_nodes import identity_of
-from iosonde.supervisor import command_line, parse
+from iosonde.supervisor import parse
 from iosonde.supervisor.processes import descendants, identify
 from iosonde.supervisor.watch import FailedError
 
@@ -27,6 +28,8 @@ SECOND = 10**9
 METRIC = {"pattern": r"x=(\S+)", "scale": 1.0, "unit": "", "better": "higher", "title": "X", "aggregate": "mean"}
 
 JSON = METRIC | {"pattern": "", "json": "x"}
+
+SUPERVISOR = module_command("iosonde.supervisor")
 
 
 def spec_of(directory: Path, script: str, **changes: Any) -> dict[str, Any]:
@@ -50,7 +53,7 @@ def spec_of(directory: Path, script: str, **changes: Any) -> dict[str, Any]:
 
 
 class Supervisor:
-    def __init__(self, spec: dict[str, Any], *arguments: str, command: Sequence[str] = command_line()) -> None:
+    def __init__(self, spec: dict[str, Any], *arguments: str, command: Sequence[str] = SUPERVISOR) -> None:
         self.process = subprocess.Popen(
             [*command, *arguments],
             stdin=subprocess.PIPE,
@@ -258,7 +261,7 @@ sys.exit(main(sys.argv[1:]))
 """All modules are imported before the rights are dropped, as in `strangers.as_stranger`."""
 
 
-@pytest.mark.parametrize("command", [command_line(), [sys.executable, "-P", "-c", ANOTHER_USER]], ids=["root", "user"])
+@pytest.mark.parametrize("command", [SUPERVISOR, [sys.executable, "-P", "-c", ANOTHER_USER]], ids=["root", "user"])
 @pytest.mark.needs("root", "memcached")
 def test_a_server_on_the_port_of_a_run_cannot_be_reached_from_outside(command: list[str]) -> None:
     script = "echo > started; until [ -e go ]; do sleep 0.01; done; echo x=1"
@@ -280,7 +283,7 @@ def test_a_server_on_the_port_of_a_run_cannot_be_reached_from_outside(command: l
 @pytest.mark.needs("root")
 def test_a_run_without_a_network_of_its_own_starts_nothing(tmp_path: Path) -> None:
     limit = 'echo 0 > /proc/sys/user/max_net_namespaces; exec "$@"'
-    limited = ["unshare", "--user", "--map-root-user", "sh", "-c", limit, "sh", *command_line()]
+    limited = ["unshare", "--user", "--map-root-user", "sh", "-c", limit, "sh", *SUPERVISOR]
     spec = spec_of(tmp_path, "echo {port}", prepare=[["sh", "-c", "touch started"]])
     [_, last] = Supervisor(spec, command=limited).events()
     assert last["code"] == "no_private_network" and "Unix socket" in last["hint"]

@@ -17,8 +17,7 @@ from iosonde.metrics.metrics import run_metrics
 from iosonde.results import ResultSet
 from iosonde.results.schema import Record
 from iosonde.servers.directories import Directories
-from iosonde.servers.instance import Instance
-from iosonde.servers.server import Settings
+from iosonde.servers.server import Instance, Settings
 from iosonde.storage.safety import journal
 
 SMALL: dict[str, Settings] = {

@@ -30,7 +30,7 @@ from iosonde.planning import expand, parse
 from iosonde.results import ResultSet
 from iosonde.results.schema import SHARED_LOG_DEVICE, Record
 from iosonde.servers.directories import Directories
-from iosonde.servers.instance import Instance
+from iosonde.servers.server import Instance
 from iosonde.storage import open_target
 from iosonde.storage.safety import journal
 from iosonde.storage.safety.consent import Consent

@@ -22,8 +22,7 @@ from iosonde.planning import expand, parse
 from iosonde.results import ResultSet
 from iosonde.results.schema import Record
 from iosonde.servers.directories import Directories
-from iosonde.servers.instance import Instance
-from iosonde.servers.server import Settings
+from iosonde.servers.server import Instance, Settings
 from iosonde.storage import open_target
 from iosonde.storage.safety import journal
 from iosonde.storage.safety.journal import owner_of

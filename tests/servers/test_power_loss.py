@@ -25,7 +25,7 @@ from servers.conftest import restored
 from iosonde import protocol
 from iosonde.errors import ServerError
 from iosonde.lab.bound_process import end, find_tool, start_bound
-from iosonde.servers.instance import Instance
+from iosonde.servers.server import Instance
 from iosonde.storage.safety import journal
 from iosonde.storage.targets import loop_devices
 

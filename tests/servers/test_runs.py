@@ -37,10 +37,9 @@ from iosonde.planning import expand, parse
 from iosonde.report import as_text
 from iosonde.results import ResultSet
 from iosonde.results.schema import Record
-from iosonde.servers.instance import Instance
 from iosonde.servers.mariadb import MariaDb
 from iosonde.servers.postgresql import PostgreSql
-from iosonde.servers.server import Address, Installation, Place, Settings
+from iosonde.servers.server import Address, Installation, Instance, Place, Settings
 from iosonde.storage import cleanup, open_target
 from iosonde.storage.safety import journal
 from iosonde.storage.safety.consent import Consent

@@ -30,9 +30,8 @@ from iosonde.servers import directories as templates
 from iosonde.servers import mariadb, programs
 from iosonde.servers import programs as accounts
 from iosonde.servers.directories import DATA, Template, create_directory
-from iosonde.servers.instance import Instance
 from iosonde.servers.programs import account_for
-from iosonde.servers.server import Installation
+from iosonde.servers.server import Installation, Instance
 from iosonde.storage.safety import journal
 from iosonde.storage.safety.journal import owner_of
 

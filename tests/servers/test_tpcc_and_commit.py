@@ -20,8 +20,7 @@ from engines import real_engine
 from servers.conftest import KINDS, instance_in, reachable_directory
 
 from iosonde import protocol
-from iosonde.servers.instance import Instance
-from iosonde.servers.server import Settings
+from iosonde.servers.server import Instance, Settings
 
 pytestmark = [pytest.mark.system, pytest.mark.needs("setpriv")]
 

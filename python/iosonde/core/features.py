@@ -21,7 +21,7 @@ it adds in a tuple:
                      SETTINGS        pairs of a name and the type of settings    the plan of a result set, before use
     run.py           REQUIREMENTS    `planning.feasible.Requirements`            each case of a plan
                      CONSENT         `execution.admission.RequiredConsent`       each plan before it starts
-                     CARRIERS        `execution.session.Carrier`                 `--hosts`
+                     CARRIERS        objects with functions of `execution.session`  `--hosts`
                      STARTERS        `execution.servers.ServerStarter`           runs on a server
                      PREPARATIONS    `execution.context.Preparation`             each run, before its instruments
                      STATES          classes with `execution.context.DataState`  each run, before and after it

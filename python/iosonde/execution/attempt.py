@@ -27,10 +27,9 @@ from iosonde.execution.instruments.conditions import (
     Purge,
     SharedLogDevice,
 )
-from iosonde.execution.instruments.counters import DeviceTotals, DriveCounters, Temperatures
+from iosonde.execution.instruments.counters import DeviceTotals, DriveCounters, OwnIo, Temperatures
 from iosonde.execution.instruments.database_server import DatabaseServer
 from iosonde.execution.instruments.instrument import Instrument, NotStartedError, Reading
-from iosonde.execution.instruments.own_io import OwnIo
 from iosonde.plan import Case, Run
 from iosonde.procedure.watch import Watch
 from iosonde.protocol import Event

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 from iosonde.errors import TargetError
 
@@ -36,17 +36,15 @@ class Observer:
         """A message for the user."""
 
 
-class CarryOut(Protocol):
-    """Function that carries out one attempt, on this machine or on several hosts at the same time."""
-
-    def __call__(self, run: Run, case: Case, number: int, on_event: Callable[[Event], None], /) -> Attempt | None:
-        """Attempt `number` at a run; None if it was stopped and leaves no record."""
+Attempting: TypeAlias = "Callable[[Run, Case, int, Callable[[Event], None]], Attempt | None]"
+"""Carries out attempt `number` at a run, on this machine or on several hosts at the same time; None if it was stopped
+and leaves no record."""
 
 
 class RunLoop:
     """Carries out the runs of one `run` or `resume`."""
 
-    def __init__(self, result_set: ResultSet, observer: Observer, stop: Stop, carry_out: CarryOut) -> None:
+    def __init__(self, result_set: ResultSet, observer: Observer, stop: Stop, carry_out: Attempting) -> None:
         self._result_set = result_set
         self._observer = observer
         self._stop = stop

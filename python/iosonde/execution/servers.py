@@ -24,7 +24,7 @@ from iosonde.plan import Case, JsonObject
 from iosonde.servers import foreign
 from iosonde.servers.directories import Directories
 from iosonde.servers.foreign import ServerUrl, kinds, parse
-from iosonde.servers.instance import DATABASE, Instance
+from iosonde.servers.server import DATABASE, Instance
 from iosonde.storage import open_target
 from iosonde.workload import described
 from iosonde.workload.servers import DECIDED_AT_CREATION

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from iosonde.core.features import contributed
 from iosonde.errors import ResultsError
@@ -30,7 +30,7 @@ from iosonde.execution.attempt import Attempt, carry_out
 from iosonde.execution.context import TargetSession
 from iosonde.execution.engine import find_engine
 from iosonde.execution.harness import Harness
-from iosonde.execution.run_loop import CarryOut, Observer, RunLoop
+from iosonde.execution.run_loop import Attempting, Observer, RunLoop
 from iosonde.execution.stop import Start, Stop, after, stop_on_signals
 from iosonde.plan import Case, Plan, Run
 from iosonde.planning import expand, load
@@ -74,9 +74,10 @@ def execute(
     """
     observer = observer or Observer()
     if hosts:
-        return _carrier().execute(
+        done: ResultSet = _carrier().execute(
             plan, Path(directory), hosts, observer=observer, time_limit_s=time_limit_s, consent=consent
         )
+        return done
     require_startable(plan, consent, observer.note)
     result_set = ResultSet.create(directory, plan)
     return _carry_out(result_set, observer=observer, time_limit_s=time_limit_s, retry_failed=False, consent=consent)
@@ -146,11 +147,12 @@ def planned(plan: Plan, hosts: HostOptions | None) -> Plan:
 
 def cleanup(hosts: HostOptions) -> list[dict[str, Any]]:
     """Remove leftovers of earlier sessions on hosts."""
-    return _carrier().cleanup(hosts)
+    found: list[dict[str, Any]] = _carrier().cleanup(hosts)
+    return found
 
 
-def _carrier() -> Carrier:
-    """Return the carrier of a feature, which carries out runs on several hosts."""
+def _carrier() -> Any:
+    """Return the carrier of a feature, which carries out runs on several hosts with the functions of this module."""
     return contributed("run", "CARRIERS")[0]
 
 
@@ -260,7 +262,7 @@ def remove_leftovers(plan: Plan) -> None:
             journal.clear(plan.created_name, reused=reused(plan))
 
 
-def on_targets(sessions: Sequence[TargetSession]) -> CarryOut:
+def on_targets(sessions: Sequence[TargetSession]) -> Attempting:
     """Carry out each run on the target that it belongs to."""
 
     def attempt(run: Run, case: Case, number: int, on_event: Callable[[Event], None]) -> Attempt | None:
@@ -345,37 +347,3 @@ class HostOptions:
     """`local:N`, `ssh:FILE`, or the address of a scheduler."""
     continue_without_lost: bool = False
     """True if the study continues with the remaining hosts when one is lost."""
-
-
-class Carrier(Protocol):
-    """Listed in `CARRIERS` of a feature's `carriers.py`."""
-
-    def planned(self, plan: Plan, options: HostOptions) -> Plan:
-        """Return the plan with what all hosts would do, to be shown; nothing is started."""
-
-    def execute(
-        self,
-        plan: Plan,
-        directory: Path,
-        options: HostOptions,
-        *,
-        observer: Observer,
-        time_limit_s: float | None,
-        consent: Consent,
-    ) -> ResultSet:
-        """Carry out a plan, like `session.execute`."""
-
-    def resume(
-        self,
-        result_set: ResultSet,
-        options: HostOptions,
-        *,
-        observer: Observer,
-        time_limit_s: float | None,
-        retry_failed: bool,
-        consent: Consent,
-    ) -> ResultSet:
-        """Carry out missing runs, like `session.resume`."""
-
-    def cleanup(self, options: HostOptions) -> list[dict[str, Any]]:
-        """Remove leftovers on all hosts; returns what `iosonde cleanup --json` prints there, with the host."""

@@ -364,7 +364,7 @@ class Record(BaseModel):
     (execution/instruments/counters.py)."""
     own_io: dict[str, Any] | None = None
     """Bytes of each device that holds the target, and the engine's own of them, over the run and over the measurement
-    (execution/instruments/own_io.py); None without a device."""
+    (execution/instruments/counters.py); None without a device."""
     drives: list[dict[str, Any]] = []
     """Media, wear and temperature reported by each drive under the target before and after the run, or the reason for
     their absence, and the kernel's requests to the drive in the same time (execution/instruments/counters.py)."""

@@ -1,7 +1,7 @@
 """Servers that iosonde starts privately for a measurement, and databases on servers that the user runs.
 
 `postgresql.py` and `mariadb.py` are here because several workloads run on them; other servers are in their features.
-All have the interface `server.Server`. `instance.py` is the life of one, in `directories.py`, with the processes of
+All have the interface `server.Server`. `server.Instance` is the life of one, in `directories.py`, with the processes of
 `programs.py`; `foreign.py` has what differs for a server of the user.
 """
 

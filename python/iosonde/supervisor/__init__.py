@@ -8,11 +8,4 @@ whatever a command starts is a descendant of it. Standard library only, so that 
 
 from __future__ import annotations
 
-import sys
-
 NAME = "iosonde-supervisor"
-
-
-def command_line() -> list[str]:
-    """The command that starts it. `-P`: the current directory is not searched for modules."""
-    return [sys.executable, "-P", "-m", "iosonde.supervisor"]

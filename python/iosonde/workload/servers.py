@@ -15,8 +15,7 @@ from iosonde import servers
 from iosonde.errors import StudyError, TargetError
 from iosonde.plan import JsonObject
 from iosonde.servers.foreign import ServerUrl, parse
-from iosonde.servers.instance import DATABASE
-from iosonde.servers.server import Server
+from iosonde.servers.server import DATABASE, Server
 
 if TYPE_CHECKING:
     from iosonde.storage import Target

@@ -23,8 +23,7 @@ from iosonde.protocol import Event
 from iosonde.results.accounting import COUNTED_NS
 from iosonde.results.run_facts import SERVER_STATES
 from iosonde.results.schema import Failure, RecordWarning
-from iosonde.servers.instance import summary
-from iosonde.servers.server import Connection, EventLog
+from iosonde.servers.server import Connection, EventLog, summary
 
 
 class DatabaseServer(Instrument):

@@ -32,7 +32,7 @@ from iosonde.features.key_value_stores.parameters import CACHES, LOG_STRUCTURED,
 from iosonde.plan import Case, JsonObject, Run
 from iosonde.results.schema import RecordWarning
 from iosonde.servers.directories import Directories
-from iosonde.servers.instance import DATABASE, Instance
+from iosonde.servers.server import DATABASE, Instance
 from iosonde.tools import find
 
 EARLIER_SESSION = "an earlier session"

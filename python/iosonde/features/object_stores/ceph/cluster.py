@@ -20,7 +20,7 @@ from typing import Any
 from iosonde.errors import ServerError
 from iosonde.features.object_stores import ceph
 from iosonde.features.object_stores.ceph import ClusterLayout, perf
-from iosonde.servers import instance, programs
+from iosonde.servers import programs, server
 from iosonde.servers.directories import Directories
 from iosonde.servers.programs import Account, ServerProcess, account_for
 from iosonde.servers.server import Installation, no_check
@@ -271,7 +271,7 @@ class CephCluster:
             "raw_devices": len(self.layout.devices),
             "user": self.account.name,
             "open_files": files,
-            "io_modes": instance.summary(files),
+            "io_modes": server.summary(files),
             "managed": True,
         }
 
@@ -279,7 +279,7 @@ class CephCluster:
         """Flags of the files that object daemons have open."""
         running = [self._processes[name] for name in self.osd_names if name in self._processes]
         places = [self.data, *{node.parent for node in self.layout.devices}]
-        found = [each for process in running for each in instance.open_files(process.pid, places)]
+        found = [each for process in running for each in server.open_files(process.pid, places)]
         return [each for each in found if Path(each["file"]).name.startswith(("block", "osd-"))]
 
     def stop(self) -> bool:
