@@ -1,4 +1,8 @@
-"""From what the user named to a target, or why it is none."""
+"""From what the user named to a target, or why it is none.
+
+Two kinds of targets have no storage: `null:SIZE`, where every I/O completes at once, and `simulated:...`, a queue on a
+clock.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""System programs that create and remove setups: find them, call them, report their errors."""
+"""System programs that create and remove setups (found, called, with their errors), and modules of this kernel."""
 
 from __future__ import annotations
 

@@ -9,6 +9,10 @@ All of it is read at every call, from the kernel and the device itself, and noth
 - when the kernel reports that it is claimed exclusively, or that a device below it is.
 
 Devices are compared by number and files by inode, never by path.
+
+A device that is accepted is claimed (`O_EXCL`), so that no program mounts or assembles it. The kernel grants a claim to
+one open file. It is released while another program needs it (mkfs, a mount, an array). An engine inherits the
+descriptor instead of claiming again, so the claim lasts as long as either process.
 """
 
 from __future__ import annotations
@@ -31,7 +35,7 @@ from iosonde.tools import ask, find
 
 
 class Claims:
-    """Claims by device number."""
+    """Block devices that this process holds exclusively."""
 
     def __init__(self) -> None:
         self.descriptors: dict[str, int] = {}

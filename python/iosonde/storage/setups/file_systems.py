@@ -3,6 +3,11 @@
 No initialization remains for the background, where it would be measured too: ext4 writes its inode tables and journal
 when it is created, not lazily after the first mount. It reserves no blocks for root, and has blocks of 4 KiB whatever
 its size, as an external journal requires.
+
+Object daemons of Ceph take devices raw (BlueStore). The setup mounts a small file system in memory, where the monitor,
+the manager and the daemons keep what is not on their devices, so that the devices take the I/O of BlueStore alone. The
+nodes of the devices are there too: a daemon runs under an unprivileged user, and nodes of iosonde's own belong to that
+user without a change to those in `/dev`, which udev would undo. All of it vanishes with the mount.
 """
 
 from __future__ import annotations

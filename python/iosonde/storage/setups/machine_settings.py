@@ -1,8 +1,13 @@
-"""The lock of a setting of the machine: one session changes it at a time, also among sessions with different journals.
+"""Settings of the machine, such as those of block queues (`/sys/block/DEVICE/queue`): set for a run, restored after it.
+
+One session changes a setting at a time, also among sessions with different journals.
 
 Each setting has a file below `/run/iosonde`. The session that has changed the setting locks it (flock(2)), and writes
 into it the value to restore, which a killed session leaves to the next one whatever journal that reads. `/run` is empty
 after a reboot, which resets the settings too.
+
+The former value of a file of a block queue is also recorded in the journal before it is changed, so `iosonde cleanup`
+restores what a killed session has changed. A new scheduler resets `nr_requests`, whose value is saved with it.
 """
 
 from __future__ import annotations

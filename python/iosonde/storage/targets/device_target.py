@@ -3,7 +3,7 @@
 Their names are resolved once, when the target is opened. From then on a device is its number: what was examined is what
 is claimed, written and wiped, wherever a name leads later. They pass the guard (`guard.py`) when the target is
 opened and again when a session starts, which also needs the user's consent (`consent.py`). From then to its end each is
-claimed (`claims.py`).
+claimed (`guard.py`).
 """
 
 from __future__ import annotations

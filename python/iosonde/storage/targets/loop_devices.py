@@ -1,4 +1,9 @@
-"""Loop devices on files in a directory of the user, in place of block devices."""
+"""Loop devices on files in a directory of the user, in place of block devices.
+
+Attached through the kernel's own interface (`loop(4)`, `linux/loop.h`) with `LO_FLAGS_AUTOCLEAR`, so that a device
+detaches when its last user closes it: this process, an engine, or a mount. It bypasses the page cache of the file
+(`LO_FLAGS_DIRECT_IO`) if the file system supports that.
+"""
 
 from __future__ import annotations
 

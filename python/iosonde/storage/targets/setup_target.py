@@ -1,7 +1,10 @@
 """The target of a workload on a setup: a file system mounted for it, or a raw device.
 
 It is planned before anything is created, so its names are those of links and mount points that iosonde will create, and
-its capacity is an estimate on the low side. `active_setup.py` creates it.
+its capacity is an estimate on the low side. `ActiveSetup` creates and removes it: devices, layers of features, file
+system, mount. Every step is recorded in the journal before it is carried out, so that `iosonde cleanup` can undo it
+after a kill, the last step first. The device of the last layer gets the file system, unless it has one, or is measured
+raw.
 """
 
 from __future__ import annotations

@@ -205,7 +205,7 @@ class Target(ABC):
     def with_setup(self, setup: Setup) -> Target:
         """The target of a workload on this setup; `TargetError` if the setup is unsupported here.
 
-        Nothing is created: its paths exist once the setup is active (`active_setup.py`).
+        Nothing is created: its paths exist once the setup is active (`setup_target.py`).
         """
         if setup.is_plain:
             return self

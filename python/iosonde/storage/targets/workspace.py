@@ -7,6 +7,11 @@ read cache on another device has one on its own target. Everything is recorded i
 (`journal.py`).
 
 `provision` returns the identities of what a run opens, for the engine to compare with what it opened.
+
+A target is purged so that the next run finds it as if it had never been written. `format` and `sanitize` are commands
+of the drive (`nvme.py`). `trim` frees every block of the files and, with the privilege for FITRIM, discards all free
+blocks of the file system; one that is mounted with `discard` does so anyway. `overwrite` frees nothing: the engine
+writes zeros, where blocks cannot be freed.
 """
 
 from __future__ import annotations
