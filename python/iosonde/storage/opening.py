@@ -69,10 +69,6 @@ class VirtualTarget(Target):
         """Its size."""
         return self.size_bytes
 
-    def block_devices(self) -> list[str]:
-        """None."""
-        return []
-
     def describe(self) -> dict[str, Any]:
         """Text that the user named."""
         mark = {"simulated": True} if self.is_model else {}

@@ -157,10 +157,6 @@ class NfsTarget(Target):
         """Free space."""
         return self.room_bytes
 
-    def block_devices(self) -> list[str]:
-        """None: they are the server's."""
-        return []
-
     def describe(self) -> dict[str, Any]:
         """The export."""
         return {"kind": self.kind, "name": self.name}

@@ -182,10 +182,6 @@ class SimulatedDriveTarget(Target):
         """A drive that was never written, or the same by commands."""
         return ["format", "trim", "overwrite"]
 
-    def block_devices(self) -> list[str]:
-        """None of the kernel's."""
-        return []
-
     def describe(self) -> dict[str, Any]:
         """The model, and that it is one."""
         device = {

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
 from iosonde.errors import TargetError
-from iosonde.plan import OF_WHOLE_DEVICE, Capacity, Destroys, Purge, Setup
+from iosonde.plan import OF_WHOLE_DEVICE, Destroys, Purge, Setup
 from iosonde.storage.block_layer import block_stack
 from iosonde.storage.block_layer.block_nodes import check_name, number_of
 from iosonde.storage.block_layer.block_stack import describe_path, stack_of
@@ -176,10 +176,6 @@ class SetupTarget(Target):
     def free_bytes(self) -> int:
         """Room on a new file system, or all of a raw device."""
         return file_systems.room(self.setup, self.device_bytes())
-
-    def capacity(self) -> Capacity:
-        """That room."""
-        return Capacity(bytes=self.free_bytes())
 
     def purges(self) -> list[Purge]:
         """A file system frees the blocks of its files; a raw device has its own methods."""

@@ -223,13 +223,13 @@ class Target(ABC):
             hint="name a directory on the storage that the hosts share, or a device that all of them see",
         )
 
-    @abstractmethod
     def block_devices(self) -> list[str]:
         """Block devices under the target whose counters are recorded, as `major:minor`.
 
         The one directly under the file system first: its counters are what iosonde requested. The devices below it (the
         members of an array, the disk under a loop device) follows, and counts the same data again.
         """
+        return []
 
     @abstractmethod
     def describe(self) -> dict[str, Any]:
