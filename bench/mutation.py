@@ -40,9 +40,9 @@ AREAS = {
     "comparison": (20, "python/iosonde/comparison/**/*.py"),
     "regression": (15, "python/iosonde/regression/**/*.py"),
     "fio import": (25, "python/iosonde/interop/fio/**/*.py"),
-    "histogram": (15, "crates/metrics/src/histogram.rs"),
-    "arrivals": (8, "crates/load/src/arrival.rs"),
-    "schedules": (7, "crates/load/src/schedule.rs"),
+    "histogram": (15, "crates/harness/src/metrics/histogram.rs"),
+    "arrivals": (8, "crates/harness/src/load/arrival.rs"),
+    "schedules": (7, "crates/harness/src/load/schedule.rs"),
 }
 """Mutants and files of each area."""
 OPERATORS: dict[type[ast.AST], str] = {
@@ -214,9 +214,8 @@ def python_outcome(copy: Path, tests: list[str]) -> str:
 
 
 def rust_outcome(copy: Path, path: Path) -> str:
-    # The harness paces and counts by the metrics and the load.
-    packages = [f"iosonde-{path.relative_to(copy / 'crates').parts[0]}", "iosonde-harness"]
-    command = ["cargo", "test", "--quiet", "--offline", *(f"--package={each}" for each in packages)]
+    package = f"iosonde-{path.relative_to(copy / 'crates').parts[0]}"
+    command = ["cargo", "test", "--quiet", "--offline", f"--package={package}"]
     return ended(command, copy, dict(os.environ), {0: "survived", 101: "failed"}, 5 * LIMIT_S)
 
 

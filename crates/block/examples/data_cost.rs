@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use iosonde_block::payload::Filler;
 use iosonde_block::verify::Rehearsal;
-use iosonde_load::Rng;
+use iosonde_harness::load::Rng;
 use iosonde_protocol::{FaultCounts, Payload};
 
 const ROUNDS: usize = 300;

@@ -1,7 +1,7 @@
 //! Refuses a spec that contradicts itself, before anything is opened or written.
 
+use iosonde_harness::load::{LoadError, error as load_error, regions};
 use iosonde_harness::{RunError, require};
-use iosonde_load::{LoadError, error as load_error, regions};
 use iosonde_protocol::{
     Active, Arrival, Backend, BlockWorkload, Durability, IoMode, Layout, Payload, Stream, Target, VerifyWhen,
 };

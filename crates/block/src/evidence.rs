@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::PathBuf;
 
+use iosonde_harness::target::{OFlags, Targets};
 use iosonde_protocol::{BlockWorkload, Evidence, ExtentEvidence, PageCacheEvidence, Stream, Target};
-use iosonde_target::{OFlags, Targets};
 
 use crate::residency::{self, Residency};
 use crate::{extents, target};

@@ -5,8 +5,8 @@
 
 use std::io;
 
+use iosonde_harness::load::{Arrivals, Generator, Io, Schedule};
 use iosonde_harness::{JobDone, JobPhases, Stage};
-use iosonde_load::{Arrivals, Generator, Io, Schedule};
 use iosonde_protocol::Operation;
 
 use crate::backend::{Backend, Wait};

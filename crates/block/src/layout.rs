@@ -12,9 +12,9 @@ use std::path::Path;
 use std::thread::Builder;
 use std::time::Duration;
 
+use iosonde_harness::target::{OFlags, Targets, WrongTarget};
 use iosonde_harness::{Code, RunError};
 use iosonde_protocol::{Layout, LayoutResult, Payload, Target};
-use iosonde_target::{OFlags, Targets, WrongTarget};
 
 use crate::buffer::Buffer;
 use crate::error;

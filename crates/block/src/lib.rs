@@ -31,10 +31,10 @@ pub mod verify;
 
 use std::path::{Path, PathBuf};
 
+use iosonde_harness::target::OFlags;
 use iosonde_harness::{LoadPlan, Run, RunError, Workload};
 use iosonde_protocol as protocol;
 use iosonde_protocol::{BlockWorkload, LayoutResult, PageCache, Payload, Phase, RunResult, Stream, VerificationResult};
-use iosonde_target::OFlags;
 
 pub use backend::{Backend, JobFiles, Wait};
 pub use buffer::{Arena, Buffer, available_memory_bytes};

@@ -12,7 +12,7 @@
 //! finds that, from Lempel-Ziv to run-length coding, and every block by itself compresses as well as the whole.
 //! Duplicates are one or more whole granules out of a small pool that all jobs of a run share.
 
-use iosonde_load::Rng;
+use iosonde_harness::load::Rng;
 use iosonde_protocol::Payload;
 
 /// Random bytes that all writes of a job are made from; with the buffer's own cache lines they fit a first-level cache.

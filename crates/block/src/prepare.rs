@@ -1,7 +1,7 @@
 //! From streams to jobs: who does what, in which part of the target, within which limits.
 
+use iosonde_harness::load::{Generator, regions};
 use iosonde_harness::{LoadPlan, Place, RunError, StreamPlan};
-use iosonde_load::{Generator, regions};
 use iosonde_protocol::{BlockWorkload, Durability, Sharing, Stream, Target};
 
 use crate::check::in_stream;

@@ -6,8 +6,8 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use iosonde_harness::metrics::{device, usage};
 use iosonde_harness::{Collector, Exchange, JobPhases, LoadPlan, Place, Recorder, Run, RunError, Shared, job_results};
-use iosonde_metrics::{device, usage};
 use iosonde_protocol::{
     Backend, BackendInEffect, BlockWorkload, DeviceUsage, Durability, Event, Outcome, Phase, RunResult, Usage,
 };

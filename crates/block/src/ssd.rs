@@ -4,14 +4,14 @@ use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+use iosonde_harness::load::Io;
+use iosonde_harness::target::{OFlags, Targets};
 use iosonde_harness::{Run, RunError};
-use iosonde_load::Io;
 use iosonde_protocol::{
     ArrayModel, Backend, BackendInEffect, BlockWorkload, DeviceUsage, DriveModel, Edge, Event, IoMode, Layout,
     LayoutResult, Operation, Phase, PhaseEvent, RunResult, Warning,
 };
 use iosonde_ssd::{Action, Request, Storage};
-use iosonde_target::{OFlags, Targets};
 
 use crate::backend::VirtualDevice;
 use crate::error;

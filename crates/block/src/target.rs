@@ -9,8 +9,8 @@ use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 
 use iosonde_harness::RunError;
+use iosonde_harness::target::{OFlags, Targets};
 use iosonde_protocol::{Backend, BlockWorkload, Durability, IoMode, Stream, Target};
-use iosonde_target::{OFlags, Targets};
 use rustix::fs::{Advice, fadvise};
 
 use crate::error;

@@ -8,8 +8,8 @@ use std::io;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
+use iosonde_harness::metrics::clock::Clock;
 use iosonde_harness::{JobDone, RunError};
-use iosonde_metrics::clock::Clock;
 use iosonde_protocol::{self as protocol, BackendInEffect, Fallback, UringNvmeOptions, UringOptions};
 
 use crate::backend::{

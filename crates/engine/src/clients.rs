@@ -7,11 +7,11 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Parser;
+use iosonde_engine::RunArguments;
 use iosonde_harness::{RunError, Workload};
+use iosonde_kv::cassandra::CassandraOpener;
+use iosonde_kv::mongodb::MongodbOpener;
 use iosonde_kv::{Contents, Kv, Opener};
-use iosonde_kv_cassandra::CassandraOpener;
-use iosonde_kv_mongodb::MongodbOpener;
-use iosonde_program::RunArguments;
 use iosonde_protocol::{Event, Spec, Store, StoreKind, Workload as Named};
 
 /// Carries out one run on Cassandra or MongoDB: reads a spec as JSON on standard input, writes events as JSON Lines on standard
@@ -26,13 +26,13 @@ struct Arguments {
 fn main() -> ExitCode {
     let arguments = Arguments::parse().run;
     if arguments.schema {
-        return iosonde_program::print(&iosonde_program::schema(&serde_json::json!({
-            "cassandra": iosonde_kv_cassandra::option_names(),
-            "mongodb": iosonde_kv_mongodb::option_names(),
+        return iosonde_engine::print(&iosonde_engine::schema(&serde_json::json!({
+            "cassandra": iosonde_kv::cassandra::option_names(),
+            "mongodb": iosonde_kv::mongodb::option_names(),
         })));
     }
-    iosonde_program::report(|output| {
-        let result = iosonde_program::carry_out_spec(env!("CARGO_BIN_NAME"), &arguments, &workload, output)?;
+    iosonde_engine::report(|output| {
+        let result = iosonde_engine::carry_out_spec(env!("CARGO_BIN_NAME"), &arguments, &workload, output)?;
         Ok(Event::Result(Box::new(result)))
     })
 }

@@ -17,9 +17,9 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use iosonde_block::ProbedBackend;
+use iosonde_engine::{Output, RunArguments};
+use iosonde_harness::metrics::clock::Clock;
 use iosonde_harness::{Control, Run, RunInputs};
-use iosonde_metrics::clock::Clock;
-use iosonde_program::{Output, RunArguments};
 use iosonde_protocol::{Event, Failure, Observe, PROTOCOL_VERSION, Phase, StoreKind, VerificationResult};
 
 /// Carries out one run: reads a spec as JSON on standard input, writes events as JSON Lines on standard output
@@ -67,16 +67,16 @@ impl Arguments {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     if arguments.run.schema {
-        let mut schema = iosonde_program::schema(&stores::option_names());
+        let mut schema = iosonde_engine::schema(&stores::option_names());
         schema["store_constants"] = stores::constants();
-        return iosonde_program::print(&schema);
+        return iosonde_engine::print(&schema);
     }
     if arguments.probe {
-        return iosonde_program::print(&probe());
+        return iosonde_engine::print(&probe());
     }
     if let Some(address) = &arguments.identify_nvme {
         return match nvme::identify(address) {
-            Ok(found) => iosonde_program::print(&found),
+            Ok(found) => iosonde_engine::print(&found),
             Err(error) => {
                 eprintln!("cannot use the controller at {address}: {error}");
                 ExitCode::FAILURE
@@ -85,21 +85,21 @@ fn main() -> ExitCode {
     }
     if let Some(path) = &arguments.probe_backends {
         return match iosonde_block::probe_backends(path) {
-            Ok(found) => iosonde_program::print(&found.iter().map(described).collect()),
+            Ok(found) => iosonde_engine::print(&found.iter().map(described).collect()),
             Err(error) => {
                 eprintln!("cannot read `{}`: {error}", path.display());
                 ExitCode::FAILURE
             }
         };
     }
-    iosonde_program::report(|output| match &arguments.verify {
+    iosonde_engine::report(|output| match &arguments.verify {
         Some(target) => verify(&arguments, target, output).map(Event::Verification),
         None => run(&arguments, output),
     })
 }
 
 fn run(arguments: &Arguments, output: &mut Output) -> Result<Event, Failure> {
-    let result = iosonde_program::carry_out_spec(
+    let result = iosonde_engine::carry_out_spec(
         env!("CARGO_BIN_NAME"),
         &arguments.run,
         &|spec| Ok(workloads::of(spec, &|store| arguments.shim(store))),
@@ -116,7 +116,7 @@ fn verify(arguments: &Arguments, target: &Path, output: &mut Output) -> Result<V
     used.retain(|path| path.starts_with(target));
     used.push(target.into());
     used.extend(journal_directory.map(PathBuf::from));
-    let targets = iosonde_program::targets(identities, used)?;
+    let targets = iosonde_engine::targets(identities, used)?;
     let inputs = RunInputs {
         seed: 0,
         observe: &Observe::default(),
@@ -138,8 +138,8 @@ fn probe() -> serde_json::Value {
     let uring = iosonde_block::probe_uring();
     serde_json::json!({
         "protocol": PROTOCOL_VERSION,
-        "version": iosonde_program::VERSION,
-        "build": iosonde_program::BUILD,
+        "version": iosonde_engine::VERSION,
+        "build": iosonde_engine::BUILD,
         "clock": clock.name(),
         "clock_read_ns": clock.read_cost_ns(),
         "uring": uring.is_ok(),

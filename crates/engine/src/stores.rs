@@ -3,25 +3,25 @@
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
+use iosonde_kv::lmdb::LmdbOpener;
+use iosonde_kv::memcached::MemcachedOpener;
+use iosonde_kv::rocksdb::RocksdbOpener;
+use iosonde_kv::wiredtiger::WiredtigerOpener;
 use iosonde_kv::{Contents, NullOpener, Opener, RunError};
-use iosonde_kv_lmdb::LmdbOpener;
-use iosonde_kv_memcached::MemcachedOpener;
-use iosonde_kv_rocksdb::RocksdbOpener;
-use iosonde_kv_wiredtiger::WiredtigerOpener;
 use iosonde_protocol::{Store, StoreKind};
 
 /// Constants of stores that planning needs.
 pub(crate) fn constants() -> serde_json::Value {
-    serde_json::json!({"lmdb": std::collections::BTreeMap::from(iosonde_kv_lmdb::map_constants())})
+    serde_json::json!({"lmdb": std::collections::BTreeMap::from(iosonde_kv::lmdb::map_constants())})
 }
 
 /// Names of the options of each store.
 pub(crate) fn option_names() -> serde_json::Value {
     serde_json::json!({
-        "lmdb": iosonde_kv_lmdb::option_names(),
-        "rocksdb": iosonde_kv_rocksdb::option_names(),
-        "wiredtiger": iosonde_kv_wiredtiger::option_names(),
-        "memcached": iosonde_kv_memcached::option_names(),
+        "lmdb": iosonde_kv::lmdb::option_names(),
+        "rocksdb": iosonde_kv::rocksdb::option_names(),
+        "wiredtiger": iosonde_kv::wiredtiger::option_names(),
+        "memcached": iosonde_kv::memcached::option_names(),
     })
 }
 
@@ -47,7 +47,7 @@ pub(crate) fn opener(
             shim,
         )?)),
         StoreKind::Wiredtiger => {
-            iosonde_kv_wiredtiger::on_panic(|error| iosonde_program::end_with_failure(error.to_failure()));
+            iosonde_kv::wiredtiger::on_panic(|error| iosonde_engine::end_with_failure(error.to_failure()));
             let opener = WiredtigerOpener::new(store.library.as_deref(), &store.options, shim)?;
             Ok(Box::new(opener))
         }

@@ -514,8 +514,8 @@ impl Writer {
 
 #[cfg(test)]
 mod tests {
+    use iosonde_harness::target::Targets;
     use iosonde_protocol::EdgeSource;
-    use iosonde_target::Targets;
 
     use super::*;
 

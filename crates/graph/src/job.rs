@@ -10,9 +10,9 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use iosonde_block::{Arena, Backend, Wait};
+use iosonde_harness::load::Io;
+use iosonde_harness::metrics::usage;
 use iosonde_harness::{JobDone, JobPhases, Stage};
-use iosonde_load::Io;
-use iosonde_metrics::usage;
 use iosonde_protocol::Operation;
 
 use crate::cache::Cache;

@@ -4,9 +4,9 @@ use std::fs::File;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
+use iosonde_harness::target::{OFlags, Targets};
 use iosonde_harness::{Code, RunError};
 use iosonde_protocol::{GraphWorkload, Layout, LayoutResult, Target};
-use iosonde_target::{OFlags, Targets};
 
 use crate::build::{Builder, Progress};
 use crate::csr::{Csr, Header, PAGE_BYTES, Places, Unreadable};

@@ -22,11 +22,11 @@ mod verify;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use iosonde_harness::target::{OFlags, Targets};
 use iosonde_harness::{Code, LoadPlan, Run, RunError, Workload};
 use iosonde_protocol::{
     Algorithm, EdgeSource, GraphCheck, GraphResult, GraphWorkload, PagerankMode, Phase, RunResult, Target, Warning,
 };
-use iosonde_target::{OFlags, Targets};
 
 use crate::layout::Graph;
 use crate::pagerank::{PagerankSettings, Pull, Push, Ranks};

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use iosonde_harness::metrics::clock::Clock;
 use iosonde_harness::{Control, RunInputs, carry_out};
-use iosonde_metrics::clock::Clock;
 use iosonde_protocol::{Backend, EdgeFormat, Event, Graph as GraphSpec, Layout, Lists, Observe};
 use serde_json::json;
 use tempfile::TempDir;

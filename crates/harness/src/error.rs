@@ -4,9 +4,9 @@ use std::fmt::Display;
 use std::io;
 use std::path::Path;
 
-use iosonde_metrics::DeviceError;
+use crate::metrics::DeviceError;
+use crate::target::WrongTarget;
 use iosonde_protocol::Failure;
-use iosonde_target::WrongTarget;
 
 use crate::cause;
 

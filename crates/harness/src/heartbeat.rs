@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-use iosonde_metrics::clock::Clock;
+use crate::metrics::clock::Clock;
 use iosonde_protocol::EngineStalls;
 
 /// Length of a sleep.

@@ -4,13 +4,18 @@
 //! found. Between, [`Run::measure`] drives its [`Load`], whose jobs run one thread each, with a [`JobPhases`] that decides when
 //! to load, when to count and when to stop. The jobs' side neither allocates nor locks while load is applied; everything they
 //! share is a handful of atomics and two lock-free queues each.
+//!
+//! It is built on [`load`] (where, what and when), [`metrics`] (instruments) and [`target`] (checked opens), which workloads use
+//! too.
 
 mod cause;
 mod collector;
 mod control;
 mod error;
 mod heartbeat;
+pub mod load;
 mod measure;
+pub mod metrics;
 mod pacing;
 mod page_cache;
 mod phases;
@@ -21,6 +26,7 @@ mod recorder;
 mod run;
 mod start;
 mod supervisor;
+pub mod target;
 mod workload;
 
 pub use collector::Collector;

@@ -2,8 +2,8 @@
 
 use std::thread;
 
-use iosonde_load::Arrivals;
-use iosonde_metrics::{Clock, DeviceWatch, usage};
+use crate::load::Arrivals;
+use crate::metrics::{Clock, DeviceWatch, usage};
 use iosonde_protocol::{Event, Evidence, JobResult, JobThreads, Outcome, Pacing, RunResult, ScheduleResult, Usage};
 
 use crate::control::Control;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use iosonde_metrics::clock::Clock;
+use crate::metrics::clock::Clock;
 
 /// Sleeping is not exact to the microsecond, so a thread spins for the last part.
 pub const SPIN_NS: u64 = 60_000;

@@ -6,7 +6,7 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use iosonde_metrics::usage::ThreadMeter;
+use crate::metrics::usage::ThreadMeter;
 use iosonde_protocol::{Active, Operation, Pacing, Phase, Usage};
 
 use crate::recorder::Recorder;

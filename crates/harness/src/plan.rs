@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use iosonde_load::Arrivals;
+use crate::load::Arrivals;
 use iosonde_protocol::{Active, Arrival, Ramp};
 
 use crate::error::{RunError, require};

@@ -115,7 +115,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    use iosonde_metrics::histogram::Histogram;
+    use crate::metrics::histogram::Histogram;
     use iosonde_protocol::{OperationInterval, StreamInterval, Usage};
 
     const INTERVAL_NS: u64 = 1_000_000;

@@ -6,8 +6,8 @@
 
 use std::sync::Arc;
 
+use crate::metrics::histogram::Histogram;
 use crossbeam_queue::ArrayQueue;
-use iosonde_metrics::histogram::Histogram;
 use iosonde_protocol::{Operation, Phase};
 
 /// Records that circulate between a job and the collector. One turn of the loop hands over at most four.

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use iosonde_metrics::clock::Clock;
-use iosonde_metrics::{DeviceWatch, usage};
+use crate::metrics::clock::Clock;
+use crate::metrics::{DeviceWatch, usage};
+use crate::target::Targets;
 use iosonde_protocol::{Edge, Event, Interval, Observe, Outcome, Phase, PhaseEvent, RunResult, Warning};
-use iosonde_target::Targets;
 
 use crate::control::Control;
 use crate::error::RunError;

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use iosonde_metrics::clock::{self, Clock};
+use crate::metrics::clock::{self, Clock};
 use iosonde_protocol::{Event, Ready, Start, StartResult};
 
 use crate::control::Control;

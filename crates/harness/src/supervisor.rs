@@ -11,11 +11,11 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::Duration;
 
-use iosonde_metrics::clock::Clock;
-use iosonde_metrics::device::{self, DeviceWatch};
-use iosonde_metrics::kernel_threads;
-use iosonde_metrics::machine::{self, Machine};
-use iosonde_metrics::usage;
+use crate::metrics::clock::Clock;
+use crate::metrics::device::{self, DeviceWatch};
+use crate::metrics::kernel_threads;
+use crate::metrics::machine::{self, Machine};
+use crate::metrics::usage;
 use iosonde_protocol::{DeviceUsage, Event, KernelTime, Phase, Usage};
 use rustix::thread::{gettid, set_current_timer_slack};
 

@@ -2,14 +2,14 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use iosonde_harness::load::Schedule;
+use iosonde_harness::metrics::clock::{Clock, unix_ns};
+use iosonde_harness::target::Targets;
 use iosonde_harness::{
     Control, JobDone, JobStart, Load, LoadPlan, Remote, Run, RunError, RunInputs, Stage, StreamPlan, Workload,
     carry_out, wait_until, wait_until_due,
 };
-use iosonde_load::Schedule;
-use iosonde_metrics::clock::{Clock, unix_ns};
 use iosonde_protocol::{Arrival, Event, Observe, Operation, Outcome, Ramp, RunResult, Start};
-use iosonde_target::Targets;
 
 const HOUR_NS: u64 = 3_600_000_000_000;
 
@@ -235,7 +235,7 @@ fn a_load_starts_at_the_agreed_instant_never_before_and_its_delay_is_recorded() 
         assert!(found.last_job_ns >= found.started_ns, "{found:?}");
         assert!(found.end_unix_ns >= found.started_unix_ns, "{found:?}");
     }
-    let requested_unix_ns = iosonde_metrics::clock::unix_ns() - 10_000_000_000;
+    let requested_unix_ns = iosonde_harness::metrics::clock::unix_ns() - 10_000_000_000;
     let unix_ns = requested_unix_ns;
     let (result, _) = started(&counting(Trouble::None), Start::At { unix_ns }, |_| ());
     let found = result.unwrap().start.unwrap();

@@ -8,9 +8,9 @@
 //! of the whole loop divided by its operations: choosing, two readings of the clock, comparing, counting in the histogram.
 //! The best of some runs counts, since whatever else the machine does only adds. The last line is the process's peak memory.
 
+use iosonde_harness::metrics::clock::Clock;
 use iosonde_harness::{Control, RunInputs, carry_out};
 use iosonde_kv::{Kv, NullOpener};
-use iosonde_metrics::clock::Clock;
 use iosonde_protocol::{
     Arrival, Coverage, Database, Direction, KeyOrder, KvChoice, KvDistribution, KvOperation, KvShare, KvSize, KvStream,
     KvWorkload, Observe, PageCache, Ramp, Records, Store, StoreKind, StoreTarget, Transition,
@@ -42,7 +42,7 @@ fn main() {
         let limit = limit.map_or(String::new(), |limit: f64| format!(" (at most {limit})"));
         println!("{name} of {value_bytes:4} bytes: {best_ns:6.1} ns{limit}");
     }
-    let peak_bytes = iosonde_metrics::usage::peak_memory_bytes();
+    let peak_bytes = iosonde_harness::metrics::usage::peak_memory_bytes();
     println!("peak memory: {:.1} MB", peak_bytes as f64 / 1e6);
 }
 
@@ -55,7 +55,7 @@ fn cost_ns(workload: &KvWorkload) -> f64 {
         seed: 1,
         observe: &Observe::default(),
         clock: Clock::start(),
-        targets: &iosonde_target::Targets::default(),
+        targets: &iosonde_harness::target::Targets::default(),
     };
     let (mut control, _stopper) = Control::new();
     let result = carry_out(&kv, inputs, &mut control, &mut |_| {}).expect("the null store does not fail");

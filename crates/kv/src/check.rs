@@ -1,7 +1,7 @@
 //! Refuses inconsistent specs before a store or target is opened.
 
+use iosonde_harness::load::error::{RATE_MAX, validate_arrival};
 use iosonde_harness::{RunError, require};
-use iosonde_load::error::{RATE_MAX, validate_arrival};
 use iosonde_protocol::{
     Arrival, Coverage, Database, KvChoice, KvDistribution, KvOperation, KvSize, KvStream, KvWorkload, Records,
     StoreKind, StoreTarget,

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use iosonde_load::{Permutation, Rng, Zipf};
+use iosonde_harness::load::{Permutation, Rng, Zipf};
 use iosonde_protocol::{Coverage, KvChoice, KvDistribution, KvOperation, KvShare, KvStream};
 
 /// The records that jobs insert. Each job has its own numbers, interleaved, so that jobs need not synchronize.

@@ -1,4 +1,4 @@
-//! The behaviour that every store must have, as one test for all of them (feature `contract`, for tests only).
+//! The behaviour that every store must have, as one test for all of them.
 
 use std::path::Path;
 

@@ -12,9 +12,9 @@ use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use iosonde_harness::target::{Directory, OFlags, Targets, WrongTarget, held_path};
 use iosonde_harness::{Code, RunError, prepare_page_cache};
 use iosonde_protocol::{KvWorkload, PageCache, ReadCache, StoreTarget};
-use iosonde_target::{Directory, OFlags, Targets, WrongTarget, held_path};
 use serde::{Deserialize, Serialize};
 
 use crate::checkpoint::{Copied, copy_directory};

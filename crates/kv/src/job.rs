@@ -10,9 +10,9 @@ mod row;
 use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use iosonde_harness::load::{Arrivals, Rng, Schedule};
+use iosonde_harness::metrics::clock::Clock;
 use iosonde_harness::{Code, JobDone, JobPhases, RunError, Stage, wait_until, wait_until_due};
-use iosonde_load::{Arrivals, Rng, Schedule};
-use iosonde_metrics::clock::Clock;
 use iosonde_protocol::{Direction, KvOperation, KvStream, Operation};
 
 use crate::choice::{Chooser, Inserts};

@@ -3,29 +3,41 @@
 //! [`Kv`] lists its steps. `check` validates the spec, `database` locates and protects a database, `checkpoint` copies it,
 //! `records` defines its contents, `load` writes them, `sample` draws keys of a user's database, `choice` chooses records,
 //! `trace` reads a trace instead, `job` is the measuring loop, `freshness` its check for old values, `threads` runs jobs. Stores
-//! implement the traits in [`store`]; `null` is the one defined here. [`options`] has helpers for their options, [`library`] finds
-//! shared libraries.
+//! implement the traits in [`store`], one module and cargo feature each; `null` stores nothing. [`options`] has helpers for their
+//! options, [`library`] finds shared libraries.
 
+#[cfg(feature = "cassandra")]
+pub mod cassandra;
 mod check;
 mod checkpoint;
 mod choice;
-#[cfg(feature = "contract")]
-pub mod contract;
+#[cfg(test)]
+mod contract;
 mod database;
 mod freshness;
 mod job;
 pub mod library;
+#[cfg(feature = "lmdb")]
+pub mod lmdb;
 mod load;
+#[cfg(feature = "memcached")]
+pub mod memcached;
+#[cfg(feature = "mongodb")]
+pub mod mongodb;
 mod null;
 pub mod options;
 pub mod records;
 mod residency;
+#[cfg(feature = "rocksdb")]
+pub mod rocksdb;
 mod sample;
 pub mod store;
 #[cfg(test)]
 mod testing;
 mod threads;
 mod trace;
+#[cfg(feature = "wiredtiger")]
+pub mod wiredtiger;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use iosonde_harness::RunError;
-use iosonde_load::{Permutation, Rng};
+use iosonde_harness::load::{Permutation, Rng};
 use iosonde_protocol::LoadOrder;
 
 use crate::records::Contents;

@@ -8,7 +8,7 @@
 
 use std::ops::Range;
 
-use iosonde_load::Rng;
+use iosonde_harness::load::Rng;
 use iosonde_protocol::{KeyOrder, KvSize, Records};
 
 /// Bytes before the text in a value.

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use iosonde_harness::load::Rng;
 use iosonde_harness::{Code, RunError};
-use iosonde_load::Rng;
 use iosonde_protocol::Direction;
 
 use crate::store::Store;

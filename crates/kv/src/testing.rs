@@ -2,9 +2,9 @@
 
 use std::sync::atomic::AtomicU32;
 
+use iosonde_harness::load::Rng;
+use iosonde_harness::metrics::clock::Clock;
 use iosonde_harness::{Budget, Exchange, JobPhases, JobTotals, PhasePlan, Recorder, RunError, Shared};
-use iosonde_load::Rng;
-use iosonde_metrics::clock::Clock;
 use iosonde_protocol::{KeyOrder, KvOperation, KvSize, KvStream, Operation, Records};
 use serde_json::json;
 

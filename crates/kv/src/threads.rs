@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use iosonde_harness::load::{Arrivals, Rng};
 use iosonde_harness::{Code, JobDone, JobStart, Load, LoadPlan, Measured as Harness, Place, Run, RunError, StreamPlan};
-use iosonde_load::{Arrivals, Rng};
 use iosonde_protocol::{
     Arrival, BackendInEffect, Database, KeyOrder, KvChoice, KvOperation, KvStream, KvWorkload, Operation, Outcome,
     RunResult, StoreCheck, StoreDurability,

@@ -13,10 +13,10 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use iosonde_harness::load::Instants;
+use iosonde_harness::target::{OFlags, Targets};
 use iosonde_harness::{Code, RunError};
-use iosonde_load::Instants;
 use iosonde_protocol::{KvTrace, KvWorkload};
-use iosonde_target::{OFlags, Targets};
 
 use crate::records::HEADER_BYTES;
 

@@ -5,7 +5,7 @@
 //! object that is overwritten keeps its contents, so a lost overwrite is not noticed; a lost, mixed-up, torn or corrupted
 //! object is.
 
-use iosonde_load::Rng;
+use iosonde_harness::load::Rng;
 
 const MARK: u64 = u64::from_le_bytes(*b"iosonde\x01");
 const HEAD: usize = 24;

@@ -3,9 +3,9 @@
 //! A write's contents are made before the clock is read, a read's are compared after it. Latency is from the start of the
 //! operation to its completion, as the store reports it.
 
+use iosonde_harness::load::{Arrivals, Rng, Schedule};
+use iosonde_harness::metrics::clock::Clock;
 use iosonde_harness::{JobDone, JobPhases, SPIN_NS, Stage};
-use iosonde_load::{Arrivals, Rng, Schedule};
-use iosonde_metrics::clock::Clock;
 use iosonde_protocol::{ObjectOperation, Operation};
 
 use crate::content::Contents;

@@ -12,8 +12,8 @@ mod rados;
 mod s3;
 mod store;
 
+use iosonde_harness::load::Rng;
 use iosonde_harness::{JobDone, JobStart, Load, LoadPlan, Measured, Run, RunError, RunInputs, StreamPlan, Workload};
-use iosonde_load::Rng;
 use iosonde_protocol::{
     BackendInEffect, ObjectOperation, ObjectStore, ObjectStream, ObjectsResult, ObjectsWorkload, Phase, Ramp,
     RunResult, Warning,

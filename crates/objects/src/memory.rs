@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use iosonde_harness::metrics::clock::Clock;
 use iosonde_harness::{Code, RunError};
-use iosonde_metrics::clock::Clock;
 
 use crate::store::{Done, Session, Store};
 

@@ -1,9 +1,9 @@
 //! Runs on objects in memory: which objects a load uses, what is checked, and what fails.
 
+use iosonde_harness::metrics::clock::Clock;
+use iosonde_harness::target::Targets;
 use iosonde_harness::{Control, carry_out};
-use iosonde_metrics::clock::Clock;
 use iosonde_protocol::{Arrival, Edge, Event, Observe};
-use iosonde_target::Targets;
 
 use super::*;
 

@@ -1,7 +1,7 @@
 //! Refuses specs that contradict themselves.
 
 use iosonde_harness::RunError;
-use iosonde_load::error::validate_arrival;
+use iosonde_harness::load::error::validate_arrival;
 use iosonde_protocol::{Arrival, CommitWorkload, SqlServer, ThinkTime, TpccDatabase, TpccWorkload};
 
 const JOBS_MAX: u32 = 10_000;

@@ -7,8 +7,8 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use crate::sql::{Connection, Param, SqlError, Statement, Traffic};
+use iosonde_harness::load::Rng;
 use iosonde_harness::{Run, RunError};
-use iosonde_load::Rng;
 use iosonde_protocol::{
     CommitMeasurement, CommitOperation, CommitWorkload, DurabilityResult, Event, OltpResult, Operation, Phase,
     RunResult,

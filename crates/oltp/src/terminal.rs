@@ -7,9 +7,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::sql::{ErrorKind, SqlError, Traffic};
+use iosonde_harness::load::{Arrivals, Schedule};
+use iosonde_harness::metrics::clock::Clock;
 use iosonde_harness::{JobDone, JobPhases, RunError, Stage, wait_until, wait_until_due};
-use iosonde_load::{Arrivals, Schedule};
-use iosonde_metrics::clock::Clock;
 use iosonde_protocol::{OltpCounters, Operation};
 
 use crate::acknowledged::{Acknowledged, Log};

@@ -6,11 +6,11 @@ mod null;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
+use iosonde_harness::metrics::clock::Clock;
+use iosonde_harness::target::Targets;
 use iosonde_harness::{Code, Control, RunError, RunInputs, carry_out};
-use iosonde_metrics::clock::Clock;
 use iosonde_oltp::Tpcc;
 use iosonde_protocol::*;
-use iosonde_target::Targets;
 
 const WAREHOUSES: u32 = 3;
 

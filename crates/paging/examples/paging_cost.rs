@@ -8,8 +8,8 @@
 //! `measuring_cost_ns` (found by the run itself: the loop less the same accesses without clock, check and histogram), and
 //! `clock_read_ns`. Repeat it and take the best of each: other load only adds.
 
+use iosonde_harness::metrics::clock::Clock;
 use iosonde_harness::{Control, RunInputs, carry_out};
-use iosonde_metrics::clock::Clock;
 use iosonde_paging::Paging;
 use iosonde_protocol::{Advice, Observe, PageCache, PagingStream, PagingWorkload, Pattern, Ramp, Target};
 
@@ -42,7 +42,7 @@ fn main() {
         seed: 1,
         observe: &Observe::default(),
         clock,
-        targets: &iosonde_target::Targets::default(),
+        targets: &iosonde_harness::target::Targets::default(),
     };
     let (mut control, _stopper) = Control::new();
     let result = carry_out(&Paging(&workload), inputs, &mut control, &mut |_| {}).expect("a mebibyte can be mapped");

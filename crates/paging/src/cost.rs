@@ -4,8 +4,8 @@
 use std::hint::black_box;
 use std::sync::atomic::Ordering;
 
+use iosonde_harness::metrics::clock::Clock;
 use iosonde_harness::{Budget, Exchange, JobPhases, PhasePlan, Recorder, RunError, Shared};
-use iosonde_metrics::clock::Clock;
 use iosonde_protocol::{PagingStream, Pattern};
 
 use crate::content::Contents;

@@ -8,7 +8,7 @@
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use iosonde_metrics::clock::Clock;
+use iosonde_harness::metrics::clock::Clock;
 use memmap2::{Advice, MmapMut};
 
 /// Page faults of a thread.

@@ -4,9 +4,9 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use iosonde_harness::target::{OFlags, Targets};
 use iosonde_harness::{RunError, prepare_page_cache};
 use iosonde_protocol::{LayoutResult, PageCache};
-use iosonde_target::{OFlags, Targets};
 
 use crate::content::{Contents, WORD_BYTES};
 

@@ -5,8 +5,8 @@
 
 use std::sync::atomic::Ordering;
 
+use iosonde_harness::metrics::clock::Clock;
 use iosonde_harness::{JobDone, JobPhases, Stage, wait_until};
-use iosonde_metrics::clock::Clock;
 use iosonde_protocol::Operation;
 
 use crate::content::Judgement;

@@ -1,6 +1,6 @@
 //! Choice of pages: uniform, zipfian, normal or sequential.
 
-use iosonde_load::{Permutation, Rng, Zipf};
+use iosonde_harness::load::{Permutation, Rng, Zipf};
 use iosonde_protocol::{PagingStream, Pattern};
 
 /// Uniform numbers whose sum is taken as normally distributed (Irwin and Hall): twelve have a variance of 1.

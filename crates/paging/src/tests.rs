@@ -1,9 +1,9 @@
 //! Whole runs: of anonymous memory that fits, and of a file.
 
+use iosonde_harness::metrics::clock::Clock;
+use iosonde_harness::target::Targets;
 use iosonde_harness::{Control, carry_out};
-use iosonde_metrics::clock::Clock;
 use iosonde_protocol::{Advice, Event, Observe, Operation, Outcome, PageCache, PagingStream, Pattern, Ramp};
-use iosonde_target::Targets;
 
 use super::*;
 

@@ -12,7 +12,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use iosonde_load::Rng;
+use iosonde_harness::load::Rng;
 use iosonde_protocol::{DeviceUsage, DriveModel, MediaUsage, Translation};
 
 use crate::die::{Die, NEVER, NO_PROGRAM};

@@ -3,8 +3,8 @@
 mod common;
 
 use common::*;
-use iosonde_load::Rng;
-use iosonde_metrics::usage;
+use iosonde_harness::load::Rng;
+use iosonde_harness::metrics::usage;
 use iosonde_protocol::*;
 use iosonde_ssd::sample::{SINGLE, crosspoint, flash};
 use iosonde_ssd::{Action, Request, StateError, Storage};

@@ -174,7 +174,7 @@ fn a_limit_of_the_machine_is_shared_by_the_drives_of_an_array() {
             ..operations(1000.0)
         }];
         let mut storage = array(&model, SINGLE.level, 4);
-        let mut random = iosonde_load::Rng::new(3, &[]);
+        let mut random = iosonde_harness::load::Rng::new(3, &[]);
         let next = |_| scattered(random.below(1 << 20), Action::Read, PAGE);
         let done = closed_loop(&mut storage, 256, 2 * SECOND, |_| false, next);
         assert_within(done.len() as f64, 2.0 * expected, 0.05);

@@ -11,7 +11,7 @@
 mod common;
 
 use common::*;
-use iosonde_load::Rng;
+use iosonde_harness::load::Rng;
 use iosonde_protocol::*;
 use iosonde_ssd::sample::{SINGLE, crosspoint, flash};
 use iosonde_ssd::{Action, Request, Storage};

@@ -16,7 +16,7 @@ VERSION = 2
 """Version of the protocol of specs, which an engine must support."""
 
 HIGHEST_RATE = 10**7
-"""Operations per second of a stream that the engine can time (`RATE_MAX` in crates/load)."""
+"""Operations per second of a stream that the engine can time (`RATE_MAX` in crates/harness)."""
 
 Event = Mapping[str, Any]
 """An event of an engine: `Event` of the schema."""

@@ -7,8 +7,8 @@
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 
-use iosonde_load::Io;
-use iosonde_metrics::clock::Clock;
+use iosonde_harness::load::Io;
+use iosonde_harness::metrics::clock::Clock;
 use iosonde_protocol::{BackendInEffect, Operation};
 
 use super::nap::Nap;

@@ -20,7 +20,7 @@ mod virtual_device;
 use std::io;
 use std::os::fd::RawFd;
 
-use iosonde_load::Io;
+use iosonde_harness::load::Io;
 use iosonde_protocol::BackendInEffect;
 
 pub(crate) use libaio::{AioContext, LibaioBackend};

@@ -1,6 +1,6 @@
 //! Sleeping until an instant, as precisely as required.
 
-use iosonde_metrics::clock::Clock;
+use iosonde_harness::metrics::clock::Clock;
 use rustix::thread::{Timespec, nanosleep};
 
 /// Sleeps for a job that has nothing in flight.

@@ -1,7 +1,7 @@
 //! Completes every I/O as soon as it is submitted: what remains is the harness itself.
 
-use iosonde_load::Io;
-use iosonde_metrics::clock::Clock;
+use iosonde_harness::load::Io;
+use iosonde_harness::metrics::clock::Clock;
 use iosonde_protocol::BackendInEffect;
 
 use super::nap::Nap;

@@ -5,8 +5,8 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use iosonde_load::Io;
-use iosonde_metrics::clock::Clock;
+use iosonde_harness::load::Io;
+use iosonde_harness::metrics::clock::Clock;
 use iosonde_nvme::NvmeError;
 use iosonde_nvme::bus::Bus;
 use iosonde_nvme::identify::Namespace;

@@ -1,6 +1,6 @@
 //! NVMe commands of block I/O as `io_uring` passes them through (`struct nvme_uring_cmd`, `include/uapi/linux/nvme_ioctl.h`).
 
-use iosonde_load::Io;
+use iosonde_harness::load::Io;
 use iosonde_protocol::Operation;
 
 /// `NVME_URING_CMD_IO`.

@@ -6,7 +6,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use iosonde_load::{Io, Rng};
+use iosonde_harness::load::{Io, Rng};
 use iosonde_protocol::{BackendInEffect, Operation, Service, Stall};
 
 use super::VirtualDevice;

@@ -4,9 +4,9 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 
-use iosonde_load::Io;
-use iosonde_metrics::clock::Clock;
-use iosonde_metrics::usage;
+use iosonde_harness::load::Io;
+use iosonde_harness::metrics::clock::Clock;
+use iosonde_harness::metrics::usage;
 use iosonde_protocol::{BackendInEffect, Fallback, Operation};
 
 use super::nap::Nap;

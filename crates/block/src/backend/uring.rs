@@ -12,8 +12,8 @@ use io_uring::cqueue::{self, CompletionQueue};
 use io_uring::squeue::{self, SubmissionQueue};
 use io_uring::types::{Fd, FsyncFlags, SubmitArgs, Timespec};
 use io_uring::{IoUring, Submitter, opcode};
-use iosonde_load::Io;
-use iosonde_metrics::clock::Clock;
+use iosonde_harness::load::Io;
+use iosonde_harness::metrics::clock::Clock;
 use iosonde_protocol::{BackendInEffect, Fallback, Operation, UringOptions};
 
 use super::nap::Nap;

@@ -11,7 +11,7 @@ use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 
 use io_uring::{cqueue, opcode, squeue};
-use iosonde_load::Io;
+use iosonde_harness::load::Io;
 use iosonde_nvme::completion::Status;
 use iosonde_protocol::{Operation, UringNvmeOptions, UringOptions};
 

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use iosonde_load::Io;
+use iosonde_harness::load::Io;
 use iosonde_protocol::{BackendInEffect, DeviceUsage};
 
 use super::{Backend, Wait};

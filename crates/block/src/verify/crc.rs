@@ -151,7 +151,7 @@ const fn table() -> [u32; 256] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use iosonde_load::Rng;
+    use iosonde_harness::load::Rng;
 
     #[test]
     fn the_polynomial_is_castagnolis_in_the_table_and_in_the_instruction() {

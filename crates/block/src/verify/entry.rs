@@ -237,7 +237,7 @@ fn is_submitted(generation: u32, issued: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use iosonde_load::Rng;
+    use iosonde_harness::load::Rng;
 
     fn entry(unit: usize, writes: u32) -> Entry {
         let entry = Entry::new(unit, UnitState(0), Reads { durable: 0, seen: 0 });

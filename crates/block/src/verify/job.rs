@@ -1,6 +1,6 @@
 //! Verification in the measuring loop: seals what a job writes, checks what it reads. Allocates and locks nothing.
 
-use iosonde_load::Io;
+use iosonde_harness::load::Io;
 use iosonde_protocol::{Durability, Stream};
 
 use super::crc::Crc;

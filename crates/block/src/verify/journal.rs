@@ -13,8 +13,8 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use iosonde_harness::target::{OFlags, Targets};
 use iosonde_harness::{Code, RunError};
-use iosonde_target::{OFlags, Targets};
 use memmap2::{MmapOptions, MmapRaw};
 use nix::fcntl::posix_fallocate;
 use rustix::rand::{GetRandomFlags, getrandom};

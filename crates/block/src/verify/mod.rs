@@ -28,8 +28,8 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use iosonde_harness::RunError;
+use iosonde_harness::target::{OFlags, Targets};
 use iosonde_protocol::{BlockWorkload, Durability, Layout, Stream, VerificationResult, VerifyWhen, Warning};
-use iosonde_target::{OFlags, Targets};
 
 use crate::error;
 use crate::target;

@@ -10,8 +10,8 @@ use std::thread::Builder;
 use std::time::Duration;
 
 use iosonde_harness::RunError;
+use iosonde_harness::target::{OFlags, Targets, WrongTarget};
 use iosonde_protocol::VerificationResult;
-use iosonde_target::{OFlags, Targets, WrongTarget};
 
 use super::entry::Entry;
 use super::journal::{Journal, JournalError, Origin};

@@ -3,11 +3,11 @@
 use std::io;
 use std::path::Path;
 
-use iosonde_load::Io;
+use iosonde_harness::load::Io;
+use iosonde_harness::target::Targets;
 use iosonde_protocol::{
     Access, Arrival, BlockSize, Durability, FaultCounts, IoMode, Mix, Operation, Payload, Sharing, Span, Stream,
 };
-use iosonde_target::Targets;
 
 use super::job::JobVerifier;
 use super::journal::{Journal, JournalError, new_history};

@@ -158,7 +158,7 @@ impl UnitState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use iosonde_load::Rng;
+    use iosonde_harness::load::Rng;
 
     const NEVER: UnitState = UnitState(0);
 

@@ -9,10 +9,10 @@ mod common;
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use iosonde_harness::load::{Io, Rng};
+use iosonde_harness::target::Targets;
 use iosonde_harness::{Exchange, JobPhases, Recorder, Shared};
-use iosonde_load::{Io, Rng};
 use iosonde_protocol::*;
-use iosonde_target::Targets;
 
 use super::judge::{Judge, Tally};
 use super::sector::{SECTOR_BYTES, Sector};

@@ -1,7 +1,7 @@
 //! Whatever a spec says, it is either refused with a reason or carried out to its end, and then the books balance.
 
 use crate::common::*;
-use iosonde_load::Rng;
+use iosonde_harness::load::Rng;
 use iosonde_protocol::*;
 use proptest::prelude::*;
 

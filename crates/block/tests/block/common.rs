@@ -2,10 +2,10 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use iosonde_block::Block;
+use iosonde_harness::metrics::clock::Clock;
+use iosonde_harness::target::Targets;
 use iosonde_harness::{Control, RunError, RunInputs, carry_out};
-use iosonde_metrics::clock::Clock;
 use iosonde_protocol::*;
-use iosonde_target::Targets;
 use serde_json::json;
 
 pub const MIB: u64 = 1 << 20;

@@ -133,7 +133,7 @@ fn stall(workload: &mut BlockWorkload, at_ns: u64, duration_ns: u64) {
 
 /// Values of a histogram that lie in a range, by its buckets' lower bounds.
 fn between(histogram: &Histogram, from_ns: u64, to_ns: u64) -> u64 {
-    let in_range = |bucket: u32| (from_ns..to_ns).contains(&iosonde_metrics::histogram::bucket_lower(bucket));
+    let in_range = |bucket: u32| (from_ns..to_ns).contains(&iosonde_harness::metrics::histogram::bucket_lower(bucket));
     let found = histogram.buckets.iter().filter(|(bucket, _)| in_range(*bucket));
     found.map(|(_, count)| count).sum()
 }

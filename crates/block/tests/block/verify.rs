@@ -11,8 +11,8 @@ use crate::common::*;
 use iosonde_block::verify::check_target;
 use iosonde_block::verify::crc::Crc32c;
 use iosonde_harness::RunError;
+use iosonde_harness::target::Targets;
 use iosonde_protocol::*;
-use iosonde_target::Targets;
 
 const BLOCK: u64 = 4096;
 const SIZE: u64 = 4 * MIB;

@@ -5,9 +5,9 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use iosonde_harness::target::{OFlags, Targets};
 use iosonde_harness::{Code, RunError};
 use iosonde_protocol::EdgeFormat;
-use iosonde_target::{OFlags, Targets};
 
 use super::{Edge, Take};
 

@@ -4,8 +4,8 @@ mod list;
 mod rmat;
 
 use iosonde_harness::RunError;
+use iosonde_harness::target::Targets;
 use iosonde_protocol::EdgeSource;
-use iosonde_target::Targets;
 
 use list::EdgeList;
 use rmat::Rmat;

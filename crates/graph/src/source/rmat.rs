@@ -4,7 +4,7 @@
 //! are permuted afterwards, so that they do not depend on degrees. Edges come in chunks with random numbers of their own.
 
 use iosonde_harness::RunError;
-use iosonde_load::{Permutation, Rng};
+use iosonde_harness::load::{Permutation, Rng};
 
 use super::{Edge, Take};
 

@@ -11,8 +11,8 @@ use std::ptr::null_mut;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use iosonde_harness::metrics::clock::Clock;
 use iosonde_harness::{Code, RunError};
-use iosonde_metrics::clock::Clock;
 
 use crate::rados::library::{Handle, Librados};
 use crate::store::{Done, Session, Store};

@@ -9,8 +9,8 @@ mod sign;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
+use iosonde_harness::metrics::clock::Clock;
 use iosonde_harness::{Code, RunError};
-use iosonde_metrics::clock::Clock;
 
 use crate::s3::connection::{Connection, STATUS};
 use crate::s3::sign::Signer;

@@ -3,7 +3,7 @@
 
 use std::io::Write;
 
-use iosonde_load::{Permutation, Rng};
+use iosonde_harness::load::{Permutation, Rng};
 
 use super::rules::{CUSTOMERS, Constants, DISTRICTS, FIRST_UNDELIVERED, ITEMS, LastName, non_uniform, uniform};
 

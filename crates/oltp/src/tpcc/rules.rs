@@ -1,6 +1,6 @@
 //! Input rules of TPC-C 5.11: non-uniform random numbers, last names, the deck of the mix, inputs of each transaction.
 
-use iosonde_load::Rng;
+use iosonde_harness::load::Rng;
 use iosonde_protocol::{HomeWarehouse, Operation, ThinkTime, TransactionMix};
 
 /// Districts of a warehouse.

@@ -1,7 +1,7 @@
 // What RocksDB's C interface lacks: the persistent read cache, and reads into a reused `PinnableSlice`.
 //
 // iosonde compiles this file against the installed headers (`features/key_value_stores/shim.py`), and the engine loads
-// the result beside the shared library (`crates/kv-rocksdb/src/shim.rs`). The objects of `rocksdb/c.h` are
+// the result beside the shared library (`crates/kv/src/rocksdb/shim.rs`). The objects of `rocksdb/c.h` are
 // structures whose first member is the C++ object (`db/c.cc`). Errors are texts allocated with `malloc`, as in
 // `rocksdb/c.h`.
 

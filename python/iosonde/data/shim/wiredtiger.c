@@ -2,7 +2,7 @@
 //
 // WiredTiger's interface is structures of function pointers, whose layout changes between versions. iosonde compiles this
 // file against the installed header (`features/key_value_stores/shim.py`), and the engine loads the result beside the
-// shared library (`crates/kv-wiredtiger/src/shim.rs`), to which it is bound by addresses: the engine refuses a
+// shared library (`crates/kv/src/wiredtiger/shim.rs`), to which it is bound by addresses: the engine refuses a
 // library whose version is not that of the header. Functions return 0 or an error code of WiredTiger; `iosonde_message`
 // has the text.
 

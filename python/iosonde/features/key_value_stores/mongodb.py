@@ -1,7 +1,7 @@
 """MongoDB, as a server that the user runs: databases are created and dropped here, and the engine does the rest.
 
 A database of MongoDB exists once it has a collection. Those that iosonde creates have one with a document that shows it
-(`crates/kv-mongodb`), so that neither the engine nor a later session writes to any other.
+(`crates/kv/src/mongodb`), so that neither the engine nor a later session writes to any other.
 """
 
 from __future__ import annotations

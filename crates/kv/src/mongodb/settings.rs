@@ -1,0 +1,163 @@
+//! Options of the client: what a write waits for, and what a read may return.
+
+use std::collections::BTreeMap;
+
+use crate::options;
+use iosonde_harness::RunError;
+use mongodb::bson::{RawDocumentBuf, rawdoc};
+use serde_json::Value;
+
+use crate::mongodb::NAME;
+
+const READ_CONCERNS: [&str; 4] = ["local", "available", "majority", "linearizable"];
+/// Members of a replica set at most.
+const MEMBERS_MAX: u64 = 50;
+const WTIMEOUT_MS_DEFAULT: u64 = 30_000;
+
+/// Members that must have a write before it is acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Members {
+    Number(i32),
+    Majority,
+}
+
+/// Options of the client, by MongoDB's own names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Settings {
+    pub(crate) w: Members,
+    /// True if acknowledged writes are in the journal; absent: those of streams with `sync`.
+    pub(crate) j: Option<bool>,
+    pub(crate) wtimeout_ms: u64,
+    pub(crate) read_concern: String,
+    /// Database of the user account.
+    pub(crate) auth_source: String,
+}
+
+impl Settings {
+    const NAMES: [&str; 5] = ["auth_source", "j", "read_concern", "w", "wtimeout_ms"];
+
+    pub(crate) fn read(given: &BTreeMap<String, Value>) -> Result<Settings, RunError> {
+        let mut settings = Settings {
+            w: Members::Number(1),
+            j: None,
+            wtimeout_ms: WTIMEOUT_MS_DEFAULT,
+            read_concern: "local".into(),
+            auth_source: "admin".into(),
+        };
+        for (name, value) in given {
+            match name.as_str() {
+                "w" => settings.w = members(name, value)?,
+                "j" => settings.j = Some(options::flag(NAME, name, value)?),
+                "wtimeout_ms" => settings.wtimeout_ms = milliseconds(name, value)?,
+                "read_concern" => settings.read_concern = read_concern(name, value)?,
+                "auth_source" => settings.auth_source = options::text(NAME, name, value)?,
+                _ => return Err(options::unknown(NAME, name, Settings::NAMES.into_iter())),
+            }
+        }
+        Ok(settings)
+    }
+
+    /// Returns true if a write with or without `sync` waits for the journal.
+    pub(crate) fn waits_for_journal(&self, sync: bool) -> bool {
+        self.j.unwrap_or(sync)
+    }
+
+    /// The write concern of a command.
+    pub(crate) fn write_concern(&self, sync: bool) -> RawDocumentBuf {
+        let (j, wtimeout) = (self.waits_for_journal(sync), self.wtimeout_ms as i64);
+        match self.w {
+            Members::Number(number) => rawdoc! { "w": number, "j": j, "wtimeout": wtimeout },
+            Members::Majority => rawdoc! { "w": "majority", "j": j, "wtimeout": wtimeout },
+        }
+    }
+
+    /// As the record has them.
+    pub(crate) fn shown(&self) -> BTreeMap<String, String> {
+        let w = match self.w {
+            Members::Number(number) => number.to_string(),
+            Members::Majority => "majority".into(),
+        };
+        let j = self.j.map_or("as `sync`".into(), |j| j.to_string());
+        BTreeMap::from([
+            ("auth_source".into(), self.auth_source.clone()),
+            ("j".into(), j),
+            ("read_concern".into(), self.read_concern.clone()),
+            ("w".into(), w),
+            ("wtimeout_ms".into(), self.wtimeout_ms.to_string()),
+        ])
+    }
+}
+
+/// Names of all options.
+pub(crate) fn names() -> Vec<&'static str> {
+    Settings::NAMES.to_vec()
+}
+
+fn members(name: &str, value: &Value) -> Result<Members, RunError> {
+    match (value.as_u64(), value.as_str()) {
+        (_, Some("majority")) => Ok(Members::Majority),
+        (Some(number @ 1..=MEMBERS_MAX), _) => Ok(Members::Number(number as i32)),
+        _ => Err(options::wrong(
+            NAME,
+            name,
+            value,
+            "1 to 50, or `majority`; with 0 a write that failed would count",
+        )),
+    }
+}
+
+/// A limited time, because a write for members that are down would otherwise wait forever.
+fn milliseconds(name: &str, value: &Value) -> Result<u64, RunError> {
+    match options::integer(NAME, name, value)? {
+        number @ 1..=3_600_000 => Ok(number),
+        _ => Err(options::wrong(NAME, name, value, "1 to 3600000, in milliseconds")),
+    }
+}
+
+fn read_concern(name: &str, value: &Value) -> Result<String, RunError> {
+    match value.as_str() {
+        Some(level) if READ_CONCERNS.contains(&level) => Ok(level.into()),
+        _ => Err(options::wrong(
+            NAME,
+            name,
+            value,
+            "`local`, `available`, `majority` or `linearizable`",
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn read(given: Value) -> Result<Settings, RunError> {
+        Settings::read(&serde_json::from_value(given).unwrap())
+    }
+
+    #[test]
+    fn the_write_concern_follows_options_and_wrong_values_state_what_they_take() {
+        let settings = read(json!({ "w": "majority", "wtimeout_ms": 500 })).unwrap();
+        let concern = settings.write_concern(true);
+        assert_eq!(concern.get_str("w").unwrap(), "majority");
+        assert!(concern.get_bool("j").unwrap());
+        assert_eq!(concern.get_i64("wtimeout").unwrap(), 500);
+        let two = read(json!({ "w": 2 })).unwrap().write_concern(false);
+        assert_eq!(two.get_i32("w").unwrap(), 2);
+        let waits = |given, sync| read(given).unwrap().waits_for_journal(sync);
+        assert!(waits(json!({}), true) && !waits(json!({}), false));
+        assert!(!waits(json!({ "j": false }), true));
+        assert!(waits(json!({ "j": true }), false));
+        for (given, hint) in [
+            (json!({ "w": 0 }), "1 to 50"),
+            (json!({ "w": "all" }), "1 to 50"),
+            (json!({ "j": "yes" }), "true or false"),
+            (json!({ "read_concern": "snapshot" }), "`local`"),
+            (json!({ "wtimeout_ms": 0 }), "milliseconds"),
+            (json!({ "journal": true }), "all names: `auth_source`, `j`"),
+        ] {
+            let error = read(given).unwrap_err();
+            assert!(error.hint.contains(hint), "{}", error.hint);
+        }
+    }
+}
