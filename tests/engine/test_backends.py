@@ -139,7 +139,7 @@ DEVICE = {"target": {"kind": "device", "path": "/dev/nvme0n1", "size_bytes": MIB
         (BACKENDS["libaio"], {"io_mode": "buffered"}, {}, "invalid_spec", "io_mode"),
         (BACKENDS["libaio"], {"block_sizes": [{"bytes": 1000, "weight": 1.0}]}, {}, "invalid_spec", "block_sizes"),
         (NVME_COMMANDS, {}, {}, "unsupported", "NVMe commands need a block device"),
-        (NVME_USER, {}, {}, "invalid_spec", "on a target that is not a device"),
+        (NVME_USER, {}, {}, "invalid_spec", "`target`"),
         (NVME_USER, {}, {**DEVICE, "layout": "missing"}, "invalid_spec", "layout"),
         (NVME_USER, {}, {**DEVICE, "verify": {"when": "after"}}, "invalid_spec", "verify"),
         (NVME_USER, {}, DEVICE, "unsupported", "no controller was handed over"),

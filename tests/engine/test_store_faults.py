@@ -149,36 +149,34 @@ DESCENDING = {"kind": "uniform", "min_bytes": 200, "max_bytes": 100}
 
 
 @pytest.mark.parametrize(
-    ("run", "context", "message"),
+    ("run", "context"),
     [
-        (records(count=0), "`records.count`", "0 records"),
-        (records(key_bytes={"kind": "fixed", "bytes": 7}), "`records.key_bytes`", "keys of 7 bytes"),
-        (records(value_bytes=DESCENDING), "`records.value_bytes`", "at least 200 and at most 100"),
-        (records(value_compression_ratio=0.0), "`records.value_compression_ratio`", "compressed to 0"),
-        (workload(interval_ns=1), "`interval_ns`", "1 ns"),
-        (workload(options={"cache": 1}), "`store.options.cache`", "no option `cache`"),
-        (streams(READER, READER), "`streams`", "must differ; got `reader` twice"),
-        (one(background=True), "`streams`", "background"),
-        (one(jobs=3000, limit_operations=3000), "stream `reader`, `jobs`", "3000 jobs for 2000 records"),
-        (one(operations=[{**SHARE, "weight": 0.0}]), "stream `reader`, `operations`", "without operations"),
-        (one(operations=[SHARE, ITERATE]), "stream `reader`, `operations`", "`iterate` beside"),
-        (one(choice=THETA_0), "stream `reader`, `choice`", "skew of 0"),
-        (one(choice=ONCE_SKEWED), "stream `reader`, `choice`", "each record once"),
-        (one(scan_records_min=2), "stream `reader`, `scan_records_min`", "scans of 2 to 1"),
-        (one(batch=2), "stream `reader`, `batch`", "operations that read"),
-        (one(rate_limit=0.0), "stream `reader`, `rate_limit`", "0 records per second"),
-        (one(arrival=OPEN, rate_limit=5.0), "stream `reader`, `rate_limit`", "open loop with a limit"),
-        (one(arrival=OPEN, batch=2, operations=[UPDATE]), "stream `reader`, `batch`", "open loop in batches"),
-        (one(limit_operations=None), "stream `reader`, `limit_operations`", "must end"),
-        (one(jobs=4, limit_operations=3), "stream `reader`, `limit_operations`", "each job an operation"),
-        (spec("null", VIRTUAL, READER, database={**LOADED, "batch": 0}), "`database.batch`", "batch of 0"),
+        (records(count=0), "`records.count`"),
+        (records(key_bytes={"kind": "fixed", "bytes": 7}), "`records.key_bytes`"),
+        (records(value_bytes=DESCENDING), "`records.value_bytes`"),
+        (records(value_compression_ratio=0.0), "`records.value_compression_ratio`"),
+        (workload(interval_ns=1), "`interval_ns`"),
+        (workload(options={"cache": 1}), "`store.options.cache`"),
+        (streams(READER, READER), "`streams`"),
+        (one(background=True), "`streams`"),
+        (one(jobs=3000, limit_operations=3000), "stream `reader`, `jobs`"),
+        (one(operations=[{**SHARE, "weight": 0.0}]), "stream `reader`, `operations`"),
+        (one(operations=[SHARE, ITERATE]), "stream `reader`, `operations`"),
+        (one(choice=THETA_0), "stream `reader`, `choice`"),
+        (one(choice=ONCE_SKEWED), "stream `reader`, `choice`"),
+        (one(scan_records_min=2), "stream `reader`, `scan_records_min`"),
+        (one(batch=2), "stream `reader`, `batch`"),
+        (one(rate_limit=0.0), "stream `reader`, `rate_limit`"),
+        (one(arrival=OPEN, rate_limit=5.0), "stream `reader`, `rate_limit`"),
+        (one(arrival=OPEN, batch=2, operations=[UPDATE]), "stream `reader`, `batch`"),
+        (one(limit_operations=None), "stream `reader`, `limit_operations`"),
+        (one(jobs=4, limit_operations=3), "stream `reader`, `limit_operations`"),
+        (spec("null", VIRTUAL, READER, database={**LOADED, "batch": 0}), "`database.batch`"),
     ],
 )
-def test_an_invalid_spec_is_refused_with_its_place(run: Spec, context: str, message: str) -> None:
+def test_an_invalid_spec_is_refused_with_its_place(run: Spec, context: str) -> None:
     error = carry_out(run).error
-    assert error["code"] == "invalid_spec"
-    assert error["context"] == context
-    assert message in error["message"]
+    assert (error["code"], error["context"]) == ("invalid_spec", context)
 
 
 COUNT = 5000

@@ -1,6 +1,7 @@
 //! Refuses a spec that contradicts itself, before anything is opened or written.
 
-use iosonde_harness::load::{LoadError, error as load_error, regions};
+use iosonde_harness::load::check::validate;
+use iosonde_harness::load::regions;
 use iosonde_harness::{RunError, require};
 use iosonde_protocol::{
     Active, Arrival, Backend, BlockWorkload, Durability, IoMode, Layout, Payload, Stream, Target, VerifyWhen,
@@ -8,7 +9,6 @@ use iosonde_protocol::{
 
 use crate::payload::{DUPLICATE_BYTES_MAX, GRANULE_BYTES};
 use crate::target;
-use crate::transport::name_of;
 use crate::verify::IN_FLIGHT_MAX;
 
 /// The kernel's limit for a submission queue.
@@ -35,67 +35,39 @@ fn check_verification(workload: &BlockWorkload) -> Result<(), RunError> {
     let Some(verify) = &workload.verify else {
         return Ok(());
     };
-    require(
-        !matches!(workload.target, Target::Virtual { .. }),
-        || "verification on a target that keeps no data".into(),
-        "`verify`",
-        "verify on a file or a device",
-    )?;
-    require(
-        verify.journal_directory.is_some() || !matches!(workload.target, Target::Device { .. }),
-        || "verification of a device without a place for its journal".into(),
-        "`verify`",
-        "name a `journal_directory`: beside a device node there is no storage",
-    )?;
+    // A target that keeps no data cannot be verified, and beside a device node there is no room for a journal.
+    let has_room = match workload.target {
+        Target::Virtual { .. } => false,
+        Target::Device { .. } => verify.journal_directory.is_some(),
+        _ => true,
+    };
+    require(has_room, "`verify`")?;
     for stream in &workload.streams {
         check_verified_stream(stream, &|field| {
             format!("stream `{}`, `{field}`, with `verify`", stream.name)
         })?;
     }
-    let modes = workload.streams.iter().map(|stream| stream.io_mode);
-    require(
-        modes.clone().all(|mode| Some(mode) == modes.clone().next()),
-        || "verification of a file that some streams reach through the page cache and others past it".into(),
-        "`io_mode`, with `verify`",
-        "use one `io_mode` for all streams: Linux does not guarantee their order (open(2))",
-    )?;
+    // Linux does not guarantee the order of I/O through the page cache and past it (open(2)).
+    let mut modes = workload.streams.iter().map(|stream| stream.io_mode);
+    let first = modes.next();
+    require(modes.all(|mode| Some(mode) == first), "`io_mode`, with `verify`")?;
     let concurrency = |stream: &Stream| u64::from(stream.jobs) * u64::from(stream.queue_depth);
     let concurrency: u64 = workload.streams.iter().map(concurrency).sum();
-    require(
-        concurrency <= IN_FLIGHT_MAX,
-        || format!("verification with {concurrency} I/Os in flight"),
-        "`jobs`, `queue_depth`, with `verify`",
-        format!("verification follows at most {IN_FLIGHT_MAX}"),
-    )
+    require(concurrency <= IN_FLIGHT_MAX, "`jobs`, `queue_depth`, with `verify`")
 }
 
+/// What a trimmed block holds is not defined. Every sector contains its own address, so no two are alike.
 fn check_verified_stream(stream: &Stream, at: &dyn Fn(&str) -> String) -> Result<(), RunError> {
-    require(
-        stream.mix.trim_fraction == 0.0,
-        || "verification of a load that trims".into(),
-        at("mix"),
-        "what a trimmed block holds is not defined: leave out the trims",
-    )?;
+    require(stream.mix.trim_fraction == 0.0, at("mix"))?;
     let keeps_seals = match stream.payload {
         Payload::Random => true,
         Payload::Zeros => false,
         Payload::Reducible { duplicate_fraction, .. } => duplicate_fraction == 0.0,
     };
-    require(
-        keeps_seals,
-        || "verification of zeros or duplicates".into(),
-        at("payload"),
-        "every sector contains its own address, so no two are alike: use random data, compressible or not",
-    )?;
+    require(keeps_seals, at("payload"))?;
     let sizes = stream.block_sizes.iter().map(|size| size.bytes);
-    require(
-        sizes
-            .chain([stream.span.offset_bytes])
-            .all(|bytes| bytes % SECTOR_BYTES == 0),
-        || "verification of blocks that are not whole sectors".into(),
-        at("block_sizes"),
-        "use multiples of 512 B as block sizes and offset",
-    )
+    let mut sizes = sizes.chain([stream.span.offset_bytes]);
+    require(sizes.all(|bytes| bytes % SECTOR_BYTES == 0), at("block_sizes"))
 }
 
 fn check_times(workload: &BlockWorkload) -> Result<(), RunError> {
@@ -127,101 +99,48 @@ fn check_times(workload: &BlockWorkload) -> Result<(), RunError> {
             times_ns.extend(steps.iter().map(|step| (step.duration_ns, field.clone())));
         }
     }
-    for (time_ns, field) in times_ns {
-        require(
-            time_ns <= TIME_NS_MAX,
-            || format!("a time of {time_ns} ns"),
-            field,
-            "times are in nanoseconds, and at most a year",
-        )?;
-    }
-    Ok(())
-}
-
-/// The user-level driver reaches a device that is laid out already, and past every cache.
-fn check_user_driver(workload: &BlockWorkload) -> Result<(), RunError> {
-    let name = name_of(&workload.backend);
-    require(
-        matches!(workload.target, Target::Device { .. }),
-        || format!("backend `{name}` on a target that is not a device"),
-        "`target`",
-        "name an NVMe namespace",
-    )?;
-    require(
-        workload.layout == Layout::Never,
-        || format!("a layout with backend `{name}`"),
-        "`layout`",
-        "lay the device out by a run with another backend first",
-    )?;
-    let is_read_back = |verify: &iosonde_protocol::Verification| verify.when == VerifyWhen::After;
-    require(
-        !workload.verify.as_ref().is_some_and(is_read_back),
-        || format!("verification after the run with backend `{name}`"),
-        "`verify`",
-        "verify during the run, or with `iosonde-engine --verify` once the kernel has the device again",
-    )
+    times_ns
+        .into_iter()
+        .try_for_each(|(time_ns, field)| require(time_ns <= TIME_NS_MAX, field))
 }
 
 fn check_backend(workload: &BlockWorkload) -> Result<(), RunError> {
     let virtual_target = matches!(workload.target, Target::Virtual { .. });
-    let virtual_backend = matches!(
-        workload.backend,
-        Backend::Null | Backend::Simulated { .. } | Backend::Ssd { .. }
-    );
-    require(
-        virtual_target == virtual_backend,
-        || "a target and a backend that do not go together".into(),
-        "`target`, `backend`",
-        "`null`, `simulated` and `ssd` backends need a `virtual` target, all others a real one",
-    )?;
-    if let Backend::NvmeUser(_) = &workload.backend {
-        check_user_driver(workload)?;
-    }
-    if let Backend::Simulated {
-        servers,
-        read_service_ns,
-        write_service_ns,
-        ..
-    } = workload.backend
-    {
-        require(
-            servers > 0 && read_service_ns > 0 && write_service_ns > 0,
-            || "a simulated device without servers or service time".into(),
-            "`backend`",
-            "give at least one server and a service time of at least 1 ns",
-        )?;
+    let virtual_backend = match workload.backend {
+        Backend::Null | Backend::Ssd { .. } => true,
+        Backend::Simulated {
+            servers,
+            read_service_ns,
+            write_service_ns,
+            ..
+        } => {
+            require(servers > 0 && read_service_ns > 0 && write_service_ns > 0, "`backend`")?;
+            true
+        }
+        _ => false,
+    };
+    require(virtual_target == virtual_backend, "`target`, `backend`")?;
+    // The user-level driver reaches a device that is laid out already, and past every cache.
+    if let Backend::NvmeUser(_) = workload.backend {
+        require(matches!(workload.target, Target::Device { .. }), "`target`")?;
+        require(workload.layout == Layout::Never, "`layout`")?;
+        let when = workload.verify.as_ref().map(|verify| verify.when);
+        require(when != Some(VerifyWhen::After), "`verify`")?;
     }
     Ok(())
 }
 
 fn check_stream(workload: &BlockWorkload, stream: &Stream) -> Result<(), RunError> {
     let at = |field: &str| format!("stream `{}`, `{field}`", stream.name);
-    load_error::validate(stream).map_err(in_stream(stream))?;
-    require(
-        stream.queue_depth <= QUEUE_DEPTH_MAX,
-        || format!("a queue depth of {}", stream.queue_depth),
-        at("queue_depth"),
-        format!("the kernel takes at most {QUEUE_DEPTH_MAX}"),
-    )?;
-    regions(stream, target::addressed_bytes(&workload.target)).map_err(in_stream(stream))?;
+    validate(stream)?;
+    require(stream.queue_depth <= QUEUE_DEPTH_MAX, at("queue_depth"))?;
+    regions(stream, target::addressed_bytes(&workload.target))?;
     check_one_device(workload, stream, &at)?;
     check_stream_of_backend(&workload.backend, stream, &at)?;
-    for size in &stream.block_sizes {
-        require(
-            stream.io_mode == IoMode::Buffered || size.bytes % SECTOR_BYTES == 0,
-            || format!("direct I/O in blocks of {} bytes", size.bytes),
-            at("block_sizes"),
-            "direct I/O needs multiples of 512 B",
-        )?;
-    }
-    if let Durability::Flush { every } = stream.durability {
-        require(
-            every > 0,
-            || "a flush after every 0 writes".into(),
-            at("durability"),
-            "flush after 1 or more writes",
-        )?;
-    }
+    let mut sizes = stream.block_sizes.iter().map(|size| size.bytes);
+    let are_sectors = stream.io_mode == IoMode::Buffered || sizes.all(|bytes| bytes % SECTOR_BYTES == 0);
+    require(are_sectors, at("block_sizes"))?;
+    require(stream.durability != Durability::Flush { every: 0 }, at("durability"))?;
     check_payload(stream, &at)?;
     check_repetition(stream, &at)?;
     check_ends(workload, stream, &at)
@@ -232,49 +151,29 @@ fn check_one_device(workload: &BlockWorkload, stream: &Stream, at: &dyn Fn(&str)
     let Target::Device { size_bytes, beside, .. } = &workload.target else {
         return Ok(());
     };
-    require(
-        beside.is_empty() || target::offset_in_file(&workload.target, stream) + stream.span.bytes <= *size_bytes,
-        || format!("a span of {} bytes on more than one device", stream.span.bytes),
-        at("span"),
-        format!("end it before the next multiple of the `size_bytes` of the target, {size_bytes}"),
-    )?;
-    require(
-        beside.is_empty() || (workload.verify.is_none() && !matches!(workload.backend, Backend::NvmeUser(_))),
-        || "verification, or the user-level driver, on several devices".into(),
-        "`target`",
-        "leave out `beside`",
-    )
+    if beside.is_empty() {
+        return Ok(());
+    }
+    let end = target::offset_in_file(&workload.target, stream) + stream.span.bytes;
+    require(end <= *size_bytes, at("span"))?;
+    let is_plain = workload.verify.is_none() && !matches!(workload.backend, Backend::NvmeUser(_));
+    require(is_plain, "`target`")
 }
 
 /// Checks a stream against the capabilities of its backend.
 fn check_stream_of_backend(backend: &Backend, stream: &Stream, at: &dyn Fn(&str) -> String) -> Result<(), RunError> {
-    let name = name_of(backend);
-    require(
-        !matches!(backend, Backend::Sync | Backend::Preadv2) || stream.queue_depth == 1,
-        || format!("a queue depth of {} with backend `{name}`", stream.queue_depth),
-        at("queue_depth"),
-        format!("`{name}` has one I/O in flight in each job: raise `jobs` instead, or use `uring`"),
-    )?;
-    require(
-        !matches!(backend, Backend::Preadv2 | Backend::Libaio | Backend::UringNvme(_))
-            || stream.io_mode == IoMode::Direct,
-        || format!("buffered I/O with backend `{name}`"),
-        at("io_mode"),
-        "use direct I/O, or the backend `uring` or `sync`",
-    )?;
-    let may_poll = stream.mix.trim_fraction == 0.0 && !matches!(stream.durability, Durability::Flush { .. });
-    require(
-        !matches!(backend, Backend::UringNvme(options) if options.completion_polling) || may_poll,
-        || format!("trims or flushes with backend `{name}`"),
-        at("mix"),
-        "polling needs direct reads and writes without trims and flushes",
-    )?;
-    require(
-        !matches!(backend, Backend::Libaio) || stream.mix.trim_fraction == 0.0,
-        || "trims with backend `libaio`".into(),
-        at("mix"),
-        "Linux AIO has no trims: use the backend `uring` or `sync`",
-    )
+    let trims = stream.mix.trim_fraction > 0.0;
+    let flushes = matches!(stream.durability, Durability::Flush { .. });
+    let one_at_a_time = matches!(backend, Backend::Sync | Backend::Preadv2);
+    require(!one_at_a_time || stream.queue_depth == 1, at("queue_depth"))?;
+    let direct_only = matches!(backend, Backend::Preadv2 | Backend::Libaio | Backend::UringNvme(_));
+    require(!direct_only || stream.io_mode == IoMode::Direct, at("io_mode"))?;
+    let can_mix = match backend {
+        Backend::UringNvme(options) if options.completion_polling => !trims && !flushes,
+        Backend::Libaio => !trims,
+        _ => true,
+    };
+    require(can_mix, at("mix"))
 }
 
 fn check_payload(stream: &Stream, at: &dyn Fn(&str) -> String) -> Result<(), RunError> {
@@ -286,30 +185,15 @@ fn check_payload(stream: &Stream, at: &dyn Fn(&str) -> String) -> Result<(), Run
     else {
         return Ok(());
     };
-    require(
-        (1.0..=COMPRESSION_RATIO_MAX).contains(&compression_ratio),
-        || format!("a compression ratio of {compression_ratio}"),
-        at("payload"),
-        format!("it lies between 1 (incompressible) and {COMPRESSION_RATIO_MAX}; for more use zeros"),
-    )?;
-    require(
-        (0.0..=1.0).contains(&duplicate_fraction),
-        || format!("a share of duplicates of {duplicate_fraction}"),
-        at("payload"),
-        "it lies between 0 and 1",
-    )?;
     let whole_granules = |bytes: u64| bytes.is_multiple_of(GRANULE_BYTES as u64);
+    let has_granules = duplicate_fraction == 0.0 || stream.block_sizes.iter().all(|size| whole_granules(size.bytes));
     require(
-        whole_granules(duplicate_bytes) && (1..=DUPLICATE_BYTES_MAX).contains(&duplicate_bytes),
-        || format!("duplicates of {duplicate_bytes} B"),
+        (1.0..=COMPRESSION_RATIO_MAX).contains(&compression_ratio)
+            && (0.0..=1.0).contains(&duplicate_fraction)
+            && whole_granules(duplicate_bytes)
+            && (1..=DUPLICATE_BYTES_MAX).contains(&duplicate_bytes)
+            && has_granules,
         at("payload"),
-        "they are multiples of 4 KiB, up to 1 MiB",
-    )?;
-    require(
-        duplicate_fraction == 0.0 || stream.block_sizes.iter().all(|size| whole_granules(size.bytes)),
-        || "duplicates in blocks that are not whole multiples of 4 KiB".into(),
-        at("payload"),
-        "duplicates are multiples of 4 KiB: use multiples of that as `block_sizes`",
     )
 }
 
@@ -323,39 +207,18 @@ fn check_repetition(stream: &Stream, at: &dyn Fn(&str) -> String) -> Result<(), 
     else {
         return Ok(());
     };
-    require(
-        end_ns.is_some_and(|end_ns| begin_ns < end_ns && end_ns - begin_ns <= every_ns),
-        || format!("a window that comes again every {every_ns} ns before it is over"),
-        at("active"),
-        "give it an end, and let `every_ns` be at least as long as the window",
-    )?;
-    require(
-        stream.arrival == Arrival::Closed,
-        || "an open loop in a window that repeats".into(),
-        at("active"),
-        "use a closed loop, or steps of rate 0 as pauses",
-    )
+    let is_over = end_ns.is_some_and(|end_ns| begin_ns < end_ns && end_ns - begin_ns <= every_ns);
+    require(is_over && stream.arrival == Arrival::Closed, at("active"))
 }
 
 /// A stream without a duration must reach its limit, which must leave each job something to do.
 fn check_ends(workload: &BlockWorkload, stream: &Stream, at: &dyn Fn(&str) -> String) -> Result<(), RunError> {
-    require(
-        workload.duration_ns.is_some() || loads_until_its_limit(stream),
-        || "a stream that falls silent before its limit".into(),
-        at("limit_operations"),
-        "give the run a duration: an `active` window with an end, or a last step of rate 0, may leave the limit unreached",
-    )?;
+    let ends = workload.duration_ns.is_some() || loads_until_its_limit(stream);
+    require(ends, at("limit_operations"))?;
     let largest = stream.block_sizes.iter().map(|size| size.bytes).max().unwrap_or(0);
-    let jobs = u64::from(stream.jobs);
-    require(
-        stream.limit_bytes.is_none_or(|bytes| bytes / jobs >= largest),
-        || "a limit of less than one block for each job".into(),
-        at("limit_bytes"),
-        format!(
-            "{jobs} jobs with blocks of {largest} bytes need at least {}",
-            jobs * largest
-        ),
-    )
+    let share = |bytes: u64| bytes / u64::from(stream.jobs);
+    let is_enough = stream.limit_bytes.is_none_or(|bytes| share(bytes) >= largest);
+    require(is_enough, at("limit_bytes"))
 }
 
 /// Returns true if nothing but its limit ends a stream's load.
@@ -368,10 +231,4 @@ fn loads_until_its_limit(stream: &Stream) -> bool {
         .active
         .is_some_and(|active| active.end_ns.is_some() && active.every_ns.is_none());
     !pauses_for_good && !has_end
-}
-
-/// An error of the load about a stream, with the stream's name.
-pub(crate) fn in_stream(stream: &Stream) -> impl FnOnce(LoadError) -> RunError {
-    let context = format!("stream `{}`", stream.name);
-    move |error| RunError::invalid(error.to_string(), context, error.hint())
 }

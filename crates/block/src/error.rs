@@ -6,8 +6,9 @@ use std::path::Path;
 use iosonde_harness::{Code, RunError};
 use iosonde_protocol::{Backend, Operation};
 
+use crate::backend::Unavailable;
 use crate::job::IoFailure;
-use crate::transport::{Unavailable, name_of};
+use crate::transport::name_of;
 
 /// The kernel refused something on a file of the target.
 pub(crate) fn target(action: &str, path: &Path) -> impl FnOnce(io::Error) -> RunError {

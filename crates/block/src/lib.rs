@@ -36,12 +36,13 @@ use iosonde_harness::{LoadPlan, Run, RunError, Workload};
 use iosonde_protocol as protocol;
 use iosonde_protocol::{BlockWorkload, LayoutResult, PageCache, Payload, Phase, RunResult, Stream, VerificationResult};
 
+pub use backend::Unavailable;
 pub use backend::{Backend, JobFiles, Wait};
 pub use buffer::{Arena, Buffer, available_memory_bytes};
 pub use probing::{ProbedBackend, probe_backends};
 pub use target::claim;
 pub use threads::merge_effects;
-pub use transport::{Done, JobResources, Transport, Unavailable, Wanted, Work, has_abandoned};
+pub use transport::{Done, JobResources, Transport, Wanted, Work, has_abandoned};
 
 use crate::verify::{Session, Syncer};
 

@@ -4,7 +4,6 @@ use iosonde_harness::load::{Generator, regions};
 use iosonde_harness::{LoadPlan, Place, RunError, StreamPlan};
 use iosonde_protocol::{BlockWorkload, Durability, Sharing, Stream, Target};
 
-use crate::check::in_stream;
 use crate::job::JobPlan;
 use crate::payload::Filler;
 use crate::target;
@@ -38,14 +37,13 @@ pub(crate) fn largest_bytes(stream: &Stream) -> u64 {
 /// the job's sequence: lane `i` takes every n-th I/O from the i-th.
 pub(crate) fn plan(workload: &BlockWorkload, seed: u64, place: Place) -> Result<JobPlan, RunError> {
     let (stream, number) = (&workload.streams[place.stream], place.stream as u64);
-    let mut region =
-        regions(stream, target::addressed_bytes(&workload.target)).map_err(in_stream(stream))?[place.job as usize];
+    let mut region = regions(stream, target::addressed_bytes(&workload.target))?[place.job as usize];
     region.offset_bytes -= stream.span.offset_bytes - target::offset_in_file(&workload.target, stream);
     let visit = visit(&workload.target, stream);
     let generator = Generator::new(&visit, place.job, region, seed, number);
     let thread = u64::from(place.job) * u64::from(place.lanes) + u64::from(place.lane);
     Ok(JobPlan {
-        generator: generator.map_err(in_stream(stream))?,
+        generator: generator?,
         lane: place.lane,
         lanes: place.lanes,
         queue_depth: if place.lanes > 1 { 1 } else { stream.queue_depth },

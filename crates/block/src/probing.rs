@@ -8,8 +8,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use iosonde_protocol::{Backend, BackendInEffect, Fallback, UringNvmeOptions, UringOptions};
 
+use crate::backend::Unavailable;
 use crate::buffer::Buffer;
-use crate::transport::{Transport, Unavailable, Wanted, name_of};
+use crate::transport::{Transport, Wanted, name_of};
 
 /// Bytes of the file in which backends are tried where a directory is named.
 const TRIED_BYTES: u64 = 64 << 10;

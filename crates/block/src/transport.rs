@@ -14,7 +14,7 @@ use iosonde_protocol::{self as protocol, BackendInEffect, Fallback, UringNvmeOpt
 
 use crate::backend::{
     AioContext, Backend, BlockEntries, Calls, Entries, JobFiles, LibaioBackend, NullBackend, NvmeController, NvmeRing,
-    SyncBackend, UringBackend, UringFeatures, libaio, probe,
+    SyncBackend, Unavailable, UringBackend, UringFeatures, libaio, probe,
 };
 use crate::buffer::Arena;
 
@@ -51,24 +51,6 @@ pub struct Wanted<'a> {
     pub largest_bytes: u64,
     /// True if writes must be on the medium when they complete.
     pub durable_writes: bool,
-}
-
-/// A backend is unavailable on a target: the run fails with code `unsupported`, and the study continues without it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unavailable {
-    /// Missing feature of the kernel or the target.
-    pub reason: String,
-    /// Imperative that makes it available, or an alternative.
-    pub hint: String,
-}
-
-impl Unavailable {
-    pub(crate) fn new(reason: impl ToString, hint: impl Into<String>) -> Unavailable {
-        Unavailable {
-            reason: reason.to_string(),
-            hint: hint.into(),
-        }
-    }
 }
 
 /// Resources that a job provides to its transport.

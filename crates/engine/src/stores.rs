@@ -32,10 +32,7 @@ pub(crate) fn opener(
     shim: Option<RawFd>,
 ) -> Result<Box<dyn Opener>, RunError> {
     match store.kind {
-        StoreKind::Null => Ok(Box::new(NullOpener::new(
-            contents.clone(),
-            store.options.keys().cloned(),
-        ))),
+        StoreKind::Null => Ok(Box::new(NullOpener::new(contents.clone(), store.options.clone()))),
         StoreKind::Lmdb => Ok(Box::new(LmdbOpener::new(
             store.library.as_deref(),
             &store.options,

@@ -1,4 +1,4 @@
-//! Cost of generating a load, in nanoseconds a call: `cargo run --release -p iosonde-load --example load_cost`.
+//! Cost of generating a load, in nanoseconds a call: `cargo run --release -p iosonde-harness --example load_cost`.
 //!
 //! Each figure is the cheapest of ten batches of a million calls, so that interruptions do not count.
 

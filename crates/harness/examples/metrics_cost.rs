@@ -1,4 +1,4 @@
-//! Cost of measuring, in nanoseconds a call: `cargo run --release -p iosonde-metrics --example metrics_cost`.
+//! Cost of measuring, in nanoseconds a call: `cargo run --release -p iosonde-harness --example metrics_cost`.
 //!
 //! Each figure is the cheapest of ten batches of a million calls, so that interruptions do not count.
 

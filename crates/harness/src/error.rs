@@ -131,6 +131,13 @@ impl RunError {
         RunError::new(Code::InvalidSpec, message, hint).at(context)
     }
 
+    /// What is at `context` has no meaning, or none beside the rest of the spec.
+    pub fn out_of_range(context: impl Into<String>) -> RunError {
+        let context = context.into();
+        let message = format!("{context} is out of range, or contradicts another parameter");
+        RunError::invalid(message, context, "see docs/protocol.md for the rules of a spec")
+    }
+
     /// The machine, target, store or server cannot do what is asked.
     pub fn unsupported(message: impl Into<String>, hint: impl Into<String>) -> RunError {
         RunError::new(Code::Unsupported, message, hint)
@@ -245,18 +252,14 @@ impl From<DeviceError> for RunError {
     }
 }
 
-/// Refuses a spec unless a condition holds.
+/// Refuses a spec unless a condition holds on what is at `context`. What makes specs explains the rules; here they only keep a
+/// wrong one from being carried out.
 ///
 /// # Errors
 /// With code `invalid_spec`, if it does not.
-pub fn require(
-    holds: bool,
-    message: impl FnOnce() -> String,
-    context: impl Into<String>,
-    hint: impl Into<String>,
-) -> Result<(), RunError> {
+pub fn require(holds: bool, context: impl Into<String>) -> Result<(), RunError> {
     match holds {
         true => Ok(()),
-        false => Err(RunError::invalid(message(), context, hint)),
+        false => Err(RunError::out_of_range(context)),
     }
 }

@@ -4,7 +4,10 @@ use std::thread;
 
 use crate::load::Arrivals;
 use crate::metrics::{Clock, DeviceWatch, usage};
-use iosonde_protocol::{Event, Evidence, JobResult, JobThreads, Outcome, Pacing, RunResult, ScheduleResult, Usage};
+use crate::target::Targets;
+use iosonde_protocol::{
+    Event, Evidence, JobResult, JobThreads, Observe, Outcome, Pacing, RunResult, ScheduleResult, Usage,
+};
 
 use crate::control::Control;
 use crate::error::RunError;
@@ -12,7 +15,6 @@ use crate::phases::{JobPhases, JobTotals, Shared};
 use crate::pin;
 use crate::plan::{LoadPlan, Place};
 use crate::recorder::Recorder;
-use crate::run::RunInputs;
 use crate::supervisor::{Gate, Supervised, Supervision, supervise};
 
 /// A load that is ready: what the jobs of a workload share, and what each of them does.
@@ -65,6 +67,19 @@ impl<T> JobDone<T> {
             found,
         }
     }
+}
+
+/// Inputs of a run besides its workload.
+#[derive(Clone, Copy)]
+pub struct RunInputs<'a> {
+    /// Seed of every random choice.
+    pub seed: u64,
+    /// Devices to observe.
+    pub observe: &'a Observe,
+    /// The run's clock.
+    pub clock: Clock,
+    /// Opens the paths of the workload.
+    pub targets: &'a Targets,
 }
 
 /// Results of a measurement.

@@ -90,60 +90,25 @@ pub struct Place {
 impl LoadPlan<'_> {
     /// Refuses what no workload can carry out.
     pub(crate) fn check(&self) -> Result<(), RunError> {
-        require(
-            self.interval_ns >= INTERVAL_NS_MIN,
-            || format!("an interval must be at least 100 ms long; got {} ns", self.interval_ns),
-            "`interval_ns`",
-            "use longer intervals",
-        )?;
-        require(
-            self.duration_ns != Some(0),
-            || "the measurement must be longer than 0".into(),
-            "`duration_ns`",
-            "use a longer duration",
-        )?;
-        require(
-            !self.streams.is_empty(),
-            || "a workload must have a stream".into(),
-            "`streams`",
-            "add a stream",
-        )?;
+        require(self.interval_ns >= INTERVAL_NS_MIN, "`interval_ns`")?;
+        require(self.duration_ns != Some(0), "`duration_ns`")?;
+        require(!self.streams.is_empty(), "`streams`")?;
         let mut names = BTreeSet::new();
-        for stream in &self.streams {
-            require(
-                names.insert(stream.name),
-                || format!("names of streams must differ; got `{}` twice", stream.name),
-                "`streams`",
-                "give each stream its own name",
-            )?;
-            self.check_stream(stream)?;
-        }
-        Ok(())
+        self.streams.iter().try_for_each(|stream| {
+            require(names.insert(stream.name), "`streams`")?;
+            self.check_stream(stream)
+        })
     }
 
+    /// A stream has jobs, ends, and has work for each job.
     fn check_stream(&self, stream: &StreamPlan<'_>) -> Result<(), RunError> {
         let at = |field: &str| format!("stream `{}`, `{field}`", stream.name);
-        require(
-            (1..=JOBS_MAX).contains(&stream.jobs),
-            || format!("a stream must have 1 to {JOBS_MAX} jobs; got {}", stream.jobs),
-            at("jobs"),
-            "use another number of jobs",
-        )?;
+        require((1..=JOBS_MAX).contains(&stream.jobs), at("jobs"))?;
         let is_limited = stream.limit_bytes.is_some() || stream.limit_operations.is_some();
-        require(
-            self.duration_ns.is_some() || is_limited || stream.ends_by_itself,
-            || "a stream must end".into(),
-            at("limit_operations"),
-            "give the run a duration, or the stream a limit",
-        )?;
-        require(
-            stream
-                .limit_operations
-                .is_none_or(|operations| operations >= u64::from(stream.jobs)),
-            || "a limit must allow each job an operation".into(),
-            at("limit_operations"),
-            "raise the limit or use fewer jobs",
-        )
+        let ends = self.duration_ns.is_some() || is_limited || stream.ends_by_itself;
+        let least = u64::from(stream.jobs);
+        let is_enough = stream.limit_operations.is_none_or(|operations| operations >= least);
+        require(ends && is_enough, at("limit_operations"))
     }
 
     /// Name of each stream, and whether it is an open loop.

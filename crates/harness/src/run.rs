@@ -2,32 +2,17 @@
 
 use std::time::Duration;
 
-use crate::metrics::clock::Clock;
 use crate::metrics::{DeviceWatch, usage};
-use crate::target::Targets;
-use iosonde_protocol::{Edge, Event, Interval, Observe, Outcome, Phase, PhaseEvent, RunResult, Warning};
+use iosonde_protocol::{Edge, Event, Interval, Outcome, Phase, PhaseEvent, RunResult, Warning};
 
 use crate::control::Control;
 use crate::error::RunError;
-use crate::measure::{Load, Measured, measure};
+use crate::measure::{Load, Measured, RunInputs, measure};
 use crate::plan::LoadPlan;
 use crate::start::{AgreedStart, await_start};
 
 /// Interval of progress reports of a phase, in nanoseconds.
 const REPORT_NS: u64 = 1_000_000_000;
-
-/// Inputs of a run besides its workload.
-#[derive(Clone, Copy)]
-pub struct RunInputs<'a> {
-    /// Seed of every random choice.
-    pub seed: u64,
-    /// Devices to observe.
-    pub observe: &'a Observe,
-    /// The run's clock.
-    pub clock: Clock,
-    /// Opens the paths of the workload.
-    pub targets: &'a Targets,
-}
 
 /// A run in progress.
 pub struct Run<'a> {

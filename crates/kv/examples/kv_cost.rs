@@ -49,7 +49,7 @@ fn main() {
 fn cost_ns(workload: &KvWorkload) -> f64 {
     let kv = Kv {
         workload,
-        opener: Box::new(|contents| Ok(Box::new(NullOpener::new(contents.clone(), std::iter::empty())))),
+        opener: Box::new(|contents| Ok(Box::new(NullOpener::new(contents.clone(), Default::default())))),
     };
     let inputs = RunInputs {
         seed: 1,

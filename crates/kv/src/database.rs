@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use crate::checkpoint::{Copied, copy_directory};
 use crate::records::CONTENTS_VERSION;
 use crate::residency::{self, Residency};
-use crate::store::{CachePlace, Opener, Place};
+use crate::store::{CachePlace, Opener, Place, Server};
 
 /// Name of the marker in a directory.
 const MARK: &str = "iosonde-database.json";
@@ -562,12 +562,12 @@ pub(crate) fn place(target: &StoreTarget) -> Place {
             database,
             user,
             ..
-        } => Place::Server {
+        } => Place::Server(Server {
             host: host.clone(),
             port: *port,
             database: database.clone(),
             user: user.clone(),
-        },
+        }),
         StoreTarget::ReadOnly { path } => Place::ReadOnly { path: path.into() },
         StoreTarget::Directory {
             path,

@@ -20,7 +20,6 @@ use crate::freshness::Freshness;
 use crate::records::{Contents, prefetch};
 use crate::sample::Sample;
 use crate::store::{Lent, Session};
-use crate::threads::Found;
 use crate::trace::Replay;
 use gets::Gets;
 use row::Reads;
@@ -53,6 +52,13 @@ pub(crate) struct Tally {
 
 /// The tallies of a job, by operation.
 pub(crate) type Tallies = [Tally; Operation::ALL.len()];
+
+/// Results of a job.
+pub(crate) struct Found {
+    pub tallies: Tallies,
+    /// Number of the first record with a corrupted value.
+    pub first_corrupted: Option<u64>,
+}
 
 /// Parts of a job.
 pub(crate) struct JobPlan<'a> {

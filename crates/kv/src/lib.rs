@@ -53,7 +53,7 @@ pub use database::{FULL_BYTES, free_bytes};
 pub use iosonde_harness::{Code, RunError};
 pub use null::NullOpener;
 pub use records::Contents;
-pub use store::{About, CachePlace, Demands, Keys, Lent, Opener, Place, Session, Store};
+pub use store::{ASSERTIONS, About, CachePlace, Demands, Keys, Lent, Opener, Place, Server, Session, Store};
 
 use crate::checkpoint::Copied;
 use crate::database::{Location, State};
@@ -63,9 +63,6 @@ use crate::trace::Trace;
 
 /// Poll period of a settling store.
 const SETTLE_POLL: Duration = Duration::from_millis(20);
-
-/// The build fact of whether assertions are compiled in: `on` or `off`.
-pub const ASSERTIONS: &str = "assertions";
 
 /// Makes a store ready for its contents, not yet open.
 pub type MakeOpener<'a> = dyn Fn(&Arc<Contents>) -> Result<Box<dyn Opener>, RunError> + 'a;

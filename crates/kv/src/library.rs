@@ -4,6 +4,7 @@ use std::ffi::{CStr, c_void};
 use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
 
+use iosonde_harness::{Code, RunError};
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
 /// Library directories of distributions.
@@ -12,8 +13,15 @@ const DIRECTORIES: &str = include_str!("library_directories.txt");
 /// Loads a library by path or name.
 ///
 /// # Errors
-/// The linker's reason.
-pub fn load(path: &Path) -> Result<Library, String> {
+/// When the linker refuses it; `install` is the hint.
+pub fn load(path: &Path, install: &str) -> Result<Library, RunError> {
+    open(path).map_err(|reason| {
+        let message = format!("the library `{}` cannot be loaded: {reason}", path.display());
+        RunError::new(Code::Library, message, install)
+    })
+}
+
+fn open(path: &Path) -> Result<Library, String> {
     // SAFETY: loading runs the library's initialisers, as the user who names it requests.
     unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }
         .map_err(|error| std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string))
@@ -24,7 +32,7 @@ pub fn load(path: &Path) -> Result<Library, String> {
 /// # Errors
 /// The linker's reason.
 pub fn load_descriptor(descriptor: RawFd) -> Result<Library, String> {
-    load(Path::new(&format!("/proc/self/fd/{descriptor}")))
+    open(Path::new(&format!("/proc/self/fd/{descriptor}")))
 }
 
 /// The library with the highest version in the library directories; if there is none, its name, for the linker to find.
@@ -78,8 +86,8 @@ mod tests {
         assert!(ordered.is_sorted_by_key(|name| version(name)));
         assert_eq!(version("librocksdb_shared.so"), None);
         assert_eq!(version("librocksdb.so.7x"), None);
-        let refused = load(Path::new("/nowhere/libnone.so")).unwrap_err();
-        assert!(refused.contains("No such file"), "{refused}");
+        let refused = load(Path::new("/nowhere/libnone.so"), "").unwrap_err();
+        assert!(refused.message.contains("No such file"), "{refused}");
         assert_eq!(newest_installed("libnone.so"), Path::new("libnone.so"));
     }
 }

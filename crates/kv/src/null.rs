@@ -10,37 +10,31 @@ use std::sync::Arc;
 use iosonde_harness::RunError;
 use iosonde_protocol::{Direction, StoreDurability};
 
-use crate::options;
+use crate::options::{self, Given};
 use crate::records::{Contents, HEADER_BYTES, PIECE};
 use crate::store::{About, Demands, Lent, Opener, Place, Session, Store};
 
 /// Opens the null store.
 pub struct NullOpener {
     contents: Arc<Contents>,
-    options: Vec<String>,
+    options: Given,
 }
 
 impl NullOpener {
     /// A store that returns these contents, all in generation 0; it has no options.
-    pub fn new(contents: Arc<Contents>, options: impl Iterator<Item = String>) -> NullOpener {
-        NullOpener {
-            contents,
-            options: options.collect(),
-        }
+    pub fn new(contents: Arc<Contents>, options: Given) -> NullOpener {
+        NullOpener { contents, options }
     }
 }
 
 impl Opener for NullOpener {
     fn check(&self, place: &Place, _demands: &Demands) -> Result<(), RunError> {
-        if let Some(name) = self.options.first() {
-            return Err(options::unknown("null", name, std::iter::empty()));
+        if let Some(option) = options::each("null", &self.options).next() {
+            return Err(option.unknown([]));
         }
         match place {
             Place::Virtual => Ok(()),
-            _ => Err(RunError::unsupported(
-                "the store `null` stores nothing, so it cannot have a target",
-                "use the target `virtual`",
-            )),
+            _ => Err(place.unsupported("null")),
         }
     }
 

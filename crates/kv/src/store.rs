@@ -40,15 +40,7 @@ pub enum Place {
         path: PathBuf,
     },
     /// A database of a server on TCP.
-    Server {
-        /// Host name or address.
-        host: String,
-        port: u16,
-        /// The database, which exists.
-        database: String,
-        /// User name, if the server requires one.
-        user: Option<String>,
-    },
+    Server(Server),
     /// No storage.
     Virtual,
 }
@@ -61,15 +53,7 @@ impl Place {
     pub fn directory(&self, store: &str) -> Result<(&Path, Option<&PathBuf>), RunError> {
         match self {
             Place::Directory { path, log, .. } => Ok((path, log.as_ref())),
-            Place::Device { .. }
-            | Place::Virtual
-            | Place::Socket { .. }
-            | Place::Server { .. }
-            | Place::ReadOnly { .. } => Err(RunError::unsupported(
-                format!("{store} needs a directory of its own"),
-                "only `lmdb` supports devices, only `rocksdb` databases of yours, and only `null` a virtual target",
-            )
-            .at("`target`")),
+            _ => Err(self.unsupported(store)),
         }
     }
 
@@ -84,6 +68,57 @@ impl Place {
                 RunError::unsupported(format!("{store} has no separate log"), "omit `log_path`")
                     .at("`target.log_path`"),
             ),
+        }
+    }
+
+    /// The database of a store that is a server.
+    ///
+    /// # Errors
+    /// When it is no server.
+    pub fn server(&self, store: &str) -> Result<&Server, RunError> {
+        match self {
+            Place::Server(server) => Ok(server),
+            _ => Err(self.unsupported(store)),
+        }
+    }
+
+    /// The error of a store that has no databases in such a place.
+    pub fn unsupported(&self, store: &str) -> RunError {
+        let (message, hint) = match self {
+            Place::Device { path, .. } => (
+                format!(
+                    "{store} stores a database in files, so it cannot use `{}` without a file system",
+                    path.display()
+                ),
+                "name a directory; only `lmdb` supports devices",
+            ),
+            _ => (
+                format!("{store} does not support this kind of target"),
+                "docs/protocol.md has the targets of each store",
+            ),
+        };
+        RunError::unsupported(message, hint).at("`target`")
+    }
+}
+
+/// A database of a server on TCP.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Server {
+    /// Host name or address.
+    pub host: String,
+    pub port: u16,
+    /// The database, which exists.
+    pub database: String,
+    /// User name, if the server requires one.
+    pub user: Option<String>,
+}
+
+impl Server {
+    /// Host and port.
+    pub fn address(&self) -> String {
+        match self.host.contains(':') {
+            true => format!("[{}]:{}", self.host, self.port),
+            false => format!("{}:{}", self.host, self.port),
         }
     }
 }
@@ -158,6 +193,9 @@ pub trait Opener: Sync {
         false
     }
 }
+
+/// The build fact of whether assertions are compiled in: `on` or `off`.
+pub const ASSERTIONS: &str = "assertions";
 
 /// Version, build and options of a store, as it reports them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use iosonde_protocol::{
 
 use crate::choice::{Chooser, Inserts};
 use crate::freshness::Freshness;
-use crate::job::{Common, Job, JobPlan, Tallies};
+use crate::job::{Common, Found, Job, JobPlan};
 use crate::sample::Sample;
 use crate::store::Store;
 use crate::trace::{OwnTiming, Replay, Trace};
@@ -185,13 +185,6 @@ struct Operations<'a> {
     store: &'a dyn Store,
     common: &'a Common<'a>,
     trace: Option<&'a Trace>,
-}
-
-/// Results of a job.
-pub(crate) struct Found {
-    pub tallies: Tallies,
-    /// Number of the first record with a corrupted value.
-    pub first_corrupted: Option<u64>,
 }
 
 impl Load for Operations<'_> {

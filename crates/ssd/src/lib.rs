@@ -31,7 +31,18 @@ mod units;
 
 pub use check::ModelError;
 pub use state::StateError;
-pub use storage::{Action, Filled, Request, Storage};
+pub use storage::{Filled, Request, Storage};
 
 /// Bytes of a logical page, the unit of mapping.
 pub const PAGE_BYTES: u64 = 4096;
+
+/// A request of the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    Read,
+    Write,
+    /// Forget what is there.
+    Trim,
+    /// Make what was written survive a power cut.
+    Flush,
+}

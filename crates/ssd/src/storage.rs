@@ -5,22 +5,11 @@ use std::collections::BinaryHeap;
 
 use iosonde_protocol::{ArrayModel, DeviceUsage, DriveModel, LimitStyle, RaidLevel};
 
-use crate::PAGE_BYTES;
 use crate::array::{Array, MemberIo};
 use crate::check::{self, ModelError};
 use crate::drive::{Command, Drive, time_ns};
 use crate::limits::{Claim, FirstTouch, Gate};
-
-/// A request of the host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Action {
-    Read,
-    Write,
-    /// Forget what is there.
-    Trim,
-    /// Make what was written survive a power cut.
-    Flush,
-}
+use crate::{Action, PAGE_BYTES};
 
 /// An I/O of the host's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

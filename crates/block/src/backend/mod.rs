@@ -35,6 +35,24 @@ pub(crate) use virtual_device::{VirtualDevice, VirtualPort};
 
 use crate::buffer::Arena;
 
+/// A backend is unavailable on a target: the run fails with code `unsupported`, and the study continues without it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unavailable {
+    /// Missing feature of the kernel or the target.
+    pub reason: String,
+    /// Imperative that makes it available, or an alternative.
+    pub hint: String,
+}
+
+impl Unavailable {
+    pub(crate) fn new(reason: impl ToString, hint: impl Into<String>) -> Unavailable {
+        Unavailable {
+            reason: reason.to_string(),
+            hint: hint.into(),
+        }
+    }
+}
+
 /// I/Os submitted together to a target that takes its time. The kernel holds requests back until it has taken all of a
 /// batch (a block plug), so one as deep as the queue leaves the device idle meanwhile, and all of it completes together
 /// again. Measured on a virtio disk at queue depth 32, direct, with `io_uring`: 105,000 IOPS with batches of 8, as with 1,

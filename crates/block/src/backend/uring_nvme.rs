@@ -15,13 +15,13 @@ use iosonde_harness::load::Io;
 use iosonde_nvme::completion::Status;
 use iosonde_protocol::{Operation, UringNvmeOptions, UringOptions};
 
+use super::Unavailable;
 use super::nvme_command::{Addressing, URING_COMMAND, command, range};
 use super::nvme_namespace::Namespace;
 use super::queue::{self, Queue};
 use super::uring::{Entries, Place, try_read};
 use super::uring_features::{Asked, UringFeatures, grant};
 use crate::buffer::Arena;
-use crate::transport::Unavailable;
 
 const REQUIREMENTS: &str = "it needs a whole NVMe namespace as the target, Linux 5.19, root, and blocks of one command";
 /// Pages of a buffer that need not be adjacent in memory.

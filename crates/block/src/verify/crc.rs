@@ -6,7 +6,10 @@
 //! slower here), `crc-fast` folds it through vectors with a set-up that such a piece does not repay. Elsewhere a table
 //! does it, correctly and slowly.
 
-use super::sector::{SECTOR_BYTES, Sector};
+/// Bytes of a sector, which no device divides further: the unit of every seal.
+pub const SECTOR_BYTES: usize = 512;
+/// A sector's bytes.
+pub type Sector = [u8; SECTOR_BYTES];
 
 /// Bytes of a sector that its checksum covers: all but the checksum itself, which comes first.
 const COVERED_FROM: usize = 4;

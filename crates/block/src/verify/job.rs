@@ -4,10 +4,11 @@ use iosonde_harness::load::Io;
 use iosonde_protocol::{Durability, Stream};
 
 use super::crc::Crc;
+use super::crc::{SECTOR_BYTES, Sector};
 use super::entry::Entry;
 use super::journal::Journal;
 use super::judge::{Judge, Tally};
-use super::sector::{self, SECTOR_BYTES, Seal, Sector};
+use super::sector::{self, Seal};
 use super::state::Allowed;
 
 /// Acknowledged writes that are remembered until a flush; beyond that the oldest are not known to be durable.

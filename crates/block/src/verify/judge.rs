@@ -12,9 +12,10 @@
 use iosonde_protocol::{Fault, FaultCounts, Finding};
 
 use super::crc::Crc;
+use super::crc::{SECTOR_BYTES, Sector};
 use super::entry::Entry;
 use super::journal::Journal;
-use super::sector::{self, Identity, SECTOR_BYTES, Seal, Sector};
+use super::sector::{self, Identity, Seal};
 use super::state::{Allowed, is_before};
 
 /// Findings that are listed; beyond that they are counted.

@@ -42,8 +42,9 @@ pub use pass::check_target;
 pub use rehearsal::{Rehearsal, RehearsingJob};
 pub(crate) use state::IN_FLIGHT_MAX;
 
+use crc::SECTOR_BYTES;
 use journal::{JournalError, Origin, new_history};
-use sector::{Identity, SECTOR_BYTES};
+use sector::Identity;
 
 /// No unit is larger: layout writes that much at a time.
 pub(crate) const UNIT_BYTES_MAX: u64 = 1 << 20;

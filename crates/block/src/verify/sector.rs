@@ -11,12 +11,7 @@
 //! | 20..24 | which file of the target |
 //! | 24..32 | history: drawn when the file was first laid out under verification |
 
-use super::crc::Crc;
-
-/// Bytes of a sector, which no device divides further: the unit of every seal.
-pub const SECTOR_BYTES: usize = 512;
-/// A sector's bytes.
-pub type Sector = [u8; SECTOR_BYTES];
+use super::crc::{Crc, SECTOR_BYTES, Sector};
 
 const MARK: u32 = u32::from_le_bytes(*b"iosV");
 

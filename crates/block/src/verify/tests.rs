@@ -14,8 +14,8 @@ use iosonde_harness::target::Targets;
 use iosonde_harness::{Exchange, JobPhases, Recorder, Shared};
 use iosonde_protocol::*;
 
+use super::crc::{SECTOR_BYTES, Sector};
 use super::judge::{Judge, Tally};
-use super::sector::{SECTOR_BYTES, Sector};
 use super::{Journal, Session, job, seal_write, sectors_mut};
 use crate::backend::{Backend as BackendTrait, Wait};
 use crate::buffer::Arena;

@@ -59,7 +59,7 @@ impl Arrivals {
 
     /// The schedule of job number `job` of `jobs`, beginning at `begin_ns`; `None` in closed loop.
     ///
-    /// Each job carries an equal part of the stream's rate, which must be valid ([`crate::load::error::validate`]). A constant
+    /// Each job carries an equal part of the stream's rate, which must be valid ([`crate::load::check::validate`]). A constant
     /// schedule deals the stream's arrivals out in turn, so that those of all jobs together are at equal gaps; job 0
     /// has the first, at `begin_ns`. In a Poisson schedule the jobs are independent, and together again Poisson.
     pub fn new(arrival: &Arrival, jobs: u32, job: u32, begin_ns: u64, seed: u64, stream_index: u64) -> Option<Self> {

@@ -1,14 +1,15 @@
 //! The I/Os of one job, one after the other.
 //!
 //! An I/O of a 70/30 mix costs 2 ns to choose where the visit is ordered or uniform, 5 ns hot/cold, 18 ns each block once,
-//! 60 ns zipfian (Sapphire Rapids Xeon; `cargo run --release -p iosonde-load --example load_cost`).
+//! 60 ns zipfian (Sapphire Rapids Xeon; `cargo run --release -p iosonde-harness --example load_cost`).
 
 use iosonde_protocol::{Operation, Sharing, Stream};
 
+use crate::error::{RunError, require};
 use crate::load::access::{AccessContext, Visit};
-use crate::load::error::{size_range, validate};
+use crate::load::check::{place, size_range, validate};
 use crate::load::mix::{Operations, Sizes};
-use crate::load::{LoadError, Purpose, Region, Rng};
+use crate::load::{Purpose, Region, Rng};
 
 /// One I/O to carry out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,16 +44,11 @@ impl Generator {
     ///
     /// # Errors
     /// When a setting of the stream makes no sense, or the region cannot hold a block.
-    pub fn new(stream: &Stream, job: u32, region: Region, seed: u64, stream_index: u64) -> Result<Self, LoadError> {
+    pub fn new(stream: &Stream, job: u32, region: Region, seed: u64, stream_index: u64) -> Result<Self, RunError> {
         validate(stream)?;
         debug_assert!(job < stream.jobs, "jobs are numbered from 0");
-        let (unit_bytes, largest) = size_range(&stream.block_sizes)?;
-        if region.bytes < largest {
-            return Err(LoadError::RegionTooSmall {
-                region_bytes: region.bytes,
-                block_bytes: largest,
-            });
-        }
+        let (unit_bytes, largest) = size_range(stream)?;
+        require(region.bytes >= largest, place(stream, "span"))?;
         let units = region.bytes / unit_bytes;
         let first = first_unit(stream, job, units);
         let context = AccessContext {
@@ -322,13 +318,9 @@ mod tests {
         };
         let mut stream = stream();
         stream.block_sizes[0].bytes = 8 * KIB;
-        let expected = LoadError::RegionTooSmall {
-            region_bytes: 4 * KIB,
-            block_bytes: 8 * KIB,
-        };
-        assert_eq!(Generator::new(&stream, 0, region, 1, 0).err(), Some(expected));
+        let refused = |stream: &_| Generator::new(stream, 0, region, 1, 0).err().map(|error| error.context);
+        assert_eq!(refused(&stream), Some(place(&stream, "span")));
         stream.block_sizes.clear();
-        let refused = Generator::new(&stream, 0, region, 1, 0).err();
-        assert_eq!(refused, Some(LoadError::NoBlockSize));
+        assert_eq!(refused(&stream), Some(place(&stream, "block_sizes")));
     }
 }

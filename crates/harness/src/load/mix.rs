@@ -5,7 +5,7 @@
 use iosonde_protocol::{BlockSize, Mix, Operation};
 
 use crate::load::Rng;
-use crate::load::error::FRACTION_TOLERANCE;
+use crate::load::check::FRACTION_TOLERANCE;
 
 /// A probability of 1, as a threshold for [`Rng::next_u53`].
 const CERTAIN: u64 = 1 << 53;

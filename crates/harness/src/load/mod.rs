@@ -12,7 +12,7 @@
 
 mod access;
 pub mod arrival;
-pub mod error;
+pub mod check;
 pub mod generator;
 mod mix;
 mod permutation;
@@ -24,7 +24,6 @@ mod testing;
 mod zipf;
 
 pub use arrival::{Arrivals, Instants};
-pub use error::LoadError;
 pub use generator::{Generator, Io};
 pub use permutation::Permutation;
 pub use random::Rng;

@@ -2,8 +2,8 @@
 
 use iosonde_protocol::{Sharing, Stream};
 
-use crate::load::LoadError;
-use crate::load::error::size_range;
+use crate::error::{RunError, require};
+use crate::load::check::{place, size_range};
 
 /// A range of bytes of the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,21 +21,12 @@ pub struct Region {
 ///
 /// # Errors
 /// When the span reaches beyond the target, or a region cannot hold one block of the largest size.
-pub fn regions(stream: &Stream, target_bytes: u64) -> Result<Vec<Region>, LoadError> {
+pub fn regions(stream: &Stream, target_bytes: u64) -> Result<Vec<Region>, RunError> {
     let span = &stream.span;
-    let beyond = LoadError::SpanBeyondTarget {
-        offset_bytes: span.offset_bytes,
-        span_bytes: span.bytes,
-        target_bytes,
-    };
-    let end = span.offset_bytes.checked_add(span.bytes).ok_or(beyond.clone())?;
-    if end > target_bytes {
-        return Err(beyond);
-    }
-    if stream.jobs == 0 {
-        return Err(LoadError::NoJobs);
-    }
-    let (smallest, largest) = size_range(&stream.block_sizes)?;
+    let end = span.offset_bytes.checked_add(span.bytes);
+    require(end.is_some_and(|end| end <= target_bytes), place(stream, "span"))?;
+    require(stream.jobs > 0, place(stream, "jobs"))?;
+    let (smallest, largest) = size_range(stream)?;
     let (bytes, step) = match span.sharing {
         Sharing::Shared => (span.bytes, 0),
         Sharing::Split => {
@@ -44,12 +35,7 @@ pub fn regions(stream: &Stream, target_bytes: u64) -> Result<Vec<Region>, LoadEr
             (part, part)
         }
     };
-    if bytes < largest {
-        return Err(LoadError::RegionTooSmall {
-            region_bytes: bytes,
-            block_bytes: largest,
-        });
-    }
+    require(bytes >= largest, place(stream, "span"))?;
     let region = |job: u32| Region {
         offset_bytes: span.offset_bytes + u64::from(job) * step,
         bytes,
@@ -75,6 +61,11 @@ mod tests {
         }
     }
 
+    /// The field that is named.
+    fn refused(stream: &Stream, target_bytes: u64) -> String {
+        regions(stream, target_bytes).unwrap_err().context
+    }
+
     fn region((offset_bytes, bytes): (u64, u64)) -> Region {
         Region { offset_bytes, bytes }
     }
@@ -90,13 +81,8 @@ mod tests {
     #[test]
     fn a_span_beyond_the_target_or_with_parts_too_small_is_refused() {
         for (offset_bytes, bytes) in [(4096, 1 << 20), (0, (1 << 20) + 1), (u64::MAX, 4096)] {
-            let error = regions(&spanning(offset_bytes, bytes, Sharing::Shared, 1), 1 << 20);
-            let expected = LoadError::SpanBeyondTarget {
-                offset_bytes,
-                span_bytes: bytes,
-                target_bytes: 1 << 20,
-            };
-            assert_eq!(error, Err(expected));
+            let stream = spanning(offset_bytes, bytes, Sharing::Shared, 1);
+            assert_eq!(refused(&stream, 1 << 20), place(&stream, "span"));
         }
         let mut stream = spanning(0, 32_768, Sharing::Split, 4);
         assert!(regions(&stream, 32_768).is_ok());
@@ -104,20 +90,16 @@ mod tests {
             bytes: 16_384,
             weight: 1.0,
         });
-        let expected = LoadError::RegionTooSmall {
-            region_bytes: 8192,
-            block_bytes: 16_384,
-        };
-        assert_eq!(regions(&stream, 32_768), Err(expected));
+        assert_eq!(refused(&stream, 32_768), place(&stream, "span"));
         stream.span.sharing = Sharing::Shared;
         assert!(regions(&stream, 32_768).is_ok());
-        let no_jobs = regions(&spanning(0, 4096, Sharing::Split, 0), 4096);
-        assert_eq!(no_jobs, Err(LoadError::NoJobs));
+        let no_jobs = spanning(0, 4096, Sharing::Split, 0);
+        assert_eq!(refused(&no_jobs, 4096), place(&no_jobs, "jobs"));
         let mut stream = spanning(0, 4096, Sharing::Split, 1);
         stream.block_sizes[0].bytes = 0;
         // The size itself is the generator's to refuse.
         assert!(regions(&stream, 4096).is_ok());
         stream.block_sizes.clear();
-        assert_eq!(regions(&stream, 4096), Err(LoadError::NoBlockSize));
+        assert_eq!(refused(&stream, 4096), place(&stream, "block_sizes"));
     }
 }

@@ -5,13 +5,17 @@
 //! the largest value is kept exactly whatever it is.
 //!
 //! Recording is a bucket number from shifts, one increment and four register operations, without a branch: about 1 ns on
-//! a Xeon of the Sapphire Rapids generation (`cargo run --release -p iosonde-metrics --example metrics_cost`).
+//! a Xeon of the Sapphire Rapids generation (`cargo run --release -p iosonde-harness --example metrics_cost`).
 //!
 //! The counts are one zeroed allocation of 144 KiB. The kernel maps a page of it when a bucket in the page is first
 //! used, so a histogram of latencies between 50 us and 5 ms occupies some 10 pages; even with every page touched, 64 jobs
 //! with four histograms each hold 38 MB.
 
-use crate::metrics::pages::Pages;
+use std::ops::{Deref, DerefMut};
+
+use memmap2::MmapMut;
+
+use crate::metrics::memory;
 
 /// Values are distinguished up to 2 to this power, in nanoseconds.
 const RANGE_BITS: u32 = 44;
@@ -212,6 +216,42 @@ fn index_of(ns: u64) -> usize {
 fn shift_and_kept(bucket: u32) -> (u32, u64) {
     let shift = (bucket >> SUB_BUCKET_BITS).saturating_sub(1);
     (shift, u64::from(bucket - (shift << SUB_BUCKET_BITS)))
+}
+
+/// The counts of a histogram, zero at first: memory straight from the kernel, where a page takes room once a latency is counted in
+/// it. An allocator promises zeros, but once it has memory to reuse (after a store has loaded a database, say) it writes them, and
+/// then each of a job's histograms would take all of its 144 KiB, used or not.
+struct Pages(MmapMut);
+
+impl Pages {
+    /// Maps them.
+    ///
+    /// Without 144 KiB of address space the program ends, see [`memory::exhausted`].
+    fn zeroed() -> Pages {
+        let bytes = size_of::<[u64; BUCKETS]>();
+        match MmapMut::map_anon(bytes) {
+            Ok(mapping) => Pages(mapping),
+            Err(_) => memory::exhausted(bytes),
+        }
+    }
+}
+
+impl Deref for Pages {
+    type Target = [u64; BUCKETS];
+
+    #[inline]
+    fn deref(&self) -> &Self::Target {
+        // SAFETY: the mapping has this size, starts on a page, is zeroed by the kernel, and lives as long as this value.
+        unsafe { &*self.0.as_ptr().cast() }
+    }
+}
+
+impl DerefMut for Pages {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        // SAFETY: as above; this value is borrowed mutably, so there is no other reference to the memory.
+        unsafe { &mut *self.0.as_mut_ptr().cast() }
+    }
 }
 
 #[cfg(test)]

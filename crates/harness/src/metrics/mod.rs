@@ -15,7 +15,6 @@ pub mod histogram;
 pub mod kernel_threads;
 pub mod machine;
 pub mod memory;
-mod pages;
 pub mod usage;
 
 pub use clock::Clock;

@@ -22,8 +22,8 @@ use scylla::response::query_result::{QueryResult, QueryRowsResult};
 use scylla::statement::prepared::PreparedStatement;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::cassandra::NAME;
-use crate::cassandra::settings::{Product, Settings};
+use crate::cassandra::settings::{NAME, Product, Settings};
+use crate::store::Server;
 
 /// Version of the driver, which has no constant for it; a test compares it with `Cargo.lock`.
 pub(crate) const DRIVER_VERSION: &str = "1.9.0";
@@ -36,27 +36,9 @@ const CONNECT: Duration = Duration::from_secs(10);
 /// Topology is read once: reading it again would share the thread with the load.
 const NEVER: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// Address, keyspace and user of the records.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Endpoint {
-    pub(crate) host: String,
-    pub(crate) port: u16,
-    pub(crate) keyspace: String,
-    pub(crate) user: Option<String>,
-}
-
-impl Endpoint {
-    /// The table of the records.
-    pub(crate) fn table(&self) -> String {
-        format!("{}.{TABLE}", self.keyspace)
-    }
-
-    fn address(&self) -> String {
-        match self.host.contains(':') {
-            true => format!("[{}]:{}", self.host, self.port),
-            false => format!("{}:{}", self.host, self.port),
-        }
-    }
+/// The table of the records of a keyspace.
+pub(crate) fn table(keyspace: &str) -> String {
+    format!("{keyspace}.{TABLE}")
 }
 
 /// A connected client.
@@ -68,7 +50,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(crate) fn connect(endpoint: &Endpoint, settings: &Settings) -> Result<Client, RunError> {
+    pub(crate) fn connect(server: &Server, settings: &Settings) -> Result<Client, RunError> {
         let runtime = Builder::new_current_thread().enable_io().enable_time().build();
         let runtime = runtime.map_err(|error| RunError::store(NAME, "start its client", error))?;
         let profile = ExecutionProfile::builder()
@@ -78,17 +60,17 @@ impl Client {
             .speculative_execution_policy(None)
             .build();
         let mut builder = SessionBuilder::new()
-            .known_node(endpoint.address())
+            .known_node(server.address())
             .default_execution_profile_handle(profile.into_handle())
             .connection_timeout(CONNECT)
             .pool_size(PoolSize::PerHost(NonZeroUsize::MIN))
             .fetch_schema_metadata(false)
             .cluster_metadata_refresh_interval(NEVER);
-        if let Some(user) = &endpoint.user {
+        if let Some(user) = &server.user {
             builder = builder.user(user, env::var(PASSWORD).unwrap_or_default());
         }
         let driver = runtime.block_on(builder.build());
-        let driver = driver.map_err(|error| cannot_connect(endpoint, &error))?;
+        let driver = driver.map_err(|error| cannot_connect(server, &error))?;
         Ok(Client {
             driver,
             runtime,
@@ -158,8 +140,8 @@ impl Client {
     }
 
     /// Prepares the statements of a load.
-    pub(crate) fn prepare(self, endpoint: &Endpoint) -> Result<Prepared, RunError> {
-        let table = endpoint.table();
+    pub(crate) fn prepare(self, keyspace: &str) -> Result<Prepared, RunError> {
+        let table = table(keyspace);
         let prepare = |statement: String| {
             let done = self.runtime.block_on(self.driver.prepare(statement.as_str()));
             done.map_err(|error| unprepared(&statement, &error))
@@ -273,8 +255,8 @@ impl Writes {
 
 /// A connection that failed: the server denied access, or it cannot be reached.
 #[cold]
-fn cannot_connect(endpoint: &Endpoint, error: &NewSessionError) -> RunError {
-    let place = format!("at `{}`", endpoint.address());
+fn cannot_connect(server: &Server, error: &NewSessionError) -> RunError {
+    let place = format!("at `{}`", server.address());
     match setup_error(error) {
         Some(ConnectionSetupRequestErrorKind::DbError(DbError::AuthenticationError, message)) => {
             denied(message).at(place)
@@ -284,7 +266,7 @@ fn cannot_connect(endpoint: &Endpoint, error: &NewSessionError) -> RunError {
         }
         _ => RunError::new(
             Code::ConnectionRefused,
-            format!("cannot connect to {NAME} at `{}`: {error}", endpoint.address()),
+            format!("cannot connect to {NAME} at `{}`: {error}", server.address()),
             "see whether the server is running, and whether it requires encryption, which is not supported",
         )
         .at(place),
@@ -365,7 +347,7 @@ mod tests {
 
     #[test]
     fn the_version_of_the_driver_is_the_one_that_is_compiled() {
-        let lock = include_str!("../../../Cargo.lock");
+        let lock = include_str!("../../../../Cargo.lock");
         let wanted = format!("name = \"scylla\"\nversion = \"{DRIVER_VERSION}\"\n");
         assert!(lock.contains(&wanted), "DRIVER_VERSION is not that of Cargo.lock");
     }
@@ -386,29 +368,28 @@ mod tests {
         assert_eq!(writes.as_slice(), [third]);
     }
 
-    fn endpoint(host: &str, port: u16, user: Option<&str>) -> Endpoint {
-        Endpoint {
+    fn server(host: &str, port: u16, user: Option<&str>) -> Server {
+        Server {
             host: host.into(),
             port,
-            keyspace: "k".into(),
+            database: "k".into(),
             user: user.map(Into::into),
         }
     }
 
     /// The client is refused with this code, and a message with this part.
-    fn refused(endpoint: &Endpoint, code: Code, message: &str) -> RunError {
-        let error = Client::connect(endpoint, &Settings::default()).err().expect("refused");
+    fn refused(server: &Server, code: Code, message: &str) -> RunError {
+        let error = Client::connect(server, &Settings::default()).err().expect("refused");
         assert!(error.code == code && error.message.contains(message), "{error:?}");
         error
     }
 
     #[test]
     fn an_address_of_version_6_is_in_brackets_and_without_a_server_connections_are_refused() {
-        assert_eq!(endpoint("::1", 9042, None).address(), "[::1]:9042");
-        assert_eq!(endpoint("127.0.0.1", 9042, None).address(), "127.0.0.1:9042");
-        assert_eq!(endpoint("h", 9042, None).table(), "k.records");
+        assert_eq!(server("::1", 9042, None).address(), "[::1]:9042");
+        assert_eq!(server("127.0.0.1", 9042, None).address(), "127.0.0.1:9042");
         // Port 1 of loopback is reserved, and nothing listens there.
-        refused(&endpoint("127.0.0.1", 1, None), Code::ConnectionRefused, "127.0.0.1:1");
+        refused(&server("127.0.0.1", 1, None), Code::ConnectionRefused, "127.0.0.1:1");
     }
 
     /// Reads a frame of CQL: its kind, and the number of the request.
@@ -421,7 +402,7 @@ mod tests {
     }
 
     /// A server that requires a password and accepts none: it answers each connection until the test ends.
-    fn server_that_denies_access() -> Endpoint {
+    fn server_that_denies_access() -> Server {
         const OPTIONS: u8 = 0x05;
         const STARTUP: u8 = 0x01;
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -441,16 +422,16 @@ mod tests {
                 }
             }
         });
-        endpoint("127.0.0.1", port, Some("bench"))
+        server("127.0.0.1", port, Some("bench"))
     }
 
     #[test]
     fn a_denied_login_is_an_authentication_error() {
-        let endpoint = server_that_denies_access();
-        let error = refused(&endpoint, Code::Authentication, "denied access: wrong password");
-        assert_eq!(error.context, format!("at `{}`", endpoint.address()));
+        let server = server_that_denies_access();
+        let error = refused(&server, Code::Authentication, "denied access: wrong password");
+        assert_eq!(error.context, format!("at `{}`", server.address()));
         assert!(error.hint.contains(PASSWORD), "{}", error.hint);
-        let nobody = Endpoint { user: None, ..endpoint };
+        let nobody = Server { user: None, ..server };
         refused(&nobody, Code::Authentication, "the address names no user");
     }
 }

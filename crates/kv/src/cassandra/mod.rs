@@ -12,15 +12,14 @@ mod settings;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-use crate::{About, Demands, Lent, Opener, Place, Session, Store};
-use iosonde_harness::{Code, RunError};
+use crate::options::Given;
+use crate::{About, Demands, Lent, Opener, Place, Server, Session, Store};
+use iosonde_harness::{Code, RunError, require};
 use iosonde_protocol::{Direction, StoreDurability};
-use serde_json::Value;
 
-use crate::cassandra::client::{Client, Endpoint, Writes};
-use crate::cassandra::settings::Settings;
+use crate::cassandra::client::{Client, Writes};
+use crate::cassandra::settings::{NAME, Settings};
 
-const NAME: &str = "cassandra";
 /// Largest key: its length is 16 bits on the wire of partition keys.
 const KEY_BYTES_MAX: u64 = 65_535;
 /// Largest value: Cassandra refuses mutations above half a segment of its commit log, 32 MiB by default.
@@ -43,7 +42,7 @@ impl CassandraOpener {
     ///
     /// # Errors
     /// When an option is unknown or its value invalid.
-    pub fn new(options: &BTreeMap<String, Value>) -> Result<CassandraOpener, RunError> {
+    pub fn new(options: &Given) -> Result<CassandraOpener, RunError> {
         Ok(CassandraOpener {
             settings: Settings::read(options)?,
         })
@@ -52,20 +51,7 @@ impl CassandraOpener {
 
 impl Opener for CassandraOpener {
     fn check(&self, place: &Place, demands: &Demands) -> Result<(), RunError> {
-        let Place::Server { database, .. } = place else {
-            return Err(RunError::unsupported(
-                format!("{NAME} is a server, and needs an address"),
-                "use the target `server`",
-            )
-            .at("`target`"));
-        };
-        if !is_name(database) {
-            return Err(RunError::invalid(
-                format!("`{database}` is not a valid keyspace name"),
-                "`target.database`",
-                "use lower-case letters, digits and `_`, 48 at most",
-            ));
-        }
+        require(is_name(&place.server(NAME)?.database), "`target.database`")?;
         let limits = [
             (demands.key_bytes_max, KEY_BYTES_MAX, "`records.key_bytes`", "keys"),
             (
@@ -86,20 +72,22 @@ impl Opener for CassandraOpener {
     }
 
     fn open(&self, place: &Place, _demands: &Demands) -> Result<Box<dyn Store>, RunError> {
-        Ok(Box::new(CassandraStore::open(endpoint(place)?, self.settings.clone())?))
+        let server = place.server(NAME)?.clone();
+        Ok(Box::new(CassandraStore::open(server, self.settings.clone())?))
     }
 
     /// Drops the table and creates it again: a truncated one keeps its settings, which may be those of another run.
     ///
     /// Only in a keyspace that iosonde created.
     fn clear(&self, place: &Place, _demands: &Demands) -> Result<(), RunError> {
-        let endpoint = endpoint(place)?;
-        let table = endpoint.table();
-        let client = Client::connect(&endpoint, &self.settings)?;
-        if !client.has_table(&endpoint.keyspace, OWNER)? {
+        let server = place.server(NAME)?;
+        let keyspace = &server.database;
+        let table = client::table(keyspace);
+        let client = Client::connect(server, &self.settings)?;
+        if !client.has_table(keyspace, OWNER)? {
             return Err(RunError::new(
                 Code::ForeignData,
-                format!("the keyspace `{}` was not created by iosonde", endpoint.keyspace),
+                format!("the keyspace `{keyspace}` was not created by iosonde"),
                 "it was not changed; create one through `iosonde run --server`",
             )
             .at("`target.database`"));
@@ -113,27 +101,6 @@ impl Opener for CassandraOpener {
     }
 }
 
-fn endpoint(place: &Place) -> Result<Endpoint, RunError> {
-    match place {
-        Place::Server {
-            host,
-            port,
-            database,
-            user,
-        } => Ok(Endpoint {
-            host: host.clone(),
-            port: *port,
-            keyspace: database.clone(),
-            user: user.clone(),
-        }),
-        _ => Err(RunError::new(
-            Code::Internal,
-            "cassandra was opened without an address",
-            "",
-        )),
-    }
-}
-
 /// Names that need no quotes; they become part of statements.
 fn is_name(text: &str) -> bool {
     let is_letter = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
@@ -141,7 +108,7 @@ fn is_name(text: &str) -> bool {
 }
 
 struct CassandraStore {
-    endpoint: Endpoint,
+    server: Server,
     settings: Settings,
     /// For what is asked besides the load.
     client: Mutex<Client>,
@@ -149,11 +116,11 @@ struct CassandraStore {
 }
 
 impl CassandraStore {
-    fn open(endpoint: Endpoint, settings: Settings) -> Result<CassandraStore, RunError> {
-        let client = Client::connect(&endpoint, &settings)?;
+    fn open(server: Server, settings: Settings) -> Result<CassandraStore, RunError> {
+        let client = Client::connect(&server, &settings)?;
         let commitlog_sync = client.commitlog_sync()?;
         Ok(CassandraStore {
-            endpoint,
+            server,
             settings,
             client: Mutex::new(client),
             commitlog_sync,
@@ -173,7 +140,7 @@ impl CassandraStore {
 impl Store for CassandraStore {
     fn session(&self) -> Result<Box<dyn Session + '_>, RunError> {
         Ok(Box::new(CassandraSession {
-            client: Client::connect(&self.endpoint, &self.settings)?.prepare(&self.endpoint)?,
+            client: Client::connect(&self.server, &self.settings)?.prepare(&self.server.database)?,
             writes: Writes::default(),
         }))
     }
@@ -233,7 +200,7 @@ impl Store for CassandraStore {
     }
 
     fn used_bytes(&self) -> Option<u64> {
-        self.ask(|client| client.table_bytes(&self.endpoint.keyspace))
+        self.ask(|client| client.table_bytes(&self.server.database))
     }
 }
 
@@ -300,12 +267,12 @@ mod tests {
         };
         let error = opener.check(&Place::Virtual, &demands).unwrap_err();
         assert_eq!(error.code, Code::Unsupported);
-        let place = Place::Server {
+        let place = Place::Server(Server {
             host: "127.0.0.1".into(),
             port: 9042,
             database: "iosonde".into(),
             user: None,
-        };
+        });
         assert_eq!(opener.check(&place, &demands), Ok(()));
         let mut large = demands;
         large.key_bytes_max = 70_000;

@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::options;
+use crate::options::{self, Choice, Given};
 use iosonde_harness::RunError;
 use scylla::statement::Consistency;
-use serde_json::Value;
 
-use crate::cassandra::NAME;
-
+/// The store's name in messages.
+pub(crate) const NAME: &str = "cassandra";
 const IN_FLIGHT_MAX: u64 = 1024;
 
 /// Levels of consistency by their CQL names.
@@ -65,18 +64,15 @@ impl Default for Settings {
 impl Settings {
     pub(crate) const NAMES: [&str; 4] = ["compaction", "compression", "consistency", "in_flight"];
 
-    pub(crate) fn read(given: &BTreeMap<String, Value>) -> Result<Settings, RunError> {
+    pub(crate) fn read(given: &Given) -> Result<Settings, RunError> {
         let mut settings = Settings::default();
-        for (name, value) in given {
-            match name.as_str() {
-                "compaction" => settings.compaction = class(name, value)?,
-                "compression" => settings.compression = class(name, value)?,
-                "consistency" => settings.consistency = consistency(name, value)?,
-                "in_flight" => match options::integer(NAME, name, value)? {
-                    number @ 1..=IN_FLIGHT_MAX => settings.in_flight = number as usize,
-                    _ => return Err(options::wrong(NAME, name, value, "1 to 1024")),
-                },
-                _ => return Err(options::unknown(NAME, name, Settings::NAMES.into_iter())),
+        for option in options::each(NAME, given) {
+            match option.name {
+                "compaction" => settings.compaction = class(option)?,
+                "compression" => settings.compression = class(option)?,
+                "consistency" => settings.consistency = consistency(option)?,
+                "in_flight" => settings.in_flight = option.within(1..=IN_FLIGHT_MAX)? as usize,
+                _ => return Err(option.unknown(Settings::NAMES)),
             }
         }
         Ok(settings)
@@ -125,31 +121,27 @@ impl Settings {
 }
 
 /// The name of a Java class, which becomes part of a statement.
-fn class(name: &str, value: &Value) -> Result<String, RunError> {
-    let text = options::text(NAME, name, value)?;
+fn class(option: Choice<'_>) -> Result<String, RunError> {
+    let text = option.text()?;
     let is_part = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'.';
     match text.bytes().all(is_part) {
         true => Ok(text),
-        false => Err(options::wrong(NAME, name, value, "the name of a class")),
+        false => Err(option.wrong("the name of a class")),
     }
 }
 
-fn consistency(name: &str, value: &Value) -> Result<String, RunError> {
-    let text = options::text(NAME, name, value)?.to_lowercase();
+fn consistency(option: Choice<'_>) -> Result<String, RunError> {
+    let text = option.text()?.to_lowercase();
     match CONSISTENCIES.iter().any(|(known, _)| *known == text) {
         true => Ok(text),
-        false => Err(options::wrong(
-            NAME,
-            name,
-            value,
-            "`one`, `two`, `quorum`, `all`, `local_one` or `local_quorum`",
-        )),
+        false => Err(option.wrong("`one`, `two`, `quorum`, `all`, `local_one` or `local_quorum`")),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::Value;
 
     fn read(given: &[(&str, Value)]) -> Result<Settings, RunError> {
         let given = given.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));

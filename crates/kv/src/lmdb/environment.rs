@@ -11,9 +11,8 @@ use iosonde_harness::{Code, RunError};
 use iosonde_protocol::{Direction, StoreDurability};
 use lmdb_master3_sys as ffi;
 
-use crate::lmdb::NAME;
 use crate::lmdb::library::{Functions, Lmdb};
-use crate::lmdb::settings::Settings;
+use crate::lmdb::settings::{NAME, Settings};
 
 /// An open environment with its one unnamed database.
 pub(crate) struct Environment {

@@ -14,6 +14,8 @@ use lmdb_master3_sys as ffi;
 /// Name of the installed library in studies.
 const SYSTEM: &str = "system";
 const FILE: &str = "liblmdb.so.0";
+const INSTALL: &str =
+    "install LMDB (Debian and Ubuntu: `apt-get install liblmdb0`), or omit `library` for the one in the engine";
 /// `MDB_DATA_VERSION` of the LMDB that is compiled in.
 const COMPILED_IN_FORMAT: &str = "3 (releases 0.9.x and their tools cannot read it)";
 /// `MDB_DATA_VERSION` of releases 0.9.x.
@@ -127,13 +129,7 @@ impl Lmdb {
 
 fn load_file(path: &Path) -> Result<Lmdb, RunError> {
     let name = path.display();
-    let library = library::load(path).map_err(|reason| {
-        RunError::new(
-            Code::Library,
-            format!("the library `{name}` cannot be loaded: {reason}"),
-            "install LMDB (Debian and Ubuntu: `apt-get install liblmdb0`), or omit `library` for the one in the engine",
-        )
-    })?;
+    let library = library::load(path, INSTALL)?;
     // SAFETY: functions with LMDB's names have its interface, which releases 0.9.x have not changed.
     let call = unsafe { Functions::resolve(&library) }.map_err(|missing| {
         RunError::new(

@@ -11,19 +11,16 @@ mod environment;
 mod library;
 mod settings;
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
+use crate::options::Given;
 use crate::{Demands, Opener, Place, Store, free_bytes};
 use iosonde_harness::{Code, RunError};
-use serde_json::Value;
 
 use crate::lmdb::environment::Environment;
 use crate::lmdb::library::Lmdb;
-use crate::lmdb::settings::Settings;
+use crate::lmdb::settings::{NAME, Settings};
 
-/// The store's name in messages.
-pub(crate) const NAME: &str = "LMDB";
 /// LMDB's `MDB_MAXKEYSIZE`, compiled in and in distributions.
 const KEY_BYTES_MAX: u64 = 511;
 /// A device's map grows in these steps (`VM_ALIGN` in mdb.c); beyond the device's end is SIGBUS.
@@ -48,7 +45,7 @@ pub fn map_constants() -> [(&'static str, u64); 3] {
 /// Opens LMDB.
 pub struct LmdbOpener {
     library: Lmdb,
-    options: BTreeMap<String, Value>,
+    options: Given,
     /// Bytes of the records, from which the default map size is derived.
     record_bytes: u64,
 }
@@ -58,11 +55,7 @@ impl LmdbOpener {
     ///
     /// # Errors
     /// When the library cannot be used.
-    pub fn new(
-        library: Option<&str>,
-        options: &BTreeMap<String, Value>,
-        record_bytes: u64,
-    ) -> Result<LmdbOpener, RunError> {
+    pub fn new(library: Option<&str>, options: &Given, record_bytes: u64) -> Result<LmdbOpener, RunError> {
         Settings::read(options, record_bytes)?;
         Ok(LmdbOpener {
             library: Lmdb::load(library)?,
@@ -118,26 +111,20 @@ impl Opener for LmdbOpener {
         self.check_library(place, &settings)?;
         demands.check_keys(NAME, KEY_BYTES_MAX)?;
         match place {
-            Place::Directory { log: Some(_), .. } => Err(RunError::unsupported(
-                format!("{NAME} has no separate log"),
-                "omit `log_path`",
-            )
-            .at("`target.log_path`")),
-            Place::Directory { path, log: None, .. } if settings.writes_by_map() => check_space(path, settings.mapsize),
-            Place::Directory { .. } => Ok(()),
+            Place::Directory { path, .. } => {
+                place.single_directory(NAME)?;
+                if settings.writes_by_map() {
+                    check_space(path, settings.mapsize)?;
+                }
+                Ok(())
+            }
             Place::Device { bytes, path } if settings.mapsize < DEVICE_STEP => Err(RunError::invalid(
                 format!("{bytes} bytes of `{}` are too few for {NAME}", path.display()),
                 "`target.size_bytes`",
                 "use at least 4 MiB",
             )),
             Place::Device { .. } => Ok(()),
-            Place::Virtual | Place::Socket { .. } | Place::Server { .. } | Place::ReadOnly { .. } => {
-                Err(RunError::unsupported(
-                    format!("{NAME} needs a directory of its own or a device"),
-                    "only `rocksdb` supports databases of yours, and only `null` a virtual target",
-                )
-                .at("`target`"))
-            }
+            _ => Err(place.unsupported(NAME)),
         }
     }
 
@@ -146,9 +133,7 @@ impl Opener for LmdbOpener {
         let environment = match place {
             Place::Directory { path, .. } => Environment::open(&self.library, path, &settings, None)?,
             Place::Device { path, .. } => open_device(&self.library, path, &settings)?,
-            Place::Virtual | Place::Socket { .. } | Place::Server { .. } | Place::ReadOnly { .. } => {
-                return Err(RunError::new(Code::Internal, "LMDB was opened without a target", ""));
-            }
+            _ => return Err(place.unsupported(NAME)),
         };
         Ok(Box::new(environment))
     }
@@ -198,6 +183,7 @@ mod tests {
     use super::*;
     use crate::contract::{self, DEMANDS, opened, refusal};
     use iosonde_protocol::StoreDurability::{PowerLoss, ProcessCrash};
+    use serde_json::Value;
 
     fn opener_of(library: Option<&str>, options: &[(&str, Value)]) -> LmdbOpener {
         let options = options.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));

@@ -1,13 +1,11 @@
 //! LMDB's options by its own names.
 
-use std::collections::BTreeMap;
-
-use crate::options;
+use crate::options::{self, Choice, Given};
 use iosonde_harness::RunError;
 use lmdb_master3_sys as ffi;
-use serde_json::Value;
 
-use crate::lmdb::NAME;
+/// The store's name in messages.
+pub(crate) const NAME: &str = "LMDB";
 
 /// Numbers, as in `mdb_env_set_mapsize` and its like.
 const NUMBERS: [&str; 3] = ["mapsize", "maxreaders", "pagesize"];
@@ -53,7 +51,7 @@ impl Settings {
     }
 
     /// Reads options; unknown names and values of the wrong kind are errors.
-    pub(crate) fn read(given: &BTreeMap<String, Value>, record_bytes: u64) -> Result<Settings, RunError> {
+    pub(crate) fn read(given: &Given, record_bytes: u64) -> Result<Settings, RunError> {
         let mut settings = Settings {
             mapsize: record_bytes.saturating_mul(MAP_FACTOR) + MAP_BYTES_MIN,
             mapsize_given: false,
@@ -62,9 +60,7 @@ impl Settings {
             flags: 0,
             append: false,
         };
-        for (name, value) in given {
-            settings.set(name, value)?;
-        }
+        options::each(NAME, given).try_for_each(|option| settings.set(option))?;
         Ok(settings)
     }
 
@@ -94,49 +90,37 @@ impl Settings {
         FLAGS.iter().map(move |(name, flag)| (*name, flags & flag != 0))
     }
 
-    fn set(&mut self, name: &str, value: &Value) -> Result<(), RunError> {
-        if let Some((_, flag)) = FLAGS.iter().find(|(known, _)| *known == name) {
-            if options::flag(NAME, name, value)? {
+    fn set(&mut self, option: Choice<'_>) -> Result<(), RunError> {
+        if let Some((_, flag)) = FLAGS.iter().find(|(known, _)| *known == option.name) {
+            if option.flag()? {
                 self.flags |= flag;
             }
             return Ok(());
         }
-        match name {
-            APPEND => self.append = options::flag(NAME, name, value)?,
+        match option.name {
+            APPEND => self.append = option.flag()?,
             "mapsize" => {
-                self.mapsize = number(name, value, 1 << 20, MAP_BYTES_MAX)?;
+                self.mapsize = option.within(1 << 20..=MAP_BYTES_MAX)?;
                 self.mapsize_given = true;
             }
-            "maxreaders" => self.maxreaders = number(name, value, 1, 1 << 20)? as u32,
+            "maxreaders" => self.maxreaders = option.within(1..=1 << 20)? as u32,
             "pagesize" => {
-                self.pagesize = number(name, value, 512, 65536)? as u32;
+                self.pagesize = option.within(512..=65536)? as u32;
                 if !self.pagesize.is_power_of_two() {
-                    return Err(options::wrong(NAME, name, value, "a power of two"));
+                    return Err(option.wrong("a power of two"));
                 }
             }
-            _ => return Err(options::unknown(NAME, name, Settings::names())),
+            _ => return Err(option.unknown(Settings::names())),
         }
         Ok(())
-    }
-}
-
-fn number(name: &str, value: &Value, least: u64, most: u64) -> Result<u64, RunError> {
-    let number = options::integer(NAME, name, value)?;
-    if (least..=most).contains(&number) {
-        Ok(number)
-    } else {
-        Err(options::wrong(
-            NAME,
-            name,
-            value,
-            &format!("a number from {least} to {most}"),
-        ))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::Value;
+    use std::collections::BTreeMap;
 
     fn read(name: &str, value: impl Into<Value>) -> Result<Settings, RunError> {
         Settings::read(&BTreeMap::from([(name.to_owned(), value.into())]), 1 << 30)

@@ -11,9 +11,10 @@ use std::path::Path;
 
 use iosonde_harness::{Code, RunError};
 
-use crate::memcached::NAME;
 use crate::memcached::protocol::{Answer, Requests, answer, first_line};
 
+/// The store's name in messages.
+pub(crate) const NAME: &str = "memcached";
 /// Memory for answers at first, and the least that is free for each read.
 const BUFFER_BYTES: usize = 64 << 10;
 const READ_BYTES_MIN: usize = 4 << 10;

@@ -15,16 +15,15 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
-use crate::{About, Demands, Keys, Lent, Opener, Place, Session, Store, options};
-use iosonde_harness::{Code, RunError};
+use crate::options::{self, Given};
+use crate::{About, Demands, Keys, Lent, Opener, Place, Session, Store};
+use iosonde_harness::RunError;
 use iosonde_protocol::{Direction, StoreDurability};
 use rustix::event::epoll;
-use serde_json::Value;
 
-use crate::memcached::connection::Connection;
+use crate::memcached::connection::{Connection, NAME};
 use crate::memcached::protocol::{KEY_BYTES_MAX, Requests};
 
-const NAME: &str = "memcached";
 /// Connections of a session.
 const CONNECTIONS_MAX: u64 = 1024;
 /// Gets in flight on a connection: their requests fit into a socket's buffer, so that sending them never waits for a server
@@ -47,22 +46,16 @@ struct Settings {
 impl Settings {
     const NAMES: [&str; 2] = ["connections", "ttl_s"];
 
-    fn read(given: &BTreeMap<String, Value>) -> Result<Settings, RunError> {
+    fn read(given: &Given) -> Result<Settings, RunError> {
         let mut settings = Settings {
             connections: 1,
             ttl_s: 0,
         };
-        for (name, value) in given {
-            match name.as_str() {
-                "connections" => match options::integer(NAME, name, value)? {
-                    number @ 1..=CONNECTIONS_MAX => settings.connections = number as usize,
-                    _ => return Err(options::wrong(NAME, name, value, "1 to 1024")),
-                },
-                "ttl_s" => match options::integer(NAME, name, value)? {
-                    seconds @ 0..=TTL_MAX_S => settings.ttl_s = seconds,
-                    _ => return Err(options::wrong(NAME, name, value, "at most 30 days, in seconds")),
-                },
-                _ => return Err(options::unknown(NAME, name, Settings::NAMES.into_iter())),
+        for option in options::each(NAME, given) {
+            match option.name {
+                "connections" => settings.connections = option.within(1..=CONNECTIONS_MAX)? as usize,
+                "ttl_s" => settings.ttl_s = option.within(0..=TTL_MAX_S)?,
+                _ => return Err(option.unknown(Settings::NAMES)),
             }
         }
         Ok(settings)
@@ -83,7 +76,7 @@ impl MemcachedOpener {
     ///
     /// # Errors
     /// When an option is unknown or its value invalid.
-    pub fn new(options: &BTreeMap<String, Value>) -> Result<MemcachedOpener, RunError> {
+    pub fn new(options: &Given) -> Result<MemcachedOpener, RunError> {
         Ok(MemcachedOpener {
             settings: Settings::read(options)?,
         })
@@ -95,21 +88,13 @@ impl Opener for MemcachedOpener {
         demands.check_keys(NAME, KEY_BYTES_MAX)?;
         match place {
             Place::Socket { .. } => Ok(()),
-            _ => Err(RunError::unsupported(
-                format!("{NAME} is a server, and needs a socket"),
-                "use the target `socket`",
-            )
-            .at("`target`")),
+            _ => Err(place.unsupported(NAME)),
         }
     }
 
     fn open(&self, place: &Place, _demands: &Demands) -> Result<Box<dyn Store>, RunError> {
         let Place::Socket { path } = place else {
-            return Err(RunError::new(
-                Code::Internal,
-                "memcached was opened without a socket",
-                "",
-            ));
+            return Err(place.unsupported(NAME));
         };
         let store = MemcachedStore {
             socket: path.clone(),

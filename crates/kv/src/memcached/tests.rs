@@ -6,6 +6,8 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::{Arc, Mutex};
 
 use super::*;
+use iosonde_harness::Code;
+use serde_json::Value;
 
 type Records = Arc<Mutex<HashMap<String, Vec<u8>>>>;
 

@@ -13,8 +13,8 @@ use mongodb::options::{
 use mongodb::{Client, Database};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::mongodb::NAME;
-use crate::mongodb::settings::Settings;
+use crate::mongodb::settings::{NAME, Settings};
+use crate::store::Server;
 
 const CONNECT: Duration = Duration::from_secs(10);
 /// The driver checks the server this often besides the operations; one server is measured, so it need not often.
@@ -24,21 +24,6 @@ const PASSWORD: &str = "MONGODB_PASSWORD";
 const UNAUTHORIZED: i32 = 13;
 const AUTHENTICATION_FAILED: i32 = 18;
 const OUT_OF_DISK_SPACE: i32 = 14031;
-
-/// Address of the server, with database and user.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Address {
-    pub(crate) host: String,
-    pub(crate) port: u16,
-    pub(crate) database: String,
-    pub(crate) user: Option<String>,
-}
-
-impl Address {
-    fn server(&self) -> String {
-        format!("{}:{}", self.host, self.port)
-    }
-}
 
 /// One connection to a server.
 pub(crate) struct Connection {
@@ -51,17 +36,17 @@ pub(crate) struct Connection {
 
 impl Connection {
     /// Connects to exactly this server, also if it is a member of a replica set.
-    pub(crate) fn open(address: &Address, settings: &Settings) -> Result<Connection, RunError> {
+    pub(crate) fn open(server: &Server, settings: &Settings) -> Result<Connection, RunError> {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| RunError::store(NAME, "start its client", error))?;
         let client = {
             let _context = runtime.enter();
-            Client::with_options(client_options(address, settings)?)
+            Client::with_options(client_options(server, settings)?)
         };
-        let client = client.map_err(|error| explain("connect", &address.server(), &error))?;
+        let client = client.map_err(|error| explain("connect", &server.address(), &error))?;
         let connection = Connection {
-            server: address.server(),
-            database: client.database(&address.database),
+            server: server.address(),
+            database: client.database(&server.database),
             client,
             runtime,
         };
@@ -92,10 +77,10 @@ impl Connection {
     }
 }
 
-fn client_options(address: &Address, settings: &Settings) -> Result<ClientOptions, RunError> {
+fn client_options(server: &Server, settings: &Settings) -> Result<ClientOptions, RunError> {
     let host = ServerAddress::Tcp {
-        host: address.host.clone(),
-        port: Some(address.port),
+        host: server.host.clone(),
+        port: Some(server.port),
     };
     let mut options = ClientOptions::builder().hosts(vec![host]).build();
     options.app_name = Some("iosonde".into());
@@ -114,7 +99,7 @@ fn client_options(address: &Address, settings: &Settings) -> Result<ClientOption
     options.read_concern = Some(ReadConcern::from(ReadConcernLevel::Custom(
         settings.read_concern.clone(),
     )));
-    if let Some(user) = &address.user {
+    if let Some(user) = &server.user {
         options.credential = Some(credential(user, settings)?);
     }
     Ok(options)

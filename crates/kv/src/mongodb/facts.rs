@@ -50,7 +50,7 @@ const STATISTICS: [&[&str]; 33] = [
 
 /// A server as it reports itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Server {
+pub(crate) struct Reported {
     /// With the product, where that is not MongoDB.
     pub(crate) version: String,
     pub(crate) build: BTreeMap<String, String>,
@@ -61,7 +61,7 @@ pub(crate) struct Server {
 }
 
 /// Asks a server. Users without the role `clusterMonitor` cannot read settings and storage engine.
-pub(crate) fn ask(connection: &Connection) -> Result<Server, RunError> {
+pub(crate) fn ask(connection: &Connection) -> Result<Reported, RunError> {
     let build = connection.admin_command(rawdoc! { "buildInfo": 1 })?;
     let status = connection
         .admin_command(rawdoc! { "serverStatus": 1 })
@@ -86,7 +86,7 @@ fn status_command() -> RawDocumentBuf {
     rawdoc! { "serverStatus": 1, "repl": 0, "tcmalloc": 0, "locks": 0 }
 }
 
-fn described(build: &Document, status: &Document, started: &Document) -> Server {
+fn described(build: &Document, status: &Document, started: &Document) -> Reported {
     let text = |name: &str| build.get_str(name).unwrap_or("unknown").to_owned();
     let other = build.get_str("ferretdbVersion").ok();
     let engine = status.get_document("storageEngine").ok();
@@ -98,7 +98,7 @@ fn described(build: &Document, status: &Document, started: &Document) -> Server 
     if let Ok(parsed) = started.get_document("parsed") {
         flatten("server", parsed, &mut settings);
     }
-    Server {
+    Reported {
         version: match other {
             Some(version) => format!("FerretDB {version}, compatible with {}", text("version")),
             None => text("version"),
@@ -149,7 +149,7 @@ mod tests {
     use mongodb::bson::doc;
 
     /// Documents as MongoDB's manual shows them: MongoDB itself was not available.
-    fn of_mongodb() -> Server {
+    fn of_mongodb() -> Reported {
         let build = doc! { "version": "7.0.14", "gitVersion": "ce59cfc6a3c5e5c067dca0d30697edd68d4f5188" };
         let status = doc! { "storageEngine": { "name": "wiredTiger", "persistent": true } };
         let parsed = doc! {

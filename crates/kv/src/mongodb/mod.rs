@@ -16,27 +16,20 @@ mod writes;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-use crate::{About, Demands, Opener, Place, Session, Store};
+use crate::options::Given;
+use crate::{About, Demands, Opener, Place, Server, Session, Store};
 use iosonde_harness::{Code, RunError};
 use iosonde_protocol::StoreDurability;
-use mongodb::bson::raw::CStr;
-use mongodb::bson::{cstr, doc, rawdoc};
-use serde_json::Value;
+use mongodb::bson::{doc, rawdoc};
 
-use crate::mongodb::connection::{Address, Connection};
-use crate::mongodb::facts::Server;
+use crate::mongodb::connection::Connection;
+use crate::mongodb::facts::Reported;
 use crate::mongodb::session::MongodbSession;
-use crate::mongodb::settings::Settings;
+use crate::mongodb::settings::{NAME, Settings};
+use crate::mongodb::writes::COLLECTION;
 
-/// The store's name in messages.
-pub(crate) const NAME: &str = "MongoDB";
-/// The collection of the records.
-pub(crate) const COLLECTION: &str = "records";
 /// The collection that shows that iosonde created the database (`features/key_value_stores/mongodb.py`).
 const OWNER: &str = "iosonde";
-/// The field with the value.
-pub(crate) const VALUE: &CStr = cstr!("value");
-pub(crate) const VALUE_NAME: &str = "value";
 /// Bytes of a document at most, less those of its field names.
 const RECORD_BYTES_MAX: u64 = (16 << 20) - 64;
 /// The code of an error of the server: the collection to drop does not exist.
@@ -56,27 +49,26 @@ impl MongodbOpener {
     ///
     /// # Errors
     /// When an option is unknown or its value invalid.
-    pub fn new(options: &BTreeMap<String, Value>) -> Result<MongodbOpener, RunError> {
+    pub fn new(options: &Given) -> Result<MongodbOpener, RunError> {
         Ok(MongodbOpener {
             settings: Settings::read(options)?,
         })
     }
 
     /// Connects to a database that iosonde created, and to no other.
-    fn connect(&self, place: &Place) -> Result<(Address, Connection), RunError> {
-        let address = address_of(place)?;
-        let connection = Connection::open(&address, &self.settings)?;
+    fn connect(&self, server: &Server) -> Result<Connection, RunError> {
+        let connection = Connection::open(server, &self.settings)?;
         let owners = connection.database.collection::<mongodb::bson::Document>(OWNER);
         let owner = connection.wait("read", owners.find_one(doc! { "_id": "created_by" }).into_future())?;
         if owner.is_none() {
             return Err(RunError::new(
                 Code::ForeignData,
-                format!("the database `{}` was not created by iosonde", address.database),
+                format!("the database `{}` was not created by iosonde", server.database),
                 "it was not changed; create one through `iosonde run --server`",
             )
             .at("`target.database`"));
         }
-        Ok((address, connection))
+        Ok(connection)
     }
 }
 
@@ -90,13 +82,14 @@ impl Opener for MongodbOpener {
             )
             .at("`records.value_bytes`"));
         }
-        address_of(place).map(drop)
+        place.server(NAME).map(drop)
     }
 
     fn open(&self, place: &Place, _demands: &Demands) -> Result<Box<dyn Store>, RunError> {
-        let (address, connection) = self.connect(place)?;
+        let address = place.server(NAME)?;
+        let connection = self.connect(address)?;
         Ok(Box::new(MongodbStore {
-            address,
+            address: address.clone(),
             settings: self.settings.clone(),
             server: facts::ask(&connection)?,
             connection: Mutex::new(connection),
@@ -104,7 +97,7 @@ impl Opener for MongodbOpener {
     }
 
     fn clear(&self, place: &Place, _demands: &Demands) -> Result<(), RunError> {
-        let (_, connection) = self.connect(place)?;
+        let connection = self.connect(place.server(NAME)?)?;
         match connection.command("drop the collection", rawdoc! { "drop": COLLECTION }) {
             Err(error) if !error.message.contains(NAMESPACE_NOT_FOUND) => Err(error),
             _ => Ok(()),
@@ -112,31 +105,10 @@ impl Opener for MongodbOpener {
     }
 }
 
-fn address_of(place: &Place) -> Result<Address, RunError> {
-    match place {
-        Place::Server {
-            host,
-            port,
-            database,
-            user,
-        } => Ok(Address {
-            host: host.clone(),
-            port: *port,
-            database: database.clone(),
-            user: user.clone(),
-        }),
-        _ => Err(RunError::unsupported(
-            format!("{NAME} is a server, and needs an address"),
-            "use the target `server`",
-        )
-        .at("`target`")),
-    }
-}
-
 struct MongodbStore {
-    address: Address,
+    address: Server,
     settings: Settings,
-    server: Server,
+    server: Reported,
     /// For everything but the measured operations.
     connection: Mutex<Connection>,
 }

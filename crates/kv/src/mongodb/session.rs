@@ -9,9 +9,8 @@ use mongodb::options::FindOptions;
 use mongodb::{Collection, Cursor};
 
 use crate::mongodb::connection::Connection;
-use crate::mongodb::settings::Settings;
-use crate::mongodb::writes::{self, Writes};
-use crate::mongodb::{COLLECTION, NAME, VALUE_NAME};
+use crate::mongodb::settings::{NAME, Settings};
+use crate::mongodb::writes::{self, COLLECTION, VALUE_NAME, Writes};
 
 /// A session: a connection, what it has read last, and what it will write.
 pub(crate) struct MongodbSession<'a> {

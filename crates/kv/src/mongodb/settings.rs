@@ -2,17 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use crate::options;
+use crate::options::{self, Choice, Given};
 use iosonde_harness::RunError;
 use mongodb::bson::{RawDocumentBuf, rawdoc};
-use serde_json::Value;
 
-use crate::mongodb::NAME;
-
+/// The store's name in messages.
+pub(crate) const NAME: &str = "MongoDB";
 const READ_CONCERNS: [&str; 4] = ["local", "available", "majority", "linearizable"];
 /// Members of a replica set at most.
 const MEMBERS_MAX: u64 = 50;
 const WTIMEOUT_MS_DEFAULT: u64 = 30_000;
+const WTIMEOUT_MS_MAX: u64 = 3_600_000;
 
 /// Members that must have a write before it is acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub(crate) struct Settings {
 impl Settings {
     const NAMES: [&str; 5] = ["auth_source", "j", "read_concern", "w", "wtimeout_ms"];
 
-    pub(crate) fn read(given: &BTreeMap<String, Value>) -> Result<Settings, RunError> {
+    pub(crate) fn read(given: &Given) -> Result<Settings, RunError> {
         let mut settings = Settings {
             w: Members::Number(1),
             j: None,
@@ -44,14 +44,15 @@ impl Settings {
             read_concern: "local".into(),
             auth_source: "admin".into(),
         };
-        for (name, value) in given {
-            match name.as_str() {
-                "w" => settings.w = members(name, value)?,
-                "j" => settings.j = Some(options::flag(NAME, name, value)?),
-                "wtimeout_ms" => settings.wtimeout_ms = milliseconds(name, value)?,
-                "read_concern" => settings.read_concern = read_concern(name, value)?,
-                "auth_source" => settings.auth_source = options::text(NAME, name, value)?,
-                _ => return Err(options::unknown(NAME, name, Settings::NAMES.into_iter())),
+        for option in options::each(NAME, given) {
+            match option.name {
+                "w" => settings.w = members(option)?,
+                "j" => settings.j = Some(option.flag()?),
+                // Limited, because a write for members that are down would otherwise wait forever.
+                "wtimeout_ms" => settings.wtimeout_ms = option.within(1..=WTIMEOUT_MS_MAX)?,
+                "read_concern" => settings.read_concern = read_concern(option)?,
+                "auth_source" => settings.auth_source = option.text()?,
+                _ => return Err(option.unknown(Settings::NAMES)),
             }
         }
         Ok(settings)
@@ -93,43 +94,25 @@ pub(crate) fn names() -> Vec<&'static str> {
     Settings::NAMES.to_vec()
 }
 
-fn members(name: &str, value: &Value) -> Result<Members, RunError> {
-    match (value.as_u64(), value.as_str()) {
+fn members(option: Choice<'_>) -> Result<Members, RunError> {
+    match (option.value.as_u64(), option.value.as_str()) {
         (_, Some("majority")) => Ok(Members::Majority),
         (Some(number @ 1..=MEMBERS_MAX), _) => Ok(Members::Number(number as i32)),
-        _ => Err(options::wrong(
-            NAME,
-            name,
-            value,
-            "1 to 50, or `majority`; with 0 a write that failed would count",
-        )),
+        _ => Err(option.wrong("1 to 50, or `majority`; with 0 a write that failed would count")),
     }
 }
 
-/// A limited time, because a write for members that are down would otherwise wait forever.
-fn milliseconds(name: &str, value: &Value) -> Result<u64, RunError> {
-    match options::integer(NAME, name, value)? {
-        number @ 1..=3_600_000 => Ok(number),
-        _ => Err(options::wrong(NAME, name, value, "1 to 3600000, in milliseconds")),
-    }
-}
-
-fn read_concern(name: &str, value: &Value) -> Result<String, RunError> {
-    match value.as_str() {
+fn read_concern(option: Choice<'_>) -> Result<String, RunError> {
+    match option.value.as_str() {
         Some(level) if READ_CONCERNS.contains(&level) => Ok(level.into()),
-        _ => Err(options::wrong(
-            NAME,
-            name,
-            value,
-            "`local`, `available`, `majority` or `linearizable`",
-        )),
+        _ => Err(option.wrong("`local`, `available`, `majority` or `linearizable`")),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     fn read(given: Value) -> Result<Settings, RunError> {
         Settings::read(&serde_json::from_value(given).unwrap())
@@ -153,7 +136,7 @@ mod tests {
             (json!({ "w": "all" }), "1 to 50"),
             (json!({ "j": "yes" }), "true or false"),
             (json!({ "read_concern": "snapshot" }), "`local`"),
-            (json!({ "wtimeout_ms": 0 }), "milliseconds"),
+            (json!({ "wtimeout_ms": 0 }), "1 to 3600000"),
             (json!({ "journal": true }), "all names: `auth_source`, `j`"),
         ] {
             let error = read(given).unwrap_err();

@@ -1,12 +1,17 @@
 //! Writes of a session until its commit: commands with consecutive writes of one kind.
 
+use mongodb::bson::raw::CStr;
 use mongodb::bson::spec::BinarySubtype;
 use mongodb::bson::{Document, RawArrayBuf, RawBinaryRef, RawDocumentBuf, cstr, rawdoc};
 
 use iosonde_harness::RunError;
 
 use crate::mongodb::connection::refusal;
-use crate::mongodb::{COLLECTION, VALUE};
+/// The collection of the records.
+pub(crate) const COLLECTION: &str = "records";
+/// The field with the value.
+const VALUE: &CStr = cstr!("value");
+pub(crate) const VALUE_NAME: &str = "value";
 
 /// Bytes of the writes of one command at most: a command is a document, which has 16 MiB at most.
 const COMMAND_BYTES: usize = 12 << 20;

@@ -14,8 +14,7 @@ use crate::{ASSERTIONS, About, CachePlace, Lent, Place, Session, Store};
 use iosonde_harness::{Code, RunError};
 use iosonde_protocol::{Direction, StoreDurability};
 
-use crate::rocksdb::NAME;
-use crate::rocksdb::library::{Handle, RocksDb};
+use crate::rocksdb::library::{Handle, NAME, RocksDb};
 use crate::rocksdb::settings::{Options, Settings};
 use crate::rocksdb::shim::Shim;
 use crate::rocksdb::statistics;
@@ -57,10 +56,7 @@ impl Database {
         let (path, log, read_cache, is_read_only) = match place {
             Place::Directory { path, log, read_cache } => (path, log.as_ref(), read_cache.as_ref(), false),
             Place::ReadOnly { path } => (path, None, None, true),
-            Place::Device { .. } | Place::Virtual | Place::Socket { .. } | Place::Server { .. } => {
-                let message = "RocksDB was opened without a directory";
-                return Err(RunError::new(Code::Internal, message, ""));
-            }
+            _ => return Err(place.unsupported(NAME)),
         };
         let mut text = settings.text.clone();
         if let Some(log) = log {

@@ -9,9 +9,12 @@ use std::path::{Path, PathBuf};
 use crate::library::{self, file_of};
 use iosonde_harness::{Code, RunError};
 
+/// The store's name in messages.
+pub(crate) const NAME: &str = "RocksDB";
 /// The name of the RocksDB that is compiled in.
 const BUNDLED: &str = "bundled";
 const FILE: &str = "librocksdb.so";
+const INSTALL: &str = "install RocksDB (Debian and Ubuntu: `apt-get install librocksdb7.8` or another version), or name its `librocksdb.so`";
 
 /// An opaque object of RocksDB.
 pub(crate) type Handle = *mut c_void;
@@ -49,7 +52,7 @@ macro_rules! functions {
         #[cfg(feature = "bundled")]
         mod bundled {
             //! Addresses of the functions that are linked in. Their types are of no use here, so they are declared without.
-            use super::c_void;
+            use std::ffi::c_void;
             // Links the library that has them.
             extern crate librocksdb_sys;
 
@@ -179,13 +182,7 @@ fn bundled_library() -> Result<RocksDb, RunError> {
 
 fn load_file(path: &Path) -> Result<RocksDb, RunError> {
     let name = path.display();
-    let library = library::load(path).map_err(|reason| {
-        RunError::new(
-            Code::Library,
-            format!("the library `{name}` cannot be loaded: {reason}"),
-            "install RocksDB (Debian and Ubuntu: `apt-get install librocksdb7.8` or another version), or name its `librocksdb.so`",
-        )
-    })?;
+    let library = library::load(path, INSTALL)?;
     // SAFETY: only addresses are taken here; their types are stated below, where they become functions.
     let address = |name: &&str| unsafe { library.get::<*mut c_void>(name.as_bytes()) }.map(|symbol| *symbol);
     let addresses: Vec<*mut c_void> = NAMES

@@ -10,21 +10,18 @@ mod settings;
 mod shim;
 mod statistics;
 
-use std::collections::BTreeMap;
 use std::os::fd::RawFd;
 use std::path::Path;
 
+use crate::options::Given;
 use crate::{Demands, Opener, Place, Store};
 use iosonde_harness::{Code, RunError};
-use serde_json::Value;
 
 use crate::rocksdb::database::Database;
-use crate::rocksdb::library::RocksDb;
+use crate::rocksdb::library::{NAME, RocksDb};
 use crate::rocksdb::settings::Settings;
 use crate::rocksdb::shim::Shim;
 
-/// The store's name in messages.
-pub(crate) const NAME: &str = "RocksDB";
 /// Keys and values have 32-bit lengths.
 const KEY_BYTES_MAX: u64 = 8 << 20;
 
@@ -47,11 +44,7 @@ impl RocksdbOpener {
     ///
     /// # Errors
     /// When there is no usable library, or it rejects an option.
-    pub fn new(
-        library: Option<&str>,
-        options: &BTreeMap<String, Value>,
-        shim: Option<RawFd>,
-    ) -> Result<RocksdbOpener, RunError> {
+    pub fn new(library: Option<&str>, options: &Given, shim: Option<RawFd>) -> Result<RocksdbOpener, RunError> {
         let library = RocksDb::load(library)?;
         let settings = Settings::read(&library, options)?;
         let shim = shim.map(|descriptor| Shim::load(descriptor, &library));
@@ -87,19 +80,7 @@ impl Opener for RocksdbOpener {
                 read_cache: Some(_), ..
             } => self.check_read_cache(),
             Place::Directory { .. } | Place::ReadOnly { .. } => Ok(()),
-            Place::Device { path, .. } => Err(RunError::unsupported(
-                format!(
-                    "{NAME} stores a database in files, so it cannot use `{}` without a file system",
-                    path.display()
-                ),
-                "name a directory; only `lmdb` supports devices",
-            )
-            .at("`target`")),
-            Place::Virtual | Place::Socket { .. } | Place::Server { .. } => Err(RunError::unsupported(
-                format!("{NAME} needs a directory"),
-                "only the store `null` has a virtual target",
-            )
-            .at("`target`")),
+            _ => Err(place.unsupported(NAME)),
         }
     }
 
@@ -116,7 +97,10 @@ impl Opener for RocksdbOpener {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
     use std::os::fd::AsRawFd;
+
+    use serde_json::Value;
 
     use super::*;
     use crate::CachePlace;

@@ -8,12 +8,10 @@
 use std::collections::BTreeMap;
 use std::ffi::CString;
 
-use crate::options;
+use crate::options::{self, Choice, Given};
 use iosonde_harness::RunError;
-use serde_json::Value;
 
-use crate::rocksdb::NAME;
-use crate::rocksdb::library::{Handle, RocksDb};
+use crate::rocksdb::library::{Handle, NAME, RocksDb};
 
 /// Of `BlockBasedTableOptions`, RocksDB 7.8.
 const TABLE: &[&str] = &[
@@ -212,7 +210,7 @@ pub(crate) struct Settings {
 
 impl Settings {
     /// Validates every option with RocksDB.
-    pub(crate) fn read(library: &RocksDb, given: &BTreeMap<String, Value>) -> Result<Settings, RunError> {
+    pub(crate) fn read(library: &RocksDb, given: &Given) -> Result<Settings, RunError> {
         let mut settings = Settings {
             text: String::new(),
             beside: BTreeMap::new(),
@@ -226,23 +224,23 @@ impl Settings {
         };
         let mut table = Vec::new();
         let mut parts = Vec::new();
-        for (name, value) in given {
-            if let Some((_, hint)) = OURS.iter().find(|(ours, _)| ours == name) {
-                let message = format!("option `{name}` of {NAME} is set by the engine");
-                return Err(RunError::invalid(message, format!("`store.options.{name}`"), *hint));
+        for option in options::each(NAME, given) {
+            let name = option.name;
+            if let Some((_, hint)) = OURS.iter().find(|(ours, _)| *ours == name) {
+                return Err(option.reserved(hint));
             }
-            if CALLS.contains(&name.as_str()) {
-                settings.set_call(name, value)?;
+            if CALLS.contains(&name) {
+                settings.set_call(option)?;
                 continue;
             }
-            let text = options::text(NAME, name, value)?;
-            require_single(name, value, &text)?;
+            let text = option.text()?;
+            require_single(option, &text)?;
             let assignment = format!("{name}={text}");
-            if TABLE.contains(&name.as_str()) {
-                judge(library, name, value, &nested(std::slice::from_ref(&assignment)))?;
+            if TABLE.contains(&name) {
+                judge(library, option, &nested(std::slice::from_ref(&assignment)))?;
                 table.push(assignment);
             } else {
-                judge(library, name, value, &assignment)?;
+                judge(library, option, &assignment)?;
                 settings.manual_wal_flush |= name == "manual_wal_flush" && text == "true";
                 settings.no_auto_compactions |= name == "disable_auto_compactions" && text == "true";
                 parts.push(assignment);
@@ -255,13 +253,13 @@ impl Settings {
         Ok(settings)
     }
 
-    fn set_call(&mut self, name: &str, value: &Value) -> Result<(), RunError> {
-        match name {
-            "disableWAL" => self.disable_wal = options::flag(NAME, name, value)?,
-            "verify_checksums" => self.verify_checksums = options::flag(NAME, name, value)?,
-            "fill_cache" => self.fill_cache = options::flag(NAME, name, value)?,
-            "readahead_size" => self.readahead_size = options::integer(NAME, name, value)?,
-            _ => self.statistics = options::flag(NAME, name, value)?,
+    fn set_call(&mut self, option: Choice<'_>) -> Result<(), RunError> {
+        match option.name {
+            "disableWAL" => self.disable_wal = option.flag()?,
+            "verify_checksums" => self.verify_checksums = option.flag()?,
+            "fill_cache" => self.fill_cache = option.flag()?,
+            "readahead_size" => self.readahead_size = option.integer()?,
+            _ => self.statistics = option.flag()?,
         }
         Ok(())
     }
@@ -319,10 +317,10 @@ fn nested(table: &[String]) -> String {
 }
 
 /// Requires that neither name nor value contains a further option: RocksDB splits its text at semicolons outside of braces.
-fn require_single(name: &str, value: &Value, text: &str) -> Result<(), RunError> {
+fn require_single(option: Choice<'_>, text: &str) -> Result<(), RunError> {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "_.".contains(letter);
-    if name.is_empty() || !name.chars().all(plain) {
-        return Err(options::unknown(NAME, name, names()));
+    if option.name.is_empty() || !option.name.chars().all(plain) {
+        return Err(option.unknown(names()));
     }
     let mut depth = 0_i64;
     for letter in text.chars() {
@@ -332,29 +330,24 @@ fn require_single(name: &str, value: &Value, text: &str) -> Result<(), RunError>
             _ => 0,
         };
         if depth < 0 || (depth == 0 && matches!(letter, ';' | '\n' | '\0')) {
-            return Err(options::wrong(NAME, name, value, "a single value"));
+            return Err(option.wrong("a single value"));
         }
     }
     match depth {
         0 => Ok(()),
-        _ => Err(options::wrong(NAME, name, value, "a value whose braces are closed")),
+        _ => Err(option.wrong("a value whose braces are closed")),
     }
 }
 
 /// Validates one option with RocksDB.
-fn judge(library: &RocksDb, name: &str, value: &Value, text: &str) -> Result<(), RunError> {
+fn judge(library: &RocksDb, option: Choice<'_>, text: &str) -> Result<(), RunError> {
     let Err(words) = Options::parse(library, text) else {
         return Ok(());
     };
-    if names().any(|known| known == name) {
-        return Err(options::wrong(
-            NAME,
-            name,
-            value,
-            &format!("another value; RocksDB reports: {words}"),
-        ));
+    match names().any(|known| known == option.name) {
+        true => Err(option.wrong(&format!("another value; RocksDB reports: {words}"))),
+        false => Err(option.unknown(names())),
     }
-    Err(options::unknown(NAME, name, names()))
 }
 
 /// Names of the options of RocksDB 7.8.

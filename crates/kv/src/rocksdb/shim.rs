@@ -11,8 +11,7 @@ use crate::library::{self, file_of};
 use iosonde_harness::{Code, RunError};
 use libloading::os::unix::Library;
 
-use crate::rocksdb::NAME;
-use crate::rocksdb::library::{ErrorPlace, Handle, RocksDb};
+use crate::rocksdb::library::{ErrorPlace, Handle, NAME, RocksDb};
 
 /// Functions of the shim.
 #[derive(Clone, Copy)]

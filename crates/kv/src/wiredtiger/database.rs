@@ -9,8 +9,7 @@ use crate::{About, Lent, Session, Store};
 use iosonde_harness::RunError;
 use iosonde_protocol::{Direction, StoreDurability};
 
-use crate::wiredtiger::NAME;
-use crate::wiredtiger::library::WiredTiger;
+use crate::wiredtiger::library::{NAME, WiredTiger};
 use crate::wiredtiger::open_files::{self, Access};
 use crate::wiredtiger::settings::{self, Settings};
 use crate::wiredtiger::shim::{Change, Handle, Owner, Shim, c_text};

@@ -10,7 +10,11 @@ use std::path::{Path, PathBuf};
 use crate::library::{self, file_of};
 use iosonde_harness::{Code, RunError};
 
+/// The store's name in messages.
+pub(crate) const NAME: &str = "WiredTiger";
 const FILE: &str = "libwiredtiger.so";
+const INSTALL: &str =
+    "install WiredTiger (Debian and Ubuntu: `apt-get install libwiredtiger-dev`), or name its `libwiredtiger.so`";
 const NAMES: [&str; 4] = [
     "wiredtiger_open",
     "wiredtiger_config_validate",
@@ -66,13 +70,7 @@ impl WiredTiger {
 
 fn load_file(path: &Path) -> Result<WiredTiger, RunError> {
     let name = path.display();
-    let library = library::load(path).map_err(|reason| {
-        RunError::new(
-            Code::Library,
-            format!("the library `{name}` cannot be loaded: {reason}"),
-            "install WiredTiger (Debian and Ubuntu: `apt-get install libwiredtiger-dev`), or name its `libwiredtiger.so`",
-        )
-    })?;
+    let library = library::load(path, INSTALL)?;
     // SAFETY: only addresses are taken here.
     let address = |name: &str| unsafe { library.get::<*mut c_void>(name.as_bytes()) }.map(|symbol| *symbol);
     let found: Vec<*mut c_void> = NAMES.iter().filter_map(|name| address(name).ok()).collect();

@@ -11,31 +11,24 @@ mod settings;
 mod shim;
 mod statistics;
 
-use std::collections::BTreeMap;
 use std::os::fd::RawFd;
 
+use crate::options::Given;
 use crate::{Demands, Opener, Place, Store};
 use iosonde_harness::RunError;
-use serde_json::Value;
 
 use crate::wiredtiger::database::Database;
-use crate::wiredtiger::library::WiredTiger;
+use crate::wiredtiger::library::{NAME, WiredTiger};
 use crate::wiredtiger::settings::Settings;
 use crate::wiredtiger::shim::Shim;
 
-/// The store's name in messages.
-pub(crate) const NAME: &str = "WiredTiger";
+pub use crate::wiredtiger::shim::on_panic;
+
 /// A session of the run has one of WiredTiger's, and collecting statistics and checkpoints take others.
 const SESSIONS_BESIDE: u64 = 8;
 
 pub fn option_names() -> Vec<&'static str> {
     settings::names().collect()
-}
-
-/// Sets the function that ends the process after a panic of WiredTiger, such as a log that cannot be written: threads that wait
-/// for the log then wait forever (seen in 3.2.1), and WiredTiger's documentation asks to exit.
-pub fn on_panic(end: fn(&RunError)) {
-    shim::on_panic(end);
 }
 
 /// Opens WiredTiger.
@@ -50,11 +43,7 @@ impl WiredtigerOpener {
     ///
     /// # Errors
     /// When there is no usable library, the shim was compiled for another version, or an option is rejected.
-    pub fn new(
-        library: Option<&str>,
-        options: &BTreeMap<String, Value>,
-        shim: Option<RawFd>,
-    ) -> Result<WiredtigerOpener, RunError> {
+    pub fn new(library: Option<&str>, options: &Given, shim: Option<RawFd>) -> Result<WiredtigerOpener, RunError> {
         let library = WiredTiger::load(library)?;
         let shim = Shim::load(shim, &library)?;
         let settings = Settings::read(&library, &shim, options)?;
@@ -82,12 +71,14 @@ impl Opener for WiredtigerOpener {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
     use std::os::fd::AsRawFd;
     use std::sync::OnceLock;
 
     use super::*;
     use crate::contract::{self, DEMANDS};
     use iosonde_harness::Code;
+    use serde_json::Value;
 
     /// The shim, compiled once as `features/key_value_stores/shim.py` does, with other macros in front of it.
     fn compile(prologue: &str) -> std::fs::File {

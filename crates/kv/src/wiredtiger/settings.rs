@@ -7,12 +7,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::options;
+use crate::options::{self, Choice, Given};
 use iosonde_harness::{Code, RunError};
-use serde_json::Value;
 
-use crate::wiredtiger::NAME;
-use crate::wiredtiger::library::WiredTiger;
+use crate::wiredtiger::library::{NAME, WiredTiger};
 use crate::wiredtiger::shim::Shim;
 
 /// Of `wiredtiger_open`, WiredTiger 3.2 and newer; a version that lacks one refuses it.
@@ -133,11 +131,7 @@ pub(crate) struct Settings {
 
 impl Settings {
     /// Validates every option with WiredTiger. Writes nothing.
-    pub(crate) fn read(
-        library: &WiredTiger,
-        shim: &Shim,
-        given: &BTreeMap<String, Value>,
-    ) -> Result<Settings, RunError> {
+    pub(crate) fn read(library: &WiredTiger, shim: &Shim, given: &Given) -> Result<Settings, RunError> {
         let mut settings = Settings {
             connection: BTreeMap::from([
                 ("log.enabled".to_owned(), "true".to_owned()),
@@ -150,21 +144,19 @@ impl Settings {
             log_flush: true,
             sync_method: String::new(),
         };
-        for (name, value) in given {
-            settings.set(library, shim, name, value)?;
-        }
+        options::each(NAME, given).try_for_each(|option| settings.set(library, shim, option))?;
         settings.log_enabled = settings.connection["log.enabled"] == "true";
         settings.sync_method = settings.connection["transaction_sync.method"].clone();
         Ok(settings)
     }
 
-    fn set(&mut self, library: &WiredTiger, shim: &Shim, name: &str, value: &Value) -> Result<(), RunError> {
+    fn set(&mut self, library: &WiredTiger, shim: &Shim, option: Choice<'_>) -> Result<(), RunError> {
+        let name = option.name;
         if let Some((_, hint)) = OURS.iter().find(|(ours, _)| *ours == name) {
-            let message = format!("option `{name}` of {NAME} is set by the engine");
-            return Err(RunError::invalid(message, format!("`store.options.{name}`"), *hint));
+            return Err(option.reserved(hint));
         }
         if name == LOG_FLUSH {
-            self.log_flush = options::flag(NAME, name, value)?;
+            self.log_flush = option.flag()?;
             return Ok(());
         }
         let (function, place) = if CONNECTION.contains(&name) {
@@ -172,28 +164,19 @@ impl Settings {
         } else if TABLE.contains(&name) {
             ("WT_SESSION.create", &mut self.table)
         } else {
-            return Err(options::unknown(NAME, name, names()));
+            return Err(option.unknown(names()));
         };
-        let text = options::text(NAME, name, value)?;
+        let text = option.text()?;
         if !is_one_value(&text) {
-            return Err(options::wrong(
-                NAME,
-                name,
-                value,
-                "one value, or a list such as `[data,log]`",
-            ));
+            return Err(option.wrong("one value, or a list such as `[data,log]`"));
         }
-        shim.validate(function, &nested([(name, text.as_str())].into_iter()))
-            .map_err(|words| {
-                options::wrong(
-                    NAME,
-                    name,
-                    value,
-                    &format!("another value; {NAME} {} reports: {words}", library.version),
-                )
-            })?;
+        let config = nested([(name, text.as_str())].into_iter());
+        shim.validate(function, &config).map_err(|words| {
+            let version = library.version;
+            option.wrong(&format!("another value; {NAME} {version} reports: {words}"))
+        })?;
         if COMPRESSORS.contains(&name) && !matches!(text.as_str(), "" | "none") {
-            self.extensions.extend(extension(library, name, value, &text)?);
+            self.extensions.extend(extension(library, option, &text)?);
             self.extensions.dedup();
         }
         place.insert(name.to_owned(), text);
@@ -256,27 +239,17 @@ impl Settings {
 }
 
 /// The library that a compressor needs; none if it is compiled in, which opening the database shows.
-fn extension(library: &WiredTiger, name: &str, value: &Value, text: &str) -> Result<Option<String>, RunError> {
+fn extension(library: &WiredTiger, option: Choice<'_>, text: &str) -> Result<Option<String>, RunError> {
     if !text.chars().all(|c| c.is_ascii_alphanumeric()) {
-        return Err(options::wrong(
-            NAME,
-            name,
-            value,
-            "the name of a compressor, such as `snappy`",
-        ));
+        return Err(option.wrong("the name of a compressor, such as `snappy`"));
     }
     match library.compressor(text) {
         Some(file) => Ok(Some(file.display().to_string())),
         None if library.compiled_in.contains(&text) => Ok(None),
-        None => Err(options::wrong(
-            NAME,
-            name,
-            value,
-            &format!(
-                "`none` or a compressor whose library, `libwiredtiger_NAME.so`, is beside `{}`",
-                library.file.display()
-            ),
-        )),
+        None => Err(option.wrong(&format!(
+            "`none` or a compressor whose library, `libwiredtiger_NAME.so`, is beside `{}`",
+            library.file.display()
+        ))),
     }
 }
 

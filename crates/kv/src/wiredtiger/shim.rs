@@ -12,8 +12,7 @@ use crate::library;
 use iosonde_harness::{Code, RunError};
 use libloading::os::unix::Library;
 
-use crate::wiredtiger::NAME;
-use crate::wiredtiger::library::{Version, WiredTiger};
+use crate::wiredtiger::library::{NAME, Version, WiredTiger};
 
 /// `struct database` or `struct session` of the shim.
 pub(crate) type Handle = *mut c_void;
@@ -122,11 +121,12 @@ impl Shim {
     }
 }
 
-/// Ends the process after a panic of WiredTiger; see [`crate::wiredtiger::on_panic`].
+/// Ends the process after a panic of WiredTiger; see [`on_panic`].
 static END: OnceLock<fn(&RunError)> = OnceLock::new();
 
-/// Sets what is called after a panic.
-pub(crate) fn on_panic(end: fn(&RunError)) {
+/// Sets the function that ends the process after a panic of WiredTiger, such as a log that cannot be written: threads that wait
+/// for the log then wait forever (seen in 3.2.1), and WiredTiger's documentation asks to exit.
+pub fn on_panic(end: fn(&RunError)) {
     let _ = END.set(end);
 }
 

@@ -8,6 +8,7 @@ use iosonde_kv::library::{self, file_of};
 use libloading::os::unix::Library;
 
 const FILE: &str = "librados.so";
+const INSTALL: &str = "install librados (Debian and Ubuntu: `apt-get install librados2`), or name its `librados.so.2`";
 
 /// `rados_t`, `rados_ioctx_t` and `rados_completion_t`.
 pub(crate) type Handle = *mut c_void;
@@ -37,14 +38,7 @@ impl Librados {
     /// The named library, or the newest installed one. It stays loaded: it has threads of its own.
     pub(crate) fn load(named: Option<&str>) -> Result<Librados, RunError> {
         let path = named.map_or_else(|| library::newest_installed(FILE), PathBuf::from);
-        let library = library::load(&path).map_err(|reason| {
-            RunError::new(
-                Code::Library,
-                format!("the library `{}` cannot be loaded: {reason}", path.display()),
-                "install librados (Debian and Ubuntu: `apt-get install librados2`), or name its `librados.so.2`",
-            )
-            .at("`store.library`")
-        })?;
+        let library = library::load(&path, INSTALL).map_err(|error| error.at("`store.library`"))?;
         let library = std::mem::ManuallyDrop::new(library);
         // SAFETY: the types are those of the functions in `rados/librados.h`.
         unsafe {
