@@ -13,7 +13,7 @@ use iosonde_harness::metrics::clock::Clock;
 use iosonde_harness::{Code, RunError};
 
 use crate::s3::connection::{Connection, STATUS};
-use crate::s3::sign::Signer;
+use crate::s3::sign::{Moment, Signer};
 use crate::store::{Done, Session, Store};
 
 /// The object of a bucket that shows that iosonde created it.
@@ -202,7 +202,9 @@ impl S3Session<'_> {
             "{method} {path} HTTP/1.1\r\nhost: {}\r\ncontent-length: {length}\r\n",
             store.host
         );
-        store.signer.append(&mut head, method, path, &store.host, &sign::now());
+        store
+            .signer
+            .append(&mut head, method, path, &store.host, &Moment::now());
         head.push_str("\r\n");
         head
     }

@@ -2,11 +2,11 @@
 
 use std::env;
 use std::fmt::Write as _;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use hmac::{Hmac, KeyInit, Mac};
 use iosonde_harness::{Code, RunError};
 use sha2::{Digest, Sha256};
+use time::UtcDateTime;
 
 /// Environment variables with the credentials, which no record contains.
 const ACCESS_KEY: &str = "AWS_ACCESS_KEY_ID";
@@ -110,30 +110,21 @@ fn hex(bytes: &[u8]) -> String {
         })
 }
 
-/// Now, in UTC.
-pub(crate) fn now() -> Moment {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    moment(since.as_secs())
+impl Moment {
+    /// Now, in UTC.
+    pub(crate) fn now() -> Moment {
+        UtcDateTime::now().into()
+    }
 }
 
-/// Seconds since 1970 as a date of the Gregorian calendar (Hinnant's `civil_from_days`).
-fn moment(seconds: u64) -> Moment {
-    let (days, rest) = (seconds / 86_400 + 719_468, seconds % 86_400);
-    let (era, of_era) = (days / 146_097, days % 146_097);
-    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let from_march = (5 * of_year + 2) / 153;
-    let date = of_year - (153 * from_march + 2) / 5 + 1;
-    let month = if from_march < 10 {
-        from_march + 3
-    } else {
-        from_march - 9
-    };
-    let year = year_of_era + 400 * era + u64::from(month <= 2);
-    let day = format!("{year:04}{month:02}{date:02}");
-    Moment {
-        second: format!("{day}T{:02}{:02}{:02}Z", rest / 3600, rest / 60 % 60, rest % 60),
-        day,
+impl From<UtcDateTime> for Moment {
+    fn from(time: UtcDateTime) -> Moment {
+        let (hour, minute, second) = time.as_hms();
+        let day = format!("{:04}{:02}{:02}", time.year(), u8::from(time.month()), time.day());
+        Moment {
+            second: format!("{day}T{hour:02}{minute:02}{second:02}Z"),
+            day,
+        }
     }
 }
 
@@ -153,6 +144,10 @@ impl Signer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn moment(seconds: i64) -> Moment {
+        UtcDateTime::from_unix_timestamp(seconds).unwrap().into()
+    }
 
     /// Credentials and date are those of the examples in AWS's documentation of signature version 4; the signature was
     /// computed with botocore 1.44.
