@@ -232,7 +232,7 @@ impl<D: VirtualDevice> Simulation<'_, D> {
             begin_ns: begin_ns.min(end_ns),
             end_ns,
             jobs: job_results(plan, places, &done),
-            process: usage::difference(&usage::process(end_ns), began),
+            process: usage::process(end_ns).since(began),
             peak_memory_bytes: usage::peak_memory_bytes(),
             devices: self.meter.of_measurement(&self.device.borrow().usage()),
             backend,

@@ -321,7 +321,7 @@ impl Sampler {
 
     fn sample(&mut self) -> (Usage, Vec<DeviceUsage>) {
         let now = usage::process(self.clock.now());
-        let process = usage::difference(&now, &self.previous);
+        let process = now.since(&self.previous);
         self.previous = now;
         (process, self.watch.sample())
     }
@@ -330,7 +330,7 @@ impl Sampler {
     fn since_measure_began(&mut self) -> (Usage, Vec<DeviceUsage>, Machine, Option<KernelTime>) {
         let devices = device::difference(&self.watch.snapshot(), &self.measure_devices);
         let machine = machine::difference(&machine::snapshot(&self.pinned_cpus), &self.measure_machine);
-        let process = usage::difference(&usage::process(self.clock.now()), &self.measure_process);
+        let process = usage::process(self.clock.now()).since(&self.measure_process);
         let kernel = kernel_threads::difference(&kernel_threads::snapshot(), &self.measure_kernel);
         (process, devices, machine, kernel)
     }

@@ -10,7 +10,7 @@ use crate::sql::{ErrorKind, SqlError, Traffic};
 use iosonde_harness::load::{Arrivals, Schedule};
 use iosonde_harness::metrics::clock::Clock;
 use iosonde_harness::{JobDone, JobPhases, RunError, Stage, wait_until, wait_until_due};
-use iosonde_protocol::{OltpCounters, Operation};
+use iosonde_protocol::{OltpCounters, Operation, TransactionResult};
 
 use crate::acknowledged::{Acknowledged, Log};
 
@@ -43,20 +43,8 @@ pub(crate) trait Work: Send {
     fn traffic(&self) -> Traffic;
 }
 
-/// Outcomes of the transactions of one type.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Tally {
-    pub completed: u64,
-    pub rolled_back: u64,
-    pub failed: u64,
-    pub serialization_failures: u64,
-    pub deadlocks: u64,
-    pub lock_timeouts: u64,
-    pub skipped_districts: u64,
-}
-
 /// By operation.
-pub(crate) type Tallies = [Tally; Operation::ALL.len()];
+pub(crate) type Tallies = [TransactionResult; Operation::ALL.len()];
 
 /// A terminal's counters as the reporter of intervals reads them; each has one writer.
 #[derive(Default)]
@@ -145,7 +133,7 @@ impl<W: Work> Terminal<'_, W> {
         let schedule = self.arrivals.take().map(|arrivals| Schedule::new(arrivals, begin_ns));
         let mut running = Running {
             schedule,
-            tallies: Default::default(),
+            tallies: Operation::ALL.map(TransactionResult::none),
             traffic_at_start: self.work.traffic(),
             counters: OltpCounters::default(),
             counters_at_measure: None,
@@ -155,10 +143,8 @@ impl<W: Work> Terminal<'_, W> {
         };
         let driven = running.drive();
         let (schedule, spun_ns, tallies) = (running.schedule.take(), running.spun_ns, running.tallies);
-        let counters = difference(
-            running.counters,
-            running.counters_at_measure.unwrap_or(running.counters),
-        );
+        let at_measure = running.counters_at_measure.unwrap_or(running.counters);
+        let counters = running.counters.since(&at_measure);
         let now_ns = self.common.clock.now();
         self.phases.end_load(now_ns);
         driven?;
@@ -355,16 +341,5 @@ impl<W: Work> Running<'_, '_, W> {
             }
         }
         now_ns
-    }
-}
-
-fn difference(end: OltpCounters, begin: OltpCounters) -> OltpCounters {
-    OltpCounters {
-        statements: end.statements - begin.statements,
-        round_trips: end.round_trips - begin.round_trips,
-        sent_bytes: end.sent_bytes - begin.sent_bytes,
-        received_bytes: end.received_bytes - begin.received_bytes,
-        aborted_attempts: end.aborted_attempts - begin.aborted_attempts,
-        failed_transactions: end.failed_transactions - begin.failed_transactions,
     }
 }

@@ -9,7 +9,7 @@ use iosonde_protocol::{
 };
 
 use crate::acknowledged::{self, Log};
-use crate::terminal::{Common, Found, Published, Tally, Terminal, Work};
+use crate::terminal::{Common, Found, Published, Terminal, Work};
 
 /// Settings of all transactions of a load.
 pub(crate) struct Rules<'a> {
@@ -93,40 +93,18 @@ impl<W: Work> Load for Terminals<'_, W> {
 
 fn transactions(found: &[Found]) -> Vec<TransactionResult> {
     let of = |operation: Operation| {
-        let mut sum = Tally::default();
-        for tally in found.iter().map(|terminal| terminal.tallies[operation as usize]) {
-            sum.completed += tally.completed;
-            sum.rolled_back += tally.rolled_back;
-            sum.failed += tally.failed;
-            sum.serialization_failures += tally.serialization_failures;
-            sum.deadlocks += tally.deadlocks;
-            sum.lock_timeouts += tally.lock_timeouts;
-            sum.skipped_districts += tally.skipped_districts;
+        let mut sum = TransactionResult::none(operation);
+        for terminal in found {
+            sum.include(&terminal.tallies[operation as usize]);
         }
-        TransactionResult {
-            operation,
-            completed: sum.completed,
-            rolled_back: sum.rolled_back,
-            failed: sum.failed,
-            serialization_failures: sum.serialization_failures,
-            deadlocks: sum.deadlocks,
-            lock_timeouts: sum.lock_timeouts,
-            skipped_districts: sum.skipped_districts,
-        }
+        sum
     };
     let all = Operation::ALL.into_iter().map(of);
     all.filter(|result| result.completed + result.failed > 0).collect()
 }
 
 fn counters(found: &[Found]) -> OltpCounters {
-    found
-        .iter()
-        .fold(OltpCounters::default(), |sum, terminal| OltpCounters {
-            statements: sum.statements + terminal.counters.statements,
-            round_trips: sum.round_trips + terminal.counters.round_trips,
-            sent_bytes: sum.sent_bytes + terminal.counters.sent_bytes,
-            received_bytes: sum.received_bytes + terminal.counters.received_bytes,
-            aborted_attempts: sum.aborted_attempts + terminal.counters.aborted_attempts,
-            failed_transactions: sum.failed_transactions + terminal.counters.failed_transactions,
-        })
+    let mut sum = OltpCounters::default();
+    found.iter().for_each(|terminal| sum.include(&terminal.counters));
+    sum
 }

@@ -8,6 +8,7 @@
 //! Conventions: bytes and nanoseconds are integers, units are last in a name, every `*_ns` instant counts from the
 //! engine's start on the monotonic clock (the `hello` event ties that to the wall clock).
 
+mod counters;
 mod drive;
 mod event;
 mod graph;

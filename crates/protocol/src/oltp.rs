@@ -366,6 +366,22 @@ pub struct TransactionResult {
     pub skipped_districts: u64,
 }
 
+impl TransactionResult {
+    /// No transactions.
+    pub fn none(operation: Operation) -> TransactionResult {
+        TransactionResult {
+            operation,
+            completed: 0,
+            rolled_back: 0,
+            failed: 0,
+            serialization_failures: 0,
+            deadlocks: 0,
+            lock_timeouts: 0,
+            skipped_districts: 0,
+        }
+    }
+}
+
 /// Counters of the exchange between clients and server, and of repetitions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct OltpCounters {

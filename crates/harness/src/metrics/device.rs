@@ -10,7 +10,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use iosonde_protocol::{DeviceUsage, MediaUsage};
+use iosonde_protocol::DeviceUsage;
 
 /// Directory in which the kernel lists block devices by number.
 const BLOCK_DEVICES: &str = "/sys/dev/block";
@@ -241,38 +241,10 @@ impl Counters {
 
 fn change(later: &DeviceUsage, earlier: &DeviceUsage) -> DeviceUsage {
     debug_assert_eq!(later.device, earlier.device, "both snapshots are of the same watch");
+    let media = later.media.zip(earlier.media);
     DeviceUsage {
-        device: later.device.clone(),
-        reads: later.reads - earlier.reads,
-        read_merges: later.read_merges - earlier.read_merges,
-        read_bytes: later.read_bytes - earlier.read_bytes,
-        read_wait_ns: later.read_wait_ns - earlier.read_wait_ns,
-        writes: later.writes - earlier.writes,
-        write_merges: later.write_merges - earlier.write_merges,
-        write_bytes: later.write_bytes - earlier.write_bytes,
-        write_wait_ns: later.write_wait_ns - earlier.write_wait_ns,
-        in_flight: later.in_flight,
-        busy_ns: later.busy_ns - earlier.busy_ns,
-        discards: later.discards - earlier.discards,
-        discard_bytes: later.discard_bytes - earlier.discard_bytes,
-        flushes: later.flushes - earlier.flushes,
-        media: later
-            .media
-            .zip(earlier.media)
-            .map(|(later, earlier)| media_change(&later, &earlier)),
-    }
-}
-
-/// Of a simulated drive: the kernel does not see the media.
-fn media_change(later: &MediaUsage, earlier: &MediaUsage) -> MediaUsage {
-    MediaUsage {
-        media_read_bytes: later.media_read_bytes - earlier.media_read_bytes,
-        media_write_bytes: later.media_write_bytes - earlier.media_write_bytes,
-        copied_bytes: later.copied_bytes - earlier.copied_bytes,
-        padded_bytes: later.padded_bytes - earlier.padded_bytes,
-        erases: later.erases - earlier.erases,
-        buffer_read_hits: later.buffer_read_hits - earlier.buffer_read_hits,
-        buffer_write_hits: later.buffer_write_hits - earlier.buffer_write_hits,
+        media: media.map(|(later, earlier)| later.since(&earlier)),
+        ..later.since(earlier)
     }
 }
 

@@ -35,10 +35,7 @@ pub fn snapshot(cpus: &[u32]) -> Machine {
 pub fn difference(later: &Machine, earlier: &Machine) -> Machine {
     let before = |cpu| earlier.pinned.iter().find(|one| one.cpu == cpu).copied();
     Machine {
-        all: later
-            .all
-            .zip(earlier.all)
-            .map(|(later, earlier)| passed(&later, &earlier)),
+        all: later.all.zip(earlier.all).map(|(later, earlier)| later.since(&earlier)),
         pinned: later
             .pinned
             .iter()
@@ -46,7 +43,7 @@ pub fn difference(later: &Machine, earlier: &Machine) -> Machine {
                 let earlier = before(one.cpu)?;
                 Some(PinnedCpu {
                     cpu: one.cpu,
-                    time: passed(&one.time, &earlier.time),
+                    time: one.time.since(&earlier.time),
                     interrupts: one.interrupts.saturating_sub(earlier.interrupts),
                 })
             })
@@ -63,19 +60,6 @@ pub fn difference(later: &Machine, earlier: &Machine) -> Machine {
                 })
             })
             .collect(),
-    }
-}
-
-/// The kernel lets idle and I/O-wait time go back a little now and then, so nothing here may underflow.
-fn passed(later: &CpuTime, earlier: &CpuTime) -> CpuTime {
-    CpuTime {
-        cpus: later.cpus,
-        user_ns: later.user_ns.saturating_sub(earlier.user_ns),
-        system_ns: later.system_ns.saturating_sub(earlier.system_ns),
-        idle_ns: later.idle_ns.saturating_sub(earlier.idle_ns),
-        io_wait_ns: later.io_wait_ns.saturating_sub(earlier.io_wait_ns),
-        interrupt_ns: later.interrupt_ns.saturating_sub(earlier.interrupt_ns),
-        steal_ns: later.steal_ns.saturating_sub(earlier.steal_ns),
     }
 }
 

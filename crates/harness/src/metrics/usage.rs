@@ -53,24 +53,9 @@ impl ThreadMeter {
         let waited_ns = thread_cpu_wait_ns()
             .zip(self.cpu_wait_ns)
             .map(|(end_ns, begin_ns)| end_ns.saturating_sub(begin_ns));
-        let mut used = difference(&thread(0), &self.usage);
+        let mut used = thread(0).since(&self.usage);
         used.wall_ns = self.begin.elapsed().as_nanos() as u64;
         (used, waited_ns)
-    }
-}
-
-/// Resource usage between two instants.
-pub fn difference(later: &Usage, earlier: &Usage) -> Usage {
-    Usage {
-        wall_ns: later.wall_ns.saturating_sub(earlier.wall_ns),
-        user_ns: later.user_ns.saturating_sub(earlier.user_ns),
-        system_ns: later.system_ns.saturating_sub(earlier.system_ns),
-        voluntary_switches: later.voluntary_switches.saturating_sub(earlier.voluntary_switches),
-        involuntary_switches: later.involuntary_switches.saturating_sub(earlier.involuntary_switches),
-        minor_faults: later.minor_faults.saturating_sub(earlier.minor_faults),
-        major_faults: later.major_faults.saturating_sub(earlier.major_faults),
-        fs_inputs: later.fs_inputs.saturating_sub(earlier.fs_inputs),
-        fs_outputs: later.fs_outputs.saturating_sub(earlier.fs_outputs),
     }
 }
 
@@ -158,7 +143,7 @@ mod tests {
             let inner_begin_ns = thread_cpu_ns();
             spin(Duration::from_millis(1));
             let inner_end_ns = thread_cpu_ns();
-            let used = difference(&thread(0), &before);
+            let used = thread(0).since(&before);
             let used_ns = used.user_ns + used.system_ns;
             // User and system time are each cut off to microseconds.
             let (least, most) = (inner_end_ns - inner_begin_ns, thread_cpu_ns() - outer_begin_ns);
@@ -171,7 +156,7 @@ mod tests {
             thread_cpu_ns()
         };
         let spun_ns = std::thread::spawn(spinning).join().expect("it only spins");
-        let used = difference(&process(0), &before);
+        let used = process(0).since(&before);
         assert!(used.user_ns + used.system_ns + 10_000 >= spun_ns, "{used:?} {spun_ns}");
     }
 
@@ -180,7 +165,7 @@ mod tests {
         let before = thread(1_000);
         std::thread::sleep(Duration::from_millis(1));
         let memory = std::hint::black_box(vec![1_u8; 64 << 20]);
-        let used = difference(&thread(5_000), &before);
+        let used = thread(5_000).since(&before);
         assert!(used.voluntary_switches >= 1 && used.minor_faults > 0, "{used:?}");
         assert_eq!(used.wall_ns, 4_000);
         assert!(peak_memory_bytes() >= memory.len() as u64);
