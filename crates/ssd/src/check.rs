@@ -51,30 +51,15 @@ fn check_media(model: &DriveModel) -> Result<(), ModelError> {
         format!("a program of {} bytes", media.program_bytes),
         "it is a multiple of 4 KiB, the unit of mapping",
     )?;
-    require(
-        media.read_ns > 0 && media.program_ns > 0 && media.channel_bytes_per_second > 0,
-        "media",
-        "media that take no time".into(),
-        "read and program times and the channels' speed are above 0",
-    )?;
-    require(
-        (0.0..1.0).contains(&media.time_spread) && (0.0..=1.0).contains(&media.retry_fraction),
-        "media.time_spread",
-        format!(
-            "a spread of {} or a retry fraction of {}",
-            media.time_spread, media.retry_fraction
-        ),
-        "`time_spread` lies from 0 up to but without 1, `retry_fraction` from 0 to 1",
-    )
+    let takes_time = media.read_ns > 0 && media.program_ns > 0 && media.channel_bytes_per_second > 0;
+    in_range(takes_time, "media")?;
+    let are_shares = (0.0..1.0).contains(&media.time_spread) && (0.0..=1.0).contains(&media.retry_fraction);
+    in_range(are_shares, "media.time_spread")
 }
 
 fn check_translation(model: &DriveModel) -> Result<(), ModelError> {
-    require(
-        logical_pages(model) > 0 && model.capacity_bytes.is_multiple_of(PAGE_BYTES),
-        "capacity_bytes",
-        format!("a capacity of {} bytes", model.capacity_bytes),
-        "it is a multiple of 4 KiB above 0",
-    )?;
+    let has_pages = logical_pages(model) > 0 && model.capacity_bytes.is_multiple_of(PAGE_BYTES);
+    in_range(has_pages, "capacity_bytes")?;
     let Translation::PageMapped {
         over_provisioning,
         block_programs,
@@ -90,18 +75,10 @@ fn check_translation(model: &DriveModel) -> Result<(), ModelError> {
             "pages are numbered with 31 bits: at most 8 TiB",
         );
     };
-    require(
-        *over_provisioning > 0.0 && over_provisioning.is_finite(),
-        "translation.over_provisioning",
-        format!("an over-provisioning of {over_provisioning}"),
-        "it is above 0: without spare room nothing can be collected",
-    )?;
-    require(
-        *block_programs > 0 && (0.0..1.0).contains(idle_free_fraction),
-        "translation.block_programs",
-        format!("blocks of {block_programs} programs, a free fraction of {idle_free_fraction}"),
-        "a block takes at least one program, and `idle_free_fraction` lies below 1",
-    )?;
+    let has_spare_room = *over_provisioning > 0.0 && over_provisioning.is_finite();
+    in_range(has_spare_room, "translation.over_provisioning")?;
+    let has_blocks = *block_programs > 0 && (0.0..1.0).contains(idle_free_fraction);
+    in_range(has_blocks, "translation.block_programs")?;
     require(
         mapping_bytes.is_power_of_two() && (PAGE_BYTES..=UNIT_BYTES_MAX).contains(&u64::from(*mapping_bytes)),
         "translation.mapping_bytes",
@@ -137,12 +114,8 @@ fn check_translation(model: &DriveModel) -> Result<(), ModelError> {
 
 fn check_interface(model: &DriveModel) -> Result<(), ModelError> {
     let interface = &model.interface;
-    require(
-        interface.read_bytes_per_second > 0 && interface.write_bytes_per_second > 0 && interface.queue_depth > 0,
-        "interface",
-        "an interface that moves nothing".into(),
-        "both speeds and the queue depth are above 0",
-    )?;
+    let moves = interface.read_bytes_per_second > 0 && interface.write_bytes_per_second > 0;
+    in_range(moves && interface.queue_depth > 0, "interface")?;
     require(
         interface.command_bytes >= PAGE_BYTES && interface.command_bytes.is_multiple_of(PAGE_BYTES),
         "interface.command_bytes",
@@ -171,12 +144,8 @@ fn check_array(array: &ArrayModel) -> Result<(), ModelError> {
         format!("a chunk of {} bytes", array.chunk_bytes),
         "it is a multiple of 4 KiB",
     )?;
-    require(
-        array.bytes_per_second != Some(0) && array.parity_bytes_per_second != Some(0),
-        "array.bytes_per_second",
-        "an array that moves nothing".into(),
-        "leave the limit out, or give one above 0",
-    )
+    let moves = array.bytes_per_second != Some(0) && array.parity_bytes_per_second != Some(0);
+    in_range(moves, "array.bytes_per_second")
 }
 
 fn check_limits(model: &DriveModel, array: &ArrayModel) -> Result<(), ModelError> {
@@ -216,14 +185,9 @@ fn check_limit(limit: &LimitModel) -> Result<(), ModelError> {
         format!("a bucket of {} credits, or a burst below the rate", limit.bucket),
         "`bucket` is at least 0, `burst_rate` at least `rate`",
     )?;
-    require(
-        [limit.read_weight, limit.write_weight]
-            .iter()
-            .all(|weight| *weight >= 0.0 && weight.is_finite()),
-        "limits.read_weight",
-        "a weight below 0".into(),
-        "weights are at least 0; 0 is not limited",
-    )?;
+    let weights = [limit.read_weight, limit.write_weight];
+    let are_weights = weights.iter().all(|weight| *weight >= 0.0 && weight.is_finite());
+    in_range(are_weights, "limits.read_weight")?;
     require(
         limit.unit_bytes != Some(0)
             && (limit.counts == Counted::Operations || limit.unit_bytes.is_none())
@@ -238,6 +202,12 @@ fn check_limit(limit: &LimitModel) -> Result<(), ModelError> {
         "changes that are not in order".into(),
         "each change comes later than the one before it",
     )
+}
+
+/// What every source of models makes sure of.
+fn in_range(holds: bool, field: &'static str) -> Result<(), ModelError> {
+    let message = format!("`{field}` is out of range");
+    require(holds, field, message, "docs/simulation.md lists the fields of a model")
 }
 
 fn require(holds: bool, field: &'static str, message: String, hint: &'static str) -> Result<(), ModelError> {

@@ -262,19 +262,25 @@ fn impossible_models_and_arrays_are_refused_with_what_would_be_right() {
     }
     type Change = fn(&mut DriveModel);
     let cases: [(Change, &str); 13] = [
-        (|model| over_provisioned(model, 0.0), "an over-provisioning of 0"),
-        (|model| over_provisioned(model, -0.1), "an over-provisioning of -0.1"),
+        (
+            |model| over_provisioned(model, 0.0),
+            "`translation.over_provisioning` is out of range",
+        ),
+        (
+            |model| over_provisioned(model, -0.1),
+            "`translation.over_provisioning` is out of range",
+        ),
         (|model| model.media.dies = 7, "7 dies cannot be spread evenly"),
         (|model| model.media.program_bytes = 1000, "a program of 1000 bytes"),
-        (|model| model.media.read_ns = 0, "media that take no time"),
-        (|model| model.media.time_spread = 1.0, "a spread of 1"),
-        (|model| model.capacity_bytes = 0, "a capacity of 0 bytes"),
-        (|model| model.capacity_bytes = 5000, "a capacity of 5000 bytes"),
-        (|model| model.buffer.bytes = 4096, "a write buffer of 4096 bytes"),
+        (|model| model.media.read_ns = 0, "`media` is out of range"),
         (
-            |model| model.interface.queue_depth = 0,
-            "an interface that moves nothing",
+            |model| model.media.time_spread = 1.0,
+            "`media.time_spread` is out of range",
         ),
+        (|model| model.capacity_bytes = 0, "`capacity_bytes` is out of range"),
+        (|model| model.capacity_bytes = 5000, "`capacity_bytes` is out of range"),
+        (|model| model.buffer.bytes = 4096, "a write buffer of 4096 bytes"),
+        (|model| model.interface.queue_depth = 0, "`interface` is out of range"),
         (
             |model| model.interface.command_bytes = 100,
             "commands of at most 100 bytes",
@@ -306,7 +312,10 @@ fn impossible_models_and_arrays_are_refused_with_what_would_be_right() {
             "a Raid10 of 5 drives",
         ),
         (|array| array.chunk_bytes = 1000, "a chunk of 1000 bytes"),
-        (|array| array.bytes_per_second = Some(0), "an array that moves nothing"),
+        (
+            |array| array.bytes_per_second = Some(0),
+            "`array.bytes_per_second` is out of range",
+        ),
     ];
     for (change, message) in cases {
         let mut array = SINGLE;
