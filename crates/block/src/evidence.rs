@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::PathBuf;
 
+use iosonde_harness::residency::{self, Residency};
 use iosonde_harness::target::{OFlags, Targets};
 use iosonde_protocol::{BlockWorkload, Evidence, ExtentEvidence, PageCacheEvidence, Stream, Target};
 
-use crate::residency::{self, Residency};
 use crate::{extents, target};
 
 /// The target at one moment.

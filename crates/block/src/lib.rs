@@ -4,7 +4,7 @@
 //! and `payload` hold what is moved, `backend` moves it and `transport` chooses one (for other workloads too), `job` is the measuring loop, `prepare` makes jobs of streams,
 //! `probing` tries which backends there are, `threads` runs them in real time and `simulation` on virtual time; `ssd` brings a simulated drive and its state to that;
 //! `verify` checks that what was written comes back; `evidence` reports which reads do not reach a device
-//! (`extents`, `residency`).
+//! (`extents`).
 
 /// For the common parts of the integration tests, which the tests of `verify` use as well.
 #[cfg(test)]
@@ -21,7 +21,6 @@ mod layout;
 pub mod payload;
 mod prepare;
 mod probing;
-mod residency;
 mod simulation;
 mod ssd;
 mod target;

@@ -23,6 +23,7 @@ mod pin;
 mod plan;
 mod ramp;
 mod recorder;
+pub mod residency;
 mod run;
 mod start;
 mod supervisor;

@@ -382,8 +382,10 @@ impl Location {
         match &mut self.held {
             Held::Virtual | Held::Server(_) => {}
             Held::ReadOnly(directory) => {
-                let message = format!("`{}` was to be cleared, but is read-only", directory.path().display());
-                return Err(RunError::new(Code::Internal, message, ""));
+                let path = directory.path().display();
+                return Err(RunError::internal(format!(
+                    "`{path}` was to be cleared, but is read-only"
+                )));
             }
             // The marker is written last, so that an interrupted removal can be continued.
             Held::Directories(directories) => directories.iter_mut().try_for_each(|directory| {

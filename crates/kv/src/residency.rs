@@ -5,8 +5,8 @@
 
 use std::fs::File;
 use std::ops::Range;
-use std::os::fd::AsRawFd;
 
+use iosonde_harness::residency::by_cachestat;
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
 
@@ -76,41 +76,14 @@ fn next_data(file: &File, position: u64, end: u64) -> Option<Range<u64>> {
 }
 
 fn page_bytes() -> u64 {
-    // SAFETY: the call takes a plain number.
-    unsafe { libc::sysconf(libc::_SC_PAGESIZE) as u64 }
+    rustix::param::page_size() as u64
 }
 
-/// cachestat(2), Linux 6.5.
-fn cached_bytes(file: &File, of: &Range<u64>) -> Option<u64> {
-    const SYS_CACHESTAT: libc::c_long = 451;
-    /// From the kernel's `include/uapi/linux/mman.h`.
-    #[repr(C)]
-    struct Asked {
-        offset: u64,
-        length: u64,
+fn cached_bytes(file: &File, range: &Range<u64>) -> Option<u64> {
+    match range.is_empty() {
+        true => Some(0),
+        false => by_cachestat(file, range).ok().map(|found| found.cached_bytes),
     }
-    #[repr(C)]
-    #[derive(Default)]
-    struct Found {
-        cached: u64,
-        dirty: u64,
-        writeback: u64,
-        evicted: u64,
-        recently_evicted: u64,
-    }
-    let length = of.end - of.start;
-    if length == 0 {
-        // To the kernel it means everything up to the end.
-        return Some(0);
-    }
-    let asked = Asked {
-        offset: of.start,
-        length,
-    };
-    let mut found = Found::default();
-    // SAFETY: both structures are those of the kernel's interface and live through the call; it writes only to `found`.
-    let status = unsafe { libc::syscall(SYS_CACHESTAT, file.as_raw_fd(), &raw const asked, &raw mut found, 0) };
-    (status == 0).then(|| found.cached * page_bytes())
 }
 
 #[cfg(test)]

@@ -15,14 +15,17 @@ const PIECE_BYTES: u64 = 1 << 30;
 
 /// Bytes of a range that are in memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Residency {
+pub struct Residency {
     pub cached_bytes: u64,
     /// Of which not yet written back; `None` where the kernel does not report it.
     pub dirty_bytes: Option<u64>,
 }
 
 /// Asks the kernel. The range lies within the file, or its end does not count.
-pub(crate) fn query(file: &File, range: &Range<u64>) -> io::Result<Residency> {
+///
+/// # Errors
+/// Those of the kernel.
+pub fn query(file: &File, range: &Range<u64>) -> io::Result<Residency> {
     match by_cachestat(file, range) {
         Err(error)
             if matches!(
@@ -52,7 +55,11 @@ struct Cachestat {
     recently_evicted: u64,
 }
 
-fn by_cachestat(file: &File, range: &Range<u64>) -> io::Result<Residency> {
+/// The same by `cachestat` alone, which touches and maps nothing.
+///
+/// # Errors
+/// Those of the kernel.
+pub fn by_cachestat(file: &File, range: &Range<u64>) -> io::Result<Residency> {
     let asked = CachestatRange {
         offset: range.start,
         length: range.end - range.start,
@@ -143,7 +150,7 @@ mod tests {
         let path = directory.path().join("data");
         std::fs::write(&path, vec![7; 4 * MIB as usize]).unwrap();
         let file = File::open(&path).unwrap();
-        iosonde_harness::prepare_page_cache(&file, iosonde_protocol::PageCache::Drop, 0).unwrap();
+        crate::page_cache::prepare_page_cache(&file, iosonde_protocol::PageCache::Drop, 0).unwrap();
         // Without this advice the kernel reads ahead and around.
         rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random).unwrap();
         let mut buffer = vec![0; MIB as usize];
