@@ -9,9 +9,7 @@ use std::sync::Arc;
 use clap::Parser;
 use iosonde_engine::RunArguments;
 use iosonde_harness::{RunError, Workload};
-use iosonde_kv::cassandra::CassandraOpener;
-use iosonde_kv::mongodb::MongodbOpener;
-use iosonde_kv::{Contents, Kv, Opener};
+use iosonde_kv::{Contents, Kv, Opener, cassandra, mongodb};
 use iosonde_protocol::{Event, Spec, Store, StoreKind, Workload as Named};
 
 /// Carries out one run on Cassandra or MongoDB: reads a spec as JSON on standard input, writes events as JSON Lines on standard
@@ -27,8 +25,8 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse().run;
     if arguments.schema {
         return iosonde_engine::print(&iosonde_engine::schema(&serde_json::json!({
-            "cassandra": iosonde_kv::cassandra::option_names(),
-            "mongodb": iosonde_kv::mongodb::option_names(),
+            "cassandra": cassandra::option_names(),
+            "mongodb": mongodb::option_names(),
         })));
     }
     iosonde_engine::report(|output| {
@@ -49,8 +47,8 @@ fn workload(spec: &Spec) -> Result<Box<dyn Workload + '_>, RunError> {
 
 fn opener(store: &Store) -> Result<Box<dyn Opener>, RunError> {
     match store.kind {
-        StoreKind::Cassandra => Ok(Box::new(CassandraOpener::new(&store.options)?)),
-        StoreKind::Mongodb => Ok(Box::new(MongodbOpener::new(&store.options)?)),
+        StoreKind::Cassandra => cassandra::opener(&store.options),
+        StoreKind::Mongodb => mongodb::opener(&store.options),
         _ => Err(elsewhere()),
     }
 }

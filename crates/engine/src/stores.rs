@@ -4,10 +4,9 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use iosonde_kv::lmdb::LmdbOpener;
-use iosonde_kv::memcached::MemcachedOpener;
 use iosonde_kv::rocksdb::RocksdbOpener;
 use iosonde_kv::wiredtiger::WiredtigerOpener;
-use iosonde_kv::{Contents, NullOpener, Opener, RunError};
+use iosonde_kv::{Contents, NullOpener, Opener, RunError, memcached};
 use iosonde_protocol::{Store, StoreKind};
 
 /// Constants of stores that planning needs.
@@ -21,7 +20,7 @@ pub(crate) fn option_names() -> serde_json::Value {
         "lmdb": iosonde_kv::lmdb::option_names(),
         "rocksdb": iosonde_kv::rocksdb::option_names(),
         "wiredtiger": iosonde_kv::wiredtiger::option_names(),
-        "memcached": iosonde_kv::memcached::option_names(),
+        "memcached": memcached::option_names(),
     })
 }
 
@@ -48,7 +47,7 @@ pub(crate) fn opener(
             let opener = WiredtigerOpener::new(store.library.as_deref(), &store.options, shim)?;
             Ok(Box::new(opener))
         }
-        StoreKind::Memcached => Ok(Box::new(MemcachedOpener::new(&store.options)?)),
+        StoreKind::Memcached => memcached::opener(&store.options),
         StoreKind::Cassandra | StoreKind::Mongodb => Err(RunError::unsupported(
             "clients of Cassandra and MongoDB are not part of `iosonde-engine`",
             "use `iosonde-engine-clients`",

@@ -4,7 +4,6 @@
 //! text and writes only a value's 16-byte header in front of the value's text. So reads are cheap, and verification touches
 //! as much memory as with a real store.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use iosonde_harness::RunError;
@@ -72,16 +71,8 @@ impl Store for Null {
         })
     }
 
-    fn statistics(&self) -> BTreeMap<String, u64> {
-        BTreeMap::new()
-    }
-
     fn durability(&self, _sync: bool) -> StoreDurability {
         StoreDurability::Nothing
-    }
-
-    fn flush(&self) -> Result<(), RunError> {
-        Ok(())
     }
 }
 
@@ -170,6 +161,4 @@ impl Session for NullSession<'_> {
         };
         Ok(Some((&self.key, value)))
     }
-
-    fn release(&mut self) {}
 }

@@ -221,8 +221,11 @@ pub trait Store: Send + Sync {
     /// Those of the store.
     fn about(&self) -> Result<About, RunError>;
 
-    /// The store's own statistics: counters since it was opened, and levels.
-    fn statistics(&self) -> BTreeMap<String, u64>;
+    /// The store's own statistics: counters since it was opened, and levels. Those of a server are read by the program that started
+    /// it, together with its control group.
+    fn statistics(&self) -> BTreeMap<String, u64> {
+        BTreeMap::new()
+    }
 
     /// Sets whether writes of all sessions survive a power failure once they complete, for stores with one setting per
     /// database. Other stores use the argument of [`Session::commit`].
@@ -245,7 +248,9 @@ pub trait Store: Send + Sync {
     ///
     /// # Errors
     /// Those of the store.
-    fn flush(&self) -> Result<(), RunError>;
+    fn flush(&self) -> Result<(), RunError> {
+        Ok(())
+    }
 
     /// Returns true if background work is running or pending.
     fn is_busy(&self) -> bool {
@@ -352,13 +357,17 @@ pub trait Session {
     ///
     /// # Errors
     /// Those of the store.
-    fn seek(&mut self, key: Option<&[u8]>, direction: Direction) -> Result<(), RunError>;
+    fn seek(&mut self, _key: Option<&[u8]>, _direction: Direction) -> Result<(), RunError> {
+        Err(unordered())
+    }
 
     /// The iterator's next record, lent until the session is used again; `None` at the end.
     ///
     /// # Errors
     /// Those of the store.
-    fn next(&mut self) -> Result<Option<Lent<'_>>, RunError>;
+    fn next(&mut self) -> Result<Option<Lent<'_>>, RunError> {
+        Err(unordered())
+    }
 
     /// Declares that every key put from now on is larger than all keys in the database.
     fn expect_ascending_keys(&mut self) {}
@@ -392,7 +401,15 @@ pub trait Session {
     }
 
     /// Returns lent values and closes the iterator.
-    fn release(&mut self);
+    fn release(&mut self) {}
+}
+
+#[cold]
+fn unordered() -> RunError {
+    RunError::unsupported(
+        "this store does not order records by key, so it cannot be scanned",
+        "use `read`, `update`, `insert` and `delete`",
+    )
 }
 
 #[cold]

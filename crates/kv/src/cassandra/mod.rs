@@ -13,9 +13,9 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use crate::options::Given;
-use crate::{About, Demands, Lent, Opener, Place, Server, Session, Store};
+use crate::{About, Demands, Opener, Place, Server, Session, Store};
 use iosonde_harness::{Code, RunError, require};
-use iosonde_protocol::{Direction, StoreDurability};
+use iosonde_protocol::StoreDurability;
 
 use crate::cassandra::client::{Client, Writes};
 use crate::cassandra::settings::{NAME, Settings};
@@ -32,24 +32,15 @@ pub fn option_names() -> Vec<&'static str> {
     Settings::NAMES.to_vec()
 }
 
-/// Connects to Cassandra.
-pub struct CassandraOpener {
-    settings: Settings,
+/// Connects to Cassandra, with the options of the client and of the table.
+///
+/// # Errors
+/// When an option is unknown or its value invalid.
+pub fn opener(options: &Given) -> Result<Box<dyn Opener>, RunError> {
+    Ok(Box::new(Settings::read(options)?))
 }
 
-impl CassandraOpener {
-    /// With the options of the client and of the table.
-    ///
-    /// # Errors
-    /// When an option is unknown or its value invalid.
-    pub fn new(options: &Given) -> Result<CassandraOpener, RunError> {
-        Ok(CassandraOpener {
-            settings: Settings::read(options)?,
-        })
-    }
-}
-
-impl Opener for CassandraOpener {
+impl Opener for Settings {
     fn check(&self, place: &Place, demands: &Demands) -> Result<(), RunError> {
         require(is_name(&place.server(NAME)?.database), "`target.database`")?;
         let limits = [
@@ -73,7 +64,7 @@ impl Opener for CassandraOpener {
 
     fn open(&self, place: &Place, _demands: &Demands) -> Result<Box<dyn Store>, RunError> {
         let server = place.server(NAME)?.clone();
-        Ok(Box::new(CassandraStore::open(server, self.settings.clone())?))
+        Ok(Box::new(CassandraStore::open(server, self.clone())?))
     }
 
     /// Drops the table and creates it again: a truncated one keeps its settings, which may be those of another run.
@@ -83,7 +74,7 @@ impl Opener for CassandraOpener {
         let server = place.server(NAME)?;
         let keyspace = &server.database;
         let table = client::table(keyspace);
-        let client = Client::connect(server, &self.settings)?;
+        let client = Client::connect(server, self)?;
         if !client.has_table(keyspace, OWNER)? {
             return Err(RunError::new(
                 Code::ForeignData,
@@ -96,7 +87,7 @@ impl Opener for CassandraOpener {
         let (product, _) = client.version()?;
         client.query(&format!(
             "CREATE TABLE {table} (key blob PRIMARY KEY, value blob){}",
-            self.settings.table_options(product)
+            self.table_options(product)
         ))
     }
 }
@@ -159,11 +150,6 @@ impl Store for CassandraStore {
         })
     }
 
-    /// None: the server's are read by the program that started it, together with its control group.
-    fn statistics(&self) -> BTreeMap<String, u64> {
-        BTreeMap::new()
-    }
-
     /// The server decides when it syncs its commit log, for all writes alike.
     fn set_sync(&self, sync: bool) -> Result<(), RunError> {
         if !sync || self.waits_for_sync() {
@@ -188,11 +174,6 @@ impl Store for CassandraStore {
             true => StoreDurability::PowerLoss,
             false => StoreDurability::Nothing,
         }
-    }
-
-    /// CQL has no statement that flushes memtables; an orderly shutdown of the server does it.
-    fn flush(&self) -> Result<(), RunError> {
-        Ok(())
     }
 
     fn is_busy(&self) -> bool {
@@ -232,25 +213,9 @@ impl Session for CassandraSession {
         written
     }
 
-    fn seek(&mut self, _key: Option<&[u8]>, _direction: Direction) -> Result<(), RunError> {
-        Err(unordered())
-    }
-
-    fn next(&mut self) -> Result<Option<Lent<'_>>, RunError> {
-        Err(unordered())
-    }
-
     fn release(&mut self) {
         self.client.release();
     }
-}
-
-#[cold]
-fn unordered() -> RunError {
-    RunError::unsupported(
-        format!("{NAME} orders records by the hash of their keys, so they cannot be scanned by key"),
-        "use `read`, `update`, `insert` and `delete`",
-    )
 }
 
 #[cfg(test)]
@@ -259,7 +224,7 @@ mod tests {
 
     #[test]
     fn targets_that_are_no_servers_and_names_of_keyspaces_that_are_not_plain_are_refused() {
-        let opener = CassandraOpener::new(&BTreeMap::new()).unwrap();
+        let opener = Settings::default();
         let demands = Demands {
             key_bytes_max: 24,
             value_bytes_max: 1000,

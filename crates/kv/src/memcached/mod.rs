@@ -16,9 +16,9 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 use crate::options::{self, Given};
-use crate::{About, Demands, Keys, Lent, Opener, Place, Session, Store};
+use crate::{About, Demands, Keys, Opener, Place, Session, Store};
 use iosonde_harness::RunError;
-use iosonde_protocol::{Direction, StoreDurability};
+use iosonde_protocol::StoreDurability;
 use rustix::event::epoll;
 
 use crate::memcached::connection::{Connection, NAME};
@@ -66,24 +66,15 @@ pub fn option_names() -> Vec<&'static str> {
     Settings::NAMES.to_vec()
 }
 
-/// Connects to memcached.
-pub struct MemcachedOpener {
-    settings: Settings,
+/// Connects to memcached, with the client's options.
+///
+/// # Errors
+/// When an option is unknown or its value invalid.
+pub fn opener(options: &Given) -> Result<Box<dyn Opener>, RunError> {
+    Ok(Box::new(Settings::read(options)?))
 }
 
-impl MemcachedOpener {
-    /// With the client's options.
-    ///
-    /// # Errors
-    /// When an option is unknown or its value invalid.
-    pub fn new(options: &Given) -> Result<MemcachedOpener, RunError> {
-        Ok(MemcachedOpener {
-            settings: Settings::read(options)?,
-        })
-    }
-}
-
-impl Opener for MemcachedOpener {
+impl Opener for Settings {
     fn check(&self, place: &Place, demands: &Demands) -> Result<(), RunError> {
         demands.check_keys(NAME, KEY_BYTES_MAX)?;
         match place {
@@ -98,7 +89,7 @@ impl Opener for MemcachedOpener {
         };
         let store = MemcachedStore {
             socket: path.clone(),
-            settings: self.settings,
+            settings: *self,
         };
         store.version()?;
         Ok(Box::new(store))
@@ -132,17 +123,8 @@ impl Store for MemcachedStore {
         })
     }
 
-    /// None: the server's are read by the program that started it, together with its control group.
-    fn statistics(&self) -> BTreeMap<String, u64> {
-        BTreeMap::new()
-    }
-
     fn durability(&self, _sync: bool) -> StoreDurability {
         StoreDurability::Nothing
-    }
-
-    fn flush(&self) -> Result<(), RunError> {
-        Ok(())
     }
 
     /// Bytes of items in memory and in external storage.
@@ -235,14 +217,6 @@ impl Session for MemcachedSession<'_> {
         written
     }
 
-    fn seek(&mut self, _key: Option<&[u8]>, _direction: Direction) -> Result<(), RunError> {
-        Err(unordered())
-    }
-
-    fn next(&mut self) -> Result<Option<Lent<'_>>, RunError> {
-        Err(unordered())
-    }
-
     fn connections(&self) -> usize {
         self.connections.len()
     }
@@ -276,8 +250,6 @@ impl Session for MemcachedSession<'_> {
     fn answer(&self, connection: usize, place: usize) -> Option<&[u8]> {
         self.connections[connection].answer(place)
     }
-
-    fn release(&mut self) {}
 }
 
 /// Watches connections for answers; an event has the place of its connection.
@@ -307,14 +279,6 @@ fn too_many(gets: usize) -> RunError {
     RunError::unsupported(
         format!("{gets} gets in flight on a connection"),
         format!("use more `connections`, or a `batch` of at most {GETS_MAX} for each"),
-    )
-}
-
-#[cold]
-fn unordered() -> RunError {
-    RunError::unsupported(
-        format!("{NAME} has no order, so it cannot be scanned"),
-        "use `read`, `update`, `insert` and `delete`",
     )
 }
 

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use super::*;
 use iosonde_harness::Code;
+use iosonde_protocol::Direction;
 use serde_json::Value;
 
 type Records = Arc<Mutex<HashMap<String, Vec<u8>>>>;
@@ -40,7 +41,7 @@ impl Server {
 
     fn open(&self, connections: u64) -> Box<dyn Store> {
         let options = BTreeMap::from([("connections".to_owned(), connections.into())]);
-        let opener = MemcachedOpener::new(&options).unwrap();
+        let opener = Settings::read(&options).unwrap();
         opener.check(&self.place(), &DEMANDS).unwrap();
         opener.open(&self.place(), &DEMANDS).unwrap()
     }
@@ -198,14 +199,14 @@ fn a_server_that_goes_away_or_was_never_there_is_an_error() {
     let nowhere = Place::Socket {
         path: server.directory.path().join("nowhere"),
     };
-    let opener = MemcachedOpener::new(&BTreeMap::new()).unwrap();
+    let opener = Settings::read(&BTreeMap::new()).unwrap();
     let error = opener.open(&nowhere, &DEMANDS).err().expect("there is no server");
     assert_eq!(error.code, Code::ConnectionRefused);
 }
 
 #[test]
 fn directories_scans_and_large_keys_are_unsupported() {
-    let opener = MemcachedOpener::new(&BTreeMap::new()).unwrap();
+    let opener = Settings::read(&BTreeMap::new()).unwrap();
     let mut large = DEMANDS;
     large.key_bytes_max = 251;
     let server = Server::start(10);

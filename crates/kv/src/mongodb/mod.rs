@@ -39,25 +39,18 @@ pub fn option_names() -> Vec<&'static str> {
     settings::names()
 }
 
-/// Connects to MongoDB.
-pub struct MongodbOpener {
-    settings: Settings,
+/// Connects to MongoDB, with the client's options.
+///
+/// # Errors
+/// When an option is unknown or its value invalid.
+pub fn opener(options: &Given) -> Result<Box<dyn Opener>, RunError> {
+    Ok(Box::new(Settings::read(options)?))
 }
 
-impl MongodbOpener {
-    /// With the client's options.
-    ///
-    /// # Errors
-    /// When an option is unknown or its value invalid.
-    pub fn new(options: &Given) -> Result<MongodbOpener, RunError> {
-        Ok(MongodbOpener {
-            settings: Settings::read(options)?,
-        })
-    }
-
+impl Settings {
     /// Connects to a database that iosonde created, and to no other.
     fn connect(&self, server: &Server) -> Result<Connection, RunError> {
-        let connection = Connection::open(server, &self.settings)?;
+        let connection = Connection::open(server, self)?;
         let owners = connection.database.collection::<mongodb::bson::Document>(OWNER);
         let owner = connection.wait("read", owners.find_one(doc! { "_id": "created_by" }).into_future())?;
         if owner.is_none() {
@@ -72,7 +65,7 @@ impl MongodbOpener {
     }
 }
 
-impl Opener for MongodbOpener {
+impl Opener for Settings {
     fn check(&self, place: &Place, demands: &Demands) -> Result<(), RunError> {
         let bytes = demands.key_bytes_max + demands.value_bytes_max;
         if bytes > RECORD_BYTES_MAX {
@@ -90,7 +83,7 @@ impl Opener for MongodbOpener {
         let connection = self.connect(address)?;
         Ok(Box::new(MongodbStore {
             address: address.clone(),
-            settings: self.settings.clone(),
+            settings: self.clone(),
             server: facts::ask(&connection)?,
             connection: Mutex::new(connection),
         }))
@@ -148,10 +141,6 @@ impl Store for MongodbStore {
             true => StoreDurability::PowerLoss,
             false => StoreDurability::Nothing,
         }
-    }
-
-    fn flush(&self) -> Result<(), RunError> {
-        Ok(())
     }
 
     /// Bytes that the database's files and indexes occupy, as the server reports them.

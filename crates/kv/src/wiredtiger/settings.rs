@@ -14,89 +14,10 @@ use crate::wiredtiger::library::{NAME, WiredTiger};
 use crate::wiredtiger::shim::Shim;
 
 /// Of `wiredtiger_open`, WiredTiger 3.2 and newer; a version that lacks one refuses it.
-const CONNECTION: &[&str] = &[
-    "buffer_alignment",
-    "cache_cursors",
-    "cache_max_wait_ms",
-    "cache_overflow.file_max",
-    "cache_overhead",
-    "cache_size",
-    "checkpoint.log_size",
-    "checkpoint.wait",
-    "checkpoint_cleanup",
-    "checkpoint_sync",
-    "direct_io",
-    "eviction.threads_max",
-    "eviction.threads_min",
-    "eviction_checkpoint_target",
-    "eviction_dirty_target",
-    "eviction_dirty_trigger",
-    "eviction_target",
-    "eviction_trigger",
-    "eviction_updates_target",
-    "eviction_updates_trigger",
-    "file_extend",
-    "file_manager.close_handle_minimum",
-    "file_manager.close_idle_time",
-    "file_manager.close_scan_interval",
-    "hash.buckets",
-    "hash.dhandle_buckets",
-    "history_store.file_max",
-    "io_capacity.total",
-    "log.archive",
-    "log.compressor",
-    "log.enabled",
-    "log.file_max",
-    "log.force_write_wait",
-    "log.os_cache_dirty_pct",
-    "log.prealloc",
-    "log.recover",
-    "log.remove",
-    "log.zero_fill",
-    "lsm_manager.merge",
-    "lsm_manager.worker_thread_max",
-    "mmap",
-    "mmap_all",
-    "session_max",
-    "statistics",
-    "transaction_sync.method",
-];
+const CONNECTION: &str = include_str!("connection_options.txt");
 
 /// Of `WT_SESSION.create`.
-const TABLE: &[&str] = &[
-    "access_pattern_hint",
-    "allocation_size",
-    "block_allocation",
-    "block_compressor",
-    "cache_resident",
-    "checksum",
-    "dictionary",
-    "format",
-    "internal_key_max",
-    "internal_key_truncate",
-    "internal_page_max",
-    "leaf_key_max",
-    "leaf_page_max",
-    "leaf_value_max",
-    "lsm.auto_throttle",
-    "lsm.bloom",
-    "lsm.bloom_bit_count",
-    "lsm.bloom_hash_count",
-    "lsm.bloom_oldest",
-    "lsm.chunk_count_limit",
-    "lsm.chunk_max",
-    "lsm.chunk_size",
-    "lsm.merge_max",
-    "lsm.merge_min",
-    "memory_page_image_max",
-    "memory_page_max",
-    "os_cache_dirty_max",
-    "os_cache_max",
-    "prefix_compression",
-    "prefix_compression_min",
-    "split_pct",
-    "type",
-];
+const TABLE: &str = include_str!("table_options.txt");
 
 /// Option for commits without `sync`: write the log to its file (`WT_SESSION::log_flush`), or leave it in memory.
 const LOG_FLUSH: &str = "log_flush";
@@ -159,9 +80,9 @@ impl Settings {
             self.log_flush = option.flag()?;
             return Ok(());
         }
-        let (function, place) = if CONNECTION.contains(&name) {
+        let (function, place) = if CONNECTION.lines().any(|each| each == name) {
             ("wiredtiger_open", &mut self.connection)
-        } else if TABLE.contains(&name) {
+        } else if is_of_table(name) {
             ("WT_SESSION.create", &mut self.table)
         } else {
             return Err(option.unknown(names()));
@@ -294,7 +215,7 @@ pub(crate) fn table_options(config: &str) -> BTreeMap<String, String> {
         options.insert(name.to_owned(), value.to_owned());
         options.extend(nested.map(|(inner, value)| (format!("{name}.{inner}"), value.to_owned())));
     }
-    options.retain(|name, _| TABLE.contains(&name.as_str()));
+    options.retain(|name, _| is_of_table(name));
     options
 }
 
@@ -311,9 +232,13 @@ fn split(config: &str) -> impl Iterator<Item = &str> {
     })
 }
 
+fn is_of_table(name: &str) -> bool {
+    TABLE.lines().any(|each| each == name)
+}
+
 /// Names of all options.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
-    CONNECTION.iter().chain(TABLE).copied().chain([LOG_FLUSH])
+    CONNECTION.lines().chain(TABLE.lines()).chain([LOG_FLUSH])
 }
 
 #[cfg(test)]
