@@ -16,7 +16,6 @@ use iosonde_protocol::{Lists, Target};
 
 use crate::csr::{CHUNK_BYTES, Checksum, EDGE_BYTES, Header, PAGE_BYTES, Places, pages_of};
 use crate::source::{Edge, Edges};
-use crate::threads::too_little_memory;
 
 /// Bytes of an edge in the sort area: its vertex within the part, and the neighbour.
 const RECORD_BYTES: u64 = 8;
@@ -330,13 +329,20 @@ impl Counted {
 }
 
 fn check_memory(vertices: u64) -> Result<(), RunError> {
-    let (needed, available) = (vertices * VERTEX_BYTES, available_memory_bytes());
-    match needed as f64 > available as f64 * MEMORY_SHARE {
-        true => {
-            Err(too_little_memory(&format!("a graph of {vertices} vertices"), needed, available).at("phase `layout`"))
-        }
-        false => Ok(()),
+    let needed = require_memory(&format!("a graph of {vertices} vertices"), vertices * VERTEX_BYTES);
+    needed.map_err(|error| error.at("phase `layout`"))
+}
+
+/// Refuses what takes more than its share of the free memory.
+pub(crate) fn require_memory(what: &str, needed: u64) -> Result<(), RunError> {
+    let available = available_memory_bytes();
+    if needed as f64 <= available as f64 * MEMORY_SHARE {
+        return Ok(());
     }
+    Err(RunError::unsupported(
+        format!("{what} needs {needed} bytes of memory and {available} are available"),
+        "use a smaller graph, fewer jobs, a smaller page cache or smaller requests",
+    ))
 }
 
 /// Ends a pass over the source that was stopped; never reported.

@@ -5,14 +5,14 @@ use std::os::fd::AsRawFd;
 use std::path::Path;
 
 use iosonde_block::{
-    Arena, Backend, Done, JobFiles, JobResources, Transport, Wanted, Work, available_memory_bytes, has_abandoned,
-    merge_effects,
+    Arena, Backend, Done, JobFiles, JobResources, Transport, Wanted, Work, has_abandoned, merge_effects,
 };
 use iosonde_harness::{
     Code, Gate, JobDone, JobStart, Load, LoadPlan, Measured, Place as JobPlace, Run, RunError, RunInputs, StreamPlan,
 };
 use iosonde_protocol::{BackendInEffect, GraphResult, GraphWorkload, Ramp, RequestSize, RunResult, Warning};
 
+use crate::build::require_memory;
 use crate::cache::Cache;
 use crate::csr::{PAGE_BYTES, PAGE_EDGES};
 use crate::job::{Found, Job, JobPlan, ReadFailure, slots};
@@ -22,8 +22,6 @@ use crate::team::{Place, Team};
 
 /// The only stream of a run.
 const STREAM: &str = "main";
-/// State, cache and buffers may take this share of the free memory.
-const MEMORY_SHARE: f64 = 0.8;
 
 /// Result of a computation.
 pub(crate) struct Computed {
@@ -50,19 +48,7 @@ pub(crate) fn check_memory(workload: &GraphWorkload, state_bytes: u64) -> Result
     let reading = &workload.reading;
     let buffers = u64::from(workload.jobs) * u64::from(slots(reading.queue_depth)) * reading.request_bytes;
     let needed = state_bytes + reading.cache_bytes + buffers;
-    let available = available_memory_bytes();
-    match needed as f64 > available as f64 * MEMORY_SHARE {
-        true => Err(too_little_memory("the computation", needed, available).at("vertex state, page cache and buffers")),
-        false => Ok(()),
-    }
-}
-
-/// More memory is needed than there is.
-pub(crate) fn too_little_memory(what: &str, needed: u64, available: u64) -> RunError {
-    RunError::unsupported(
-        format!("{what} needs {needed} bytes of memory and {available} are available"),
-        "use a smaller graph, fewer jobs, a smaller page cache or smaller requests",
-    )
+    require_memory("the computation", needed).map_err(|error| error.at("vertex state, page cache and buffers"))
 }
 
 /// Runs a program to its end.
