@@ -3,10 +3,10 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::path::Path;
 
-use iosonde_protocol::{Backend, BackendInEffect, Fallback, UringNvmeOptions, UringOptions};
+use iosonde_harness::target::held_path;
+use iosonde_protocol::{Backend, BackendInEffect, UringNvmeOptions, UringOptions};
 
 use crate::backend::Unavailable;
 use crate::buffer::Buffer;
@@ -32,8 +32,8 @@ pub struct ProbedBackend {
 /// # Errors
 /// When the path cannot be read, or the directory has no room for such a file.
 pub fn probe_backends(path: &Path) -> io::Result<Vec<ProbedBackend>> {
-    let opened = open(path)?;
-    Ok(backends().iter().map(|backend| tried(backend, &opened.file)).collect())
+    let file = open(path)?;
+    Ok(backends().iter().map(|backend| tried(backend, &file)).collect())
 }
 
 /// Every backend that moves data through the kernel, in the order from the simplest interface to the closest to the device.
@@ -79,65 +79,20 @@ fn tried(backend: &Backend, file: &File) -> ProbedBackend {
     ProbedBackend { name, result }
 }
 
-/// An open file, and its name if that is to be removed at the end.
-struct Opened {
-    file: File,
-    temporary: Option<PathBuf>,
-}
-
-impl Drop for Opened {
-    fn drop(&mut self) {
-        if let Some(path) = &self.temporary {
-            let _ = std::fs::remove_file(path);
-        }
+/// Opens what is tried; of a directory, a temporary file in it that has no name, so that nothing is left of it.
+fn open(path: &Path) -> io::Result<File> {
+    if !path.is_dir() {
+        return direct_if_possible(OpenOptions::new().read(true), path);
     }
+    let temporary = tempfile::tempfile_in(path)?;
+    temporary.write_all_at(&Buffer::new(TRIED_BYTES)?, 0)?;
+    temporary.sync_all()?;
+    direct_if_possible(OpenOptions::new().read(true).write(true), &held_path(&temporary))
 }
 
-/// Opened past the page cache where the file system can do that.
-fn open(path: &Path) -> io::Result<Opened> {
-    if path.is_dir() {
-        return unnamed(path).or_else(|_| named(path));
-    }
-    let file = direct_if_possible(OpenOptions::new().read(true), 0, path)?;
-    Ok(Opened { file, temporary: None })
-}
-
-fn direct_if_possible(options: &OpenOptions, flags: i32, path: &Path) -> io::Result<File> {
-    let with = |more| options.clone().custom_flags(flags | more).open(path);
+fn direct_if_possible(options: &OpenOptions, path: &Path) -> io::Result<File> {
+    let with = |flags| options.clone().custom_flags(flags).open(path);
     with(libc::O_DIRECT).or_else(|_| with(0))
-}
-
-/// A file without a name in a directory.
-fn unnamed(directory: &Path) -> io::Result<Opened> {
-    let file = direct_if_possible(OpenOptions::new().read(true).write(true), libc::O_TMPFILE, directory)?;
-    write(&file)?;
-    Ok(Opened { file, temporary: None })
-}
-
-/// A file with a name: most FUSE daemons have no others.
-fn named(directory: &Path) -> io::Result<Opened> {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let path = directory.join(format!(".iosonde-probe-{}-{}", std::process::id(), since.as_nanos()));
-    let file = OpenOptions::new().write(true).create_new(true).open(&path)?;
-    let mut opened = Opened {
-        file,
-        temporary: Some(path.clone()),
-    };
-    write(&opened.file)?;
-    opened.file = direct_if_possible(OpenOptions::new().read(true).write(true), libc::O_NOFOLLOW, &path)?;
-    Ok(opened)
-}
-
-fn write(file: &File) -> io::Result<()> {
-    file.write_all_at(&Buffer::new(TRIED_BYTES)?, 0)?;
-    file.sync_all()
-}
-
-impl ProbedBackend {
-    /// Features that it lacks, with the reasons; none where it is not available.
-    pub fn fallbacks(&self) -> &[Fallback] {
-        self.result.as_ref().map_or(&[], |found| &found.fallbacks)
-    }
 }
 
 #[cfg(test)]
@@ -158,7 +113,7 @@ mod tests {
         let found = tried(&Backend::Preadv2, &file);
         if let Ok(effect) = &found.result {
             assert!(!effect.features.iter().any(|feature| feature == "completion_polling"));
-            assert_eq!(found.fallbacks().len(), 1);
+            assert_eq!(effect.fallbacks.len(), 1);
         }
     }
 }

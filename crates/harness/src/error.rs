@@ -4,7 +4,6 @@ use std::fmt::Display;
 use std::io;
 use std::path::Path;
 
-use crate::metrics::DeviceError;
 use crate::target::WrongTarget;
 use iosonde_protocol::Failure;
 
@@ -242,13 +241,6 @@ impl From<WrongTarget> for RunError {
     fn from(wrong: WrongTarget) -> RunError {
         let failure = wrong.to_failure();
         RunError::new(Code::WrongTarget, failure.message, failure.hint).at(failure.context)
-    }
-}
-
-impl From<DeviceError> for RunError {
-    fn from(error: DeviceError) -> RunError {
-        let hint = "name devices as `major:minor`, as in `lsblk`";
-        RunError::invalid(error.to_string(), "`observe.block_devices`", hint)
     }
 }
 

@@ -8,9 +8,11 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use iosonde_protocol::DeviceUsage;
+
+use crate::error::RunError;
 
 /// Directory in which the kernel lists block devices by number.
 const BLOCK_DEVICES: &str = "/sys/dev/block";
@@ -34,7 +36,7 @@ impl DeviceWatch {
     ///
     /// # Errors
     /// When a name is not `major:minor`, no such device exists, or its counters cannot be read or understood.
-    pub fn open(devices: &[String]) -> Result<Self, DeviceError> {
+    pub fn open(devices: &[String]) -> Result<Self, RunError> {
         Self::open_in(Path::new(BLOCK_DEVICES), devices)
     }
 
@@ -58,7 +60,7 @@ impl DeviceWatch {
         gone.map(|device| device.total.device.as_str()).collect()
     }
 
-    fn open_in(directory: &Path, devices: &[String]) -> Result<Self, DeviceError> {
+    fn open_in(directory: &Path, devices: &[String]) -> Result<Self, RunError> {
         let open = |name: &String| Device::open(directory, name);
         let devices = devices.iter().map(open).collect::<Result<Vec<_>, _>>()?;
         let sampled = devices.iter().map(|device| device.total.clone()).collect();
@@ -75,35 +77,6 @@ pub fn difference(later: &[DeviceUsage], earlier: &[DeviceUsage]) -> Vec<DeviceU
         .collect()
 }
 
-/// Errors of watching a device.
-#[derive(Debug, thiserror::Error)]
-pub enum DeviceError {
-    /// The name is not two numbers.
-    #[error("`{device}` does not name a block device: it must be `major:minor`, as `lsblk -o NAME,MAJ:MIN` shows")]
-    Name {
-        /// The name given.
-        device: String,
-    },
-    /// The counters cannot be opened or read.
-    #[error("cannot read the counters of block device `{device}` in `{}`: {source}", path.display())]
-    Read {
-        /// The device as `major:minor`.
-        device: String,
-        /// Expected path of its counters.
-        path: PathBuf,
-        /// The line from the kernel.
-        source: std::io::Error,
-    },
-    /// The counters are not in a known form.
-    #[error("the counters of block device `{device}` are not in a known form: `{line}`")]
-    Format {
-        /// The device as `major:minor`.
-        device: String,
-        /// Contents of the file.
-        line: String,
-    },
-}
-
 /// One device: its open counters and what it did so far.
 #[derive(Debug)]
 struct Device {
@@ -114,22 +87,23 @@ struct Device {
 }
 
 impl Device {
-    fn open(directory: &Path, name: &str) -> Result<Self, DeviceError> {
+    fn open(directory: &Path, name: &str) -> Result<Self, RunError> {
         if !is_device_number(name) {
-            return Err(DeviceError::Name {
-                device: name.to_owned(),
-            });
+            let rule = "it must be `major:minor`, as `lsblk -o NAME,MAJ:MIN` shows";
+            return Err(unobservable(format!("`{name}` does not name a block device: {rule}")));
         }
         let path = directory.join(name).join("stat");
         let opened = File::open(&path).and_then(|file| read_line(&file).map(|line| (file, line)));
-        let (file, line) = opened.map_err(|source| DeviceError::Read {
-            device: name.to_owned(),
-            path,
-            source,
+        let (file, line) = opened.map_err(|error| {
+            let place = path.display();
+            unobservable(format!(
+                "cannot read the counters of block device `{name}` in `{place}`: {error}"
+            ))
         })?;
-        let previous = Counters::parse(&line).ok_or(DeviceError::Format {
-            device: name.to_owned(),
-            line,
+        let previous = Counters::parse(&line).ok_or_else(|| {
+            unobservable(format!(
+                "the counters of block device `{name}` are not in a known form: `{line}`"
+            ))
         })?;
         let total = DeviceUsage {
             device: name.to_owned(),
@@ -158,6 +132,11 @@ impl Device {
         }
         self.total.clone()
     }
+}
+
+fn unobservable(problem: String) -> RunError {
+    let hint = "name devices as `major:minor`, as in `lsblk`";
+    RunError::invalid(problem, "`observe.block_devices`", hint)
 }
 
 fn is_device_number(name: &str) -> bool {
@@ -284,7 +263,7 @@ mod tests {
             self.try_watch("8:0").expect("the device is there")
         }
 
-        fn try_watch(&self, device: &str) -> Result<DeviceWatch, DeviceError> {
+        fn try_watch(&self, device: &str) -> Result<DeviceWatch, RunError> {
             DeviceWatch::open_in(self.directory.path(), &[device.to_owned()])
         }
     }

@@ -34,7 +34,6 @@ pub const BUCKETS: usize = ((RANGE_BITS - SUB_BUCKET_BITS + 1) as usize) << SUB_
 /// }
 /// assert_eq!(histogram.count(), 3);
 /// assert_eq!(histogram.max_ns(), 2_000_000);
-/// assert_eq!(histogram.value_at(0.5), 90_048); // a bucket's midpoint: within 0.1 % of 90,000
 /// ```
 pub struct Histogram {
     counts: Pages,
@@ -123,27 +122,6 @@ impl Histogram {
     /// Largest value in nanoseconds, exact; 0 if empty.
     pub fn max_ns(&self) -> u64 {
         self.max_ns
-    }
-
-    /// The value in nanoseconds that a fraction `quantile` of the values does not exceed, by nearest rank; 0 if empty.
-    ///
-    /// The first and last rank give the exact minimum and maximum, the others the midpoint of their bucket.
-    pub fn value_at(&self, quantile: f64) -> u64 {
-        let rank = ((quantile * self.count as f64).ceil() as u64).clamp(1, self.count.max(1));
-        if rank >= self.count {
-            return self.max_ns();
-        }
-        if rank == 1 {
-            return self.min_ns();
-        }
-        let mut seen = 0;
-        for (bucket, count) in self.buckets() {
-            seen += count;
-            if seen >= rank {
-                return bucket_midpoint(bucket).clamp(self.min_ns, self.max_ns);
-            }
-        }
-        unreachable!("the buckets hold as many values as were counted")
     }
 
     /// The histogram as it is reported.
@@ -274,6 +252,17 @@ mod tests {
         histogram
     }
 
+    /// The value that a fraction of the values does not exceed, by nearest rank: the midpoint of its bucket within the extremes.
+    fn value_at(histogram: &Histogram, quantile: f64) -> u64 {
+        let rank = ((quantile * histogram.count() as f64).ceil() as u64).max(1);
+        let mut buckets = histogram.buckets().scan(0, |seen, (bucket, count)| {
+            *seen += count;
+            Some((bucket, *seen))
+        });
+        let (bucket, _) = buckets.find(|(_, seen)| *seen >= rank).unwrap();
+        bucket_midpoint(bucket).clamp(histogram.min_ns(), histogram.max_ns())
+    }
+
     fn merged(parts: &[&Histogram]) -> iosonde_protocol::Histogram {
         let mut all = Histogram::new();
         parts.iter().for_each(|part| all.merge(part));
@@ -289,7 +278,7 @@ mod tests {
             let mut sorted = values.clone();
             sorted.sort_unstable();
             let rank = ((quantile * sorted.len() as f64).ceil() as usize).max(1);
-            let (exact, found) = (sorted[rank - 1] as f64, histogram_of(&values).value_at(quantile) as f64);
+            let (exact, found) = (sorted[rank - 1] as f64, value_at(&histogram_of(&values), quantile) as f64);
             prop_assert!((found - exact).abs() <= exact * 0.001, "exact {exact}, found {found}");
         }
 
@@ -361,15 +350,13 @@ mod tests {
     }
 
     #[test]
-    fn the_ends_of_the_quantiles_are_the_exact_extremes_also_beyond_the_range() {
+    fn extremes_are_exact_also_beyond_the_range() {
         let histogram = histogram_of(&[1_000_001, 5_000_003, 9_000_007]);
-        assert_eq!(histogram.value_at(0.0), 1_000_001);
-        assert_eq!(histogram.value_at(1.0), 9_000_007);
-        assert_eq!(Histogram::new().value_at(0.5), 0);
+        assert_eq!([histogram.min_ns(), histogram.max_ns()], [1_000_001, 9_000_007]);
+        assert_eq!([Histogram::new().min_ns(), Histogram::new().max_ns()], [0, 0]);
         let histogram = histogram_of(&[1 << RANGE_BITS, 1 << 50, u64::MAX]);
         assert_eq!(histogram.to_protocol().buckets, [(BUCKETS as u32 - 1, 3)]);
         assert_eq!(histogram.max_ns(), u64::MAX);
-        assert_eq!(histogram.value_at(1.0), u64::MAX);
         assert_eq!(histogram.sum_ns(), u64::MAX, "the sum stays at its limit");
     }
 }

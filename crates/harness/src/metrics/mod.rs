@@ -18,5 +18,5 @@ pub mod memory;
 pub mod usage;
 
 pub use clock::Clock;
-pub use device::{DeviceError, DeviceWatch};
+pub use device::DeviceWatch;
 pub use histogram::{BUCKETS, Histogram, bucket_lower, bucket_midpoint, bucket_of};
