@@ -92,6 +92,12 @@ def test_a_wrong_value_is_refused_with_valid_ones(parameter: str, value: Any, me
         ({"blok_size": "4KiB"}, "there is no parameter `blok_size`\n\nhint: did you mean `block_size`?"),
         ({"access": "strided"}, "strided access needs one of `stride` and `stride_blocks`"),
         ({"access": "strided", "stride": "1KiB", "block_size": "4KiB"}, "`stride` is smaller than `block_size`"),
+        ({"access": "strided", "stride": "6KiB", "block_size": "4KiB"}, "`stride` is not a multiple"),
+        ({"duration": "none", "limit_operations": 9, "active": "0s-1s"}, "it may stop before its limit"),
+        (
+            {"duration": "none", "limit_operations": 9, "arrival": "constant", "rate": "9/1s:0/1s"},
+            "it may stop before its limit",
+        ),
         ({"access": "strided", "stride_blocks": 17, "block_size": "4KiB/1:8KiB/1"}, "undefined for a mix of sizes"),
         ({"access": "sequential", "distribution": "zipfian:0.9"}, "`distribution` is for random access only"),
         ({"access": "sequential", "coverage": "each_once"}, "`coverage` is for random access only"),

@@ -68,6 +68,8 @@ class BlockWorkload(Workload[BlockParameters]):
         check_agreement(streams, WHOLE_WORKLOAD)
         jobs = sum(stream.jobs for stream in streams.values())
         whole = next(iter(streams.values()))
+        if whole.verify != "none":
+            check_agreement(streams, ("io_mode",))  # Linux does not order I/O through the page cache and past it.
         if whole.verify != "none" and target.kind != "device":
             files = jobs if whole.files == "per_job" else 1
             room_bytes -= files * journal_bytes(streams, room_bytes // files)

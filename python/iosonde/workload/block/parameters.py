@@ -199,6 +199,13 @@ class BlockFields(BaseModel):
         return max(rate for rate, _ in steps) * self.load
 
     @property
+    def stops_early(self) -> bool:
+        """Return True if its schedule stops issuing I/O before a limit may be reached."""
+        window = notation.active_window(self.active) if self.active else None
+        has_end = window is not None and window["end_ns"] is not None and window.get("every_ns") is None
+        return has_end or (isinstance(self.rate, str) and notation.rate_steps(self.rate)[-1][0] == 0)
+
+    @property
     def writes_per_flush(self) -> int:
         """Writes of a thread after which it flushes; 0 if it does not."""
         return int(self.durability.partition(":")[2] or 0)
@@ -398,6 +405,8 @@ def _rules(stream: BlockFields) -> list[Rule]:
         ((stream.access == "strided") != (len(strides) == 1),
          "strided access needs one of `stride` and `stride_blocks`, and no other access has them"),
         (stream.stride is not None and stream.stride < stream.largest_block, "`stride` is smaller than `block_size`"),
+        (stream.stride is not None and stream.stride % min(stream.block_sizes) != 0,
+         "`stride` is not a multiple of the smallest `block_size`"),
         (stream.stride_blocks is not None and stream.has_mixed_blocks,
          "`stride_blocks` is undefined for a mix of sizes"),
         (stream.access != "random" and stream.distribution != "uniform", "`distribution` is for random access only"),
@@ -429,6 +438,8 @@ def _rules(stream: BlockFields) -> list[Rule]:
         (stream.duration is None
          and stream.limit_bytes is None and stream.limit_operations is None and stream.limit_spans is None,
          "it would never end: set `duration`, `limit_bytes`, `limit_spans` or `limit_operations`"),
+        (stream.duration is None and stream.stops_early,
+         "it may stop before its limit: set a `duration`, or leave out the end of `active` and a last step of rate 0"),
         (stream.limit_bytes is not None and stream.limit_spans is not None,
          "`limit_bytes` and `limit_spans` limit the same: set one of them"),
         (stream.fill > 0 and stream.purge == "none",
