@@ -129,29 +129,26 @@ fn specs_that_contradict_themselves_and_targets_that_cannot_be_opened_are_refuse
     let sound = || workload(file(&directory, MIB), uring(), MIB);
     type Change = fn(&mut BlockWorkload);
     let cases: [(Change, &str); 17] = [
-        (|w| w.streams.clear(), "must have a stream"),
-        (|w| w.interval_ns = 1, "at least 100 ms long; got 1 ns"),
-        (|w| w.streams[0].jobs = 0, "1 to 10000 jobs; got 0"),
-        (|w| w.streams[0].queue_depth = 100_000, "a queue depth of 100000"),
-        (|w| w.backend = Backend::Sync, "a queue depth of 8 with backend `sync`"),
-        (|w| w.backend = Backend::Null, "do not go together"),
-        (|w| w.streams[0].block_sizes[0].bytes = 100, "block size 100 B"),
-        (|w| w.streams[0].span.bytes = 2 * MIB, "beyond the target of 1048576 B"),
-        (|w| w.target = devices(2 * MIB), "beyond the target of 4194304 B"),
-        (|w| w.target = devices(4 * MIB), "on more than one device"),
-        (|w| w.duration_ns = None, "a stream must end"),
-        (|w| w.streams[0].limit_bytes = Some(100), "less than one block"),
-        (|w| w.streams[0].arrival = Arrival::Poisson { rate: 0.0 }, "`rate` is 0"),
+        (|w| w.streams.clear(), "`streams`"),
+        (|w| w.interval_ns = 1, "`interval_ns`"),
+        (|w| w.streams[0].jobs = 0, "`main`, `jobs`"),
+        (|w| w.streams[0].queue_depth = 100_000, "`main`, `queue_depth`"),
+        (|w| w.backend = Backend::Sync, "`main`, `queue_depth`"),
+        (|w| w.backend = Backend::Null, "`target`, `backend`"),
+        (|w| w.streams[0].block_sizes[0].bytes = 100, "`main`, `block_sizes`"),
+        (|w| w.streams[0].span.bytes = 2 * MIB, "`main`, `span`"),
+        (|w| w.target = devices(2 * MIB), "`main`, `span`"),
+        (|w| w.target = devices(4 * MIB), "`main`, `span`"),
+        (|w| w.duration_ns = None, "`main`, `limit_operations`"),
+        (|w| w.streams[0].limit_bytes = Some(100), "`main`, `limit_bytes`"),
         (
-            |w| w.streams[0].arrival = endless(),
-            "a time of 18446744073709551615 ns",
+            |w| w.streams[0].arrival = Arrival::Poisson { rate: 0.0 },
+            "`main`, `arrival`",
         ),
-        (
-            |w| w.streams[0].payload = reducible(0.9, 0.0),
-            "compression ratio of 0.9",
-        ),
-        (|w| w.streams[0].payload = reducible(f64::NAN, 0.0), "ratio of NaN"),
-        (|w| w.streams[0].payload = reducible(1.0, 1.1), "duplicates of 1.1"),
+        (|w| w.streams[0].arrival = endless(), "`main`, `arrival`"),
+        (|w| w.streams[0].payload = reducible(0.9, 0.0), "`main`, `payload`"),
+        (|w| w.streams[0].payload = reducible(f64::NAN, 0.0), "`main`, `payload`"),
+        (|w| w.streams[0].payload = reducible(1.0, 1.1), "`main`, `payload`"),
     ];
     for (change, message) in cases {
         let mut workload = sound();

@@ -245,11 +245,11 @@ fn load_and_pause_can_alternate() {
     let (every_ns, end_ns) = (Some(SECOND / 2), None);
     for wrong in [Active { every_ns, ..window }, Active { end_ns, ..window }] {
         workload.streams[0].active = Some(wrong);
-        assert_fails(run(&workload), "invalid_spec", "before it is over");
+        assert_fails(run(&workload), "invalid_spec", "`main`, `active`");
     }
     workload.streams[0].active = Some(window);
     workload.streams[0].arrival = Arrival::Constant { rate: 100.0 };
-    assert_fails(run(&workload), "invalid_spec", "an open loop in a window that repeats");
+    assert_fails(run(&workload), "invalid_spec", "`main`, `active`");
 }
 
 #[test]

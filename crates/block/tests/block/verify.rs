@@ -527,14 +527,14 @@ fn journals_can_lie_elsewhere() {
 fn what_cannot_be_verified_is_refused_with_the_place() {
     type Change = fn(&mut BlockWorkload);
     let cases: [(Change, &str); 7] = [
-        (|w| w.streams[0].mix.trim_fraction = 0.1, "a load that trims"),
-        (|w| w.streams[0].payload = Payload::Zeros, "zeros or duplicates"),
-        (|w| w.streams[0].payload = duplicates(), "zeros or duplicates"),
-        (|w| w.streams[0].block_sizes[0].bytes = 1000, "not whole sectors"),
-        (|w| w.streams[0].jobs = 3000, "24000 I/Os in flight"),
+        (|w| w.streams[0].mix.trim_fraction = 0.1, "`main`, `mix`"),
+        (|w| w.streams[0].payload = Payload::Zeros, "`main`, `payload`"),
+        (|w| w.streams[0].payload = duplicates(), "`main`, `payload`"),
+        (|w| w.streams[0].block_sizes[0].bytes = 1000, "`main`, `block_sizes`"),
+        (|w| w.streams[0].jobs = 3000, "`jobs`, `queue_depth`"),
         (
             |w| (w.target, w.backend) = (Target::Virtual { size_bytes: SIZE }, Backend::Null),
-            "keeps no data",
+            "`verify`",
         ),
         (
             |w| {
@@ -542,7 +542,7 @@ fn what_cannot_be_verified_is_refused_with_the_place() {
                 w.streams[1].name = "other".into();
                 w.streams[1].io_mode = IoMode::Direct;
             },
-            "through the page cache and others past it",
+            "`io_mode`",
         ),
     ];
     let directory = tempfile::tempdir().unwrap();
