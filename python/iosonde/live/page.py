@@ -9,12 +9,13 @@ import secrets
 import socket
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
@@ -129,9 +130,7 @@ def _page() -> tuple[str, str]:
 
 
 def _study(plan: Plan) -> dict[str, Any]:
-    runs: dict[str, int] = {}
-    for run in plan.runs:
-        runs[run.case_id] = runs.get(run.case_id, 0) + 1
+    runs = Counter(run.case_id for run in plan.runs)
     return {
         "study": {
             "name": plan.study_name,
@@ -141,21 +140,11 @@ def _study(plan: Plan) -> dict[str, Any]:
             "profile": plan.profile,
         },
         "cases": [
-            {
-                "id": each.case_id,
-                "load": load_of(each),
-                "runs": runs[each.case_id],
-            }
+            {"id": each.case_id, "load": _load_of(each), "runs": runs[each.case_id]}
             for each in plan.cases
             if each.case_id in runs
         ],
     }
-
-
-class Send(Protocol):
-    """Sends a message; one that may be dropped is, where the server does not keep up."""
-
-    def __call__(self, message: dict[str, Any], *, droppable: bool = False) -> None: ...
 
 
 @dataclass
@@ -171,7 +160,7 @@ class _Now:
 class Feed(Observer):
     """Receives what the progress display receives, and hands it on to it."""
 
-    def __init__(self, inner: Observer, ahead: Remaining, send: Send) -> None:
+    def __init__(self, inner: Observer, ahead: Remaining, send: Callable[..., None]) -> None:
         self._inner = inner
         self._send = send
         self._total = ahead.runs + ahead.at_most
@@ -183,7 +172,7 @@ class Feed(Observer):
 
     def run_started(self, run: Run, case: Case) -> None:
         self._inner.run_started(run, case)
-        load = load_of(case)
+        load = _load_of(case)
         self._now = _Now(run, load, _queue_depth(run), [])
         self._clock.begin(case.cost.seconds)
         now = {"case": run.case_id, "load": load, "run": run.run_id, "phase": "starting"}
@@ -210,14 +199,15 @@ class Feed(Observer):
         self._inner.run_ended(run, record)
         now, self._now = self._now, None
         self._done += 1
-        self._failed += record.failure is not None and not record.is_unsupported
+        has_failed = record.failure is not None and not record.is_unsupported
+        self._failed += has_failed
         self._clock.end()
         self._send(
             {
                 "kind": "ended",
                 "case": record.case_id,
                 "load": now.load if now else record.case_id,
-                "failed": record.failure is not None and not record.is_unsupported,
+                "failed": has_failed,
                 "verdict": record.verdict.kind if record.verdict else "",
                 "values": _values(now, now.intervals) if now and now.intervals and not record.failure else None,
                 "progress": self._progress(),
@@ -240,7 +230,7 @@ class Feed(Observer):
         }
 
 
-def load_of(case: Case) -> str:
+def _load_of(case: Case) -> str:
     """Describe a case by its load."""
     return wording.case_words(case.parameters, case.levels, case.case_id) + CONTROL * case.control
 
@@ -257,7 +247,11 @@ def _values(now: _Now, intervals: Sequence[Event]) -> dict[str, Any]:
     seconds = max(end - begin, 1) / 1e9
     operations = [op for each in intervals for stream in each["streams"] for op in stream["operations"]]
     latencies = [op.get("response_latency") or op["completion_latency"] for op in timed(operations)]
-    tails = _percentiles([pair for each in latencies for pair in each["buckets"]])
+    buckets = [pair for each in latencies for pair in each["buckets"]]
+    frame = pl.DataFrame(buckets, schema={"bucket": pl.UInt32, "count": pl.UInt64}, orient="row")
+    found = percentiles(frame.with_columns(all=pl.lit(0)), by=["all"], parts=PARTS)
+    is_response = any(op.get("response_latency") for op in operations)
+    tails = {name: found[name].item() if found.height else None for name in PARTS}
     rate = sum(op["count"] for op in counted(operations)) / seconds
     in_flight = sum(op["completion_latency"]["sum_ns"] for op in operations) / 1e9 / seconds
     unit = "operations/s" if described(now.run.spec["workload"]).io != "blocks" else "IOPS"
@@ -269,24 +263,11 @@ def _values(now: _Now, intervals: Sequence[Event]) -> dict[str, Any]:
         "bandwidth_text": format_bandwidth(sum(op["bytes"] for op in operations) / seconds),
         "p99_ns": tails["p99"],
         **{f"{name}_text": format_latency(value) if value is not None else "-" for name, value in tails.items()},
-        "latency": _latency_name(operations),
+        "latency": "flush" if has_flushes(operations) else "response" if is_response else "completion",
         "in_flight": round(in_flight, 1),
         "queue_depth": now.queue_depth,
         "backlog": max((stream["backlog_max"] for each in intervals for stream in each["streams"]), default=0),
     }
-
-
-def _latency_name(operations: Sequence[Mapping[str, Any]]) -> str:
-    """Name the latency of `timed` operations."""
-    if has_flushes(operations):
-        return "flush"
-    return "response" if any(op.get("response_latency") for op in operations) else "completion"
-
-
-def _percentiles(buckets: Sequence[tuple[int, int]]) -> dict[str, float | None]:
-    frame = pl.DataFrame(buckets, schema={"bucket": pl.UInt32, "count": pl.UInt64}, orient="row")
-    found = percentiles(frame.with_columns(all=pl.lit(0)), by=["all"], parts=PARTS)
-    return {name: found[name].item() if found.height else None for name in PARTS}
 
 
 ADDRESS = "127.0.0.1"

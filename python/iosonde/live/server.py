@@ -29,6 +29,15 @@ POINTS = 240
 NOTES = 20
 
 
+HEADERS = {
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+"""Headers of every answer."""
+
+
 class Server(ThreadingHTTPServer):
     """Answers requests for the page, the state and the report."""
 
@@ -70,41 +79,29 @@ class _Handler(BaseHTTPRequestHandler):
             case "":
                 self._send(200, self.server.page, "text/html; charset=utf-8", policy=self.server.policy)
             case "state":
-                self._send_state(query)
+                version = query.removeprefix("since=")
+                known = int(version) if version.isascii() and version.isdigit() else -1
+                state = self.server.state.as_json(known)
+                self._send(204 if state is None else 200, state or b"", "application/json")
             case "report.html":
                 self._send_report()
             case _:
                 self._send(404, b"not found\n", "text/plain")
 
-    def _send_state(self, query: str) -> None:
-        version = query.removeprefix("since=")
-        state = self.server.state.as_json(int(version) if version.isascii() and version.isdigit() else -1)
-        if state is None:
-            self._send(204, b"", "application/json")
-        else:
-            self._send(200, state, "application/json")
-
     def _send_report(self) -> None:
-        path = self.server.state.report
         try:
-            content = Path(path).read_bytes() if path else None
-        except OSError:
-            content = None
-        if content is None:
+            content = Path(self.server.state.report).read_bytes()
+        except OSError:  # Also of an empty path, which is a directory.
             self._send(404, b"there is no report\n", "text/plain")
         else:
             self._send(200, content, "text/html; charset=utf-8")
 
     def _send(self, status: int, content: bytes, kind: str, *, policy: str = "") -> None:
         self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(content)))
-        self.send_header("Cache-Control", "no-store")
-        self.send_header("Referrer-Policy", "no-referrer")
-        self.send_header("X-Content-Type-Options", "nosniff")
-        self.send_header("Cross-Origin-Resource-Policy", "same-origin")
-        if policy:
-            self.send_header("Content-Security-Policy", f"{policy}; frame-ancestors 'none'")
+        own = {"Content-Type": kind, "Content-Length": str(len(content))}
+        own |= {"Content-Security-Policy": f"{policy}; frame-ancestors 'none'"} if policy else {}
+        for name, value in (own | HEADERS).items():
+            self.send_header(name, value)
         self.end_headers()
         self.wfile.write(content)
 
@@ -148,9 +145,30 @@ class State:
         """Apply a message; one of an unknown kind is ignored."""
         with self._lock:
             self._version += 1
-            apply = getattr(self, f"_on_{message.get('kind')}", None)
-            if apply:
-                apply(message)
+            # What happens now, and the progress, are those of the newest message.
+            self._facts |= {name: message[name] for name in ("study", "now", "progress") if name in message}
+            if "phase" in message:
+                self._facts["now"] = {**self._facts["now"], "phase": message["phase"]}
+            match message["kind"]:
+                case "study":
+                    for case in message["cases"]:
+                        self._case(case["id"], case["load"])["planned"] = case["runs"]
+                case "run":
+                    self._facts["values"] = {}
+                    self._points.clear()
+                    self._case(message["now"]["case"], message["now"]["load"])["running"] = True
+                case "values":
+                    self._facts["values"] = values = message["values"]
+                    self._points.append([values["seconds"], values["rate"], values["p99_ns"]])
+                case "ended":
+                    self._end(message)
+                case "note":
+                    self._notes.append(message["text"])
+                case "over":
+                    self._facts |= {
+                        "over": {name: message[name] for name in ("outcome", "text", "report")},
+                        "values": {},
+                    }
 
     def as_json(self, since: int) -> bytes | None:
         """Return the state as JSON; None if it is the one that the reader has."""
@@ -177,30 +195,7 @@ class State:
         """Path of the report; empty before there is one."""
         return str((self._facts["over"] or {}).get("report", ""))
 
-    def _on_study(self, message: dict[str, Any]) -> None:
-        self._facts["study"] = message["study"]
-        for case in message["cases"]:
-            self._case(case["id"], case["load"])["planned"] = case["runs"]
-
-    def _on_run(self, message: dict[str, Any]) -> None:
-        self._facts["now"] = message["now"]
-        self._facts["values"] = {}
-        self._facts["progress"] = message["progress"]
-        self._points.clear()
-        self._case(message["now"]["case"], message["now"]["load"])["running"] = True
-
-    def _on_phase(self, message: dict[str, Any]) -> None:
-        self._facts["now"] = {**self._facts["now"], "phase": message["phase"]}
-
-    def _on_values(self, message: dict[str, Any]) -> None:
-        self._on_phase(message)
-        self._facts["values"] = message["values"]
-        self._facts["progress"] = message["progress"]
-        values = message["values"]
-        self._points.append([values["seconds"], values["rate"], values["p99_ns"]])
-
-    def _on_ended(self, message: dict[str, Any]) -> None:
-        self._facts["progress"] = message["progress"]
+    def _end(self, message: dict[str, Any]) -> None:
         case = self._case(message["case"], message["load"])
         case["running"] = False
         case["done"] += 1
@@ -212,13 +207,6 @@ class State:
         if message["verdict"]:
             self._verdicts[message["verdict"]] += 1
             case["verdicts"][message["verdict"]] = case["verdicts"].get(message["verdict"], 0) + 1
-
-    def _on_note(self, message: dict[str, Any]) -> None:
-        self._notes.append(message["text"])
-
-    def _on_over(self, message: dict[str, Any]) -> None:
-        self._facts["over"] = {name: message[name] for name in ("outcome", "text", "report")}
-        self._facts["values"] = {}
 
     def _case(self, case_id: str, load: str) -> dict[str, Any]:
         empty = {"planned": 0, "done": 0, "failed": 0, "running": False, "unit": ""}
