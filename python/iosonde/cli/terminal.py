@@ -246,14 +246,24 @@ def text_width() -> int:
     return min(max(shutil.get_terminal_size().columns, LEAST_WIDTH), MOST_WIDTH)
 
 
+def wrap(text: str, *, start: str = "", indent: str = "", width: int | None = None) -> list[str]:
+    """Lines of running text, broken between words only: `start` precedes the first of them, `indent` the others."""
+    return textwrap.wrap(
+        text,
+        width or text_width(),
+        initial_indent=start,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
 def wrapped(lines: Iterable[str]) -> Iterator[str]:
     """Yield lines no longer than the terminal is wide; continued lines are indented further."""
-    columns = shutil.get_terminal_size().columns
+    width = shutil.get_terminal_size().columns
     for line in lines:
         indent = " " * (len(line) - len(line.lstrip()) + 2)
-        yield from textwrap.wrap(
-            line, columns, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-        ) or [""]
+        yield from wrap(line, indent=indent, width=width) or [""]
 
 
 def joined_levels(levels: Sequence[str]) -> str:

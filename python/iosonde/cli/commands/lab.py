@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,8 +57,8 @@ def device(
     """
     from iosonde.lab import throttled_devices
 
-    limits = read_limits(iops, bandwidth)
-    with throttled_devices(limits, count=count, size_bytes=read_size("--size", size)) as devices:
+    limits = _limits(iops, bandwidth)
+    with throttled_devices(limits, count=count, size_bytes=_read("--size", size, parse_size)) as devices:
         paths = [device.path for device in devices]
         if command:
             exit_code = _run_with(paths, command)
@@ -104,12 +104,12 @@ def run(
         drives=Drives(
             count=drives,
             unlimited=unlimited,
-            size_bytes=read_size("--size", size),
-            limits=read_limits(iops, bandwidth),
+            size_bytes=_read("--size", size, parse_size),
+            limits=_limits(iops, bandwidth),
         ),
-        memory_bytes=read_size("--memory", memory),
+        memory_bytes=_read("--memory", memory, parse_size),
         terminal=sys.stdout.isatty() and sys.stderr.isatty(),
-        boot_s=_read_seconds("--boot-timeout", boot_timeout),
+        boot_s=_read("--boot-timeout", boot_timeout, parse_duration) / 1e9,
     )
     inside = module_command("iosonde", *command[1:]) if command[0] == "iosonde" else command
     ports = {"out": sys.stdout.buffer, "err": sys.stderr.buffer}
@@ -135,13 +135,6 @@ def _environment() -> dict[str, str]:
     return {name: os.environ[name] for name in (*names, *of_python) if name in os.environ}
 
 
-def _read_seconds(option: str, text: str) -> float:
-    try:
-        return parse_duration(text) / 1e9
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint=option) from error
-
-
 def _block_end_signals() -> set[signal.Signals]:
     """Block Ctrl-C and SIGTERM until they are waited for: they are not errors here."""
     signals = {signal.SIGINT, signal.SIGTERM}
@@ -149,18 +142,17 @@ def _block_end_signals() -> set[signal.Signals]:
     return signals
 
 
-def read_limits(iops: int | None, bandwidth: str | None) -> Limits:
-    """The limits of the options."""
+def _limits(iops: int | None, bandwidth: str | None) -> Limits:
     from iosonde.lab import Limits
 
     text = bandwidth.removesuffix("/s") if bandwidth else None
-    return Limits(iops=iops, bandwidth=read_size("--bandwidth", text) if text else None)
+    return Limits(iops=iops, bandwidth=_read("--bandwidth", text, parse_size) if text else None)
 
 
-def read_size(option: str, text: str) -> int:
-    """Bytes, or a mistake on the command line."""
+def _read(option: str, text: str, parse: Callable[[str], int]) -> int:
+    """Bytes or nanoseconds, or a mistake on the command line."""
     try:
-        return parse_size(text)
+        return parse(text)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint=option) from error
 

@@ -6,13 +6,14 @@ import re
 import shutil
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from iosonde import workload as workloads
 from iosonde.cli.options import RunOptions, takes
-from iosonde.cli.terminal import joined_levels, text_width
+from iosonde.cli.terminal import joined_levels, text_width, wrap
 from iosonde.errors import EngineError
 from iosonde.plan import commands
 from iosonde.units import compact_duration, compact_size, format_bytes, format_duration
@@ -66,9 +67,9 @@ def lines(plan: Plan) -> Iterator[str]:
 
 def _time(plan: Plan) -> str:
     """The time of all runs: an estimate, an upper bound, or the range between the fewest and the most repeats."""
-    most = plan.cost.seconds
     from iosonde.planning.expand import elapsed_s
 
+    most = plan.cost.seconds
     repeated = [case.procedure for case in plan.adaptive if case.procedure and case.procedure.kind == "until"]
     if not repeated:
         ramps_vary = any("until_steady" in (run.spec["workload"].get("ramp") or {}) for run in plan.runs)
@@ -118,8 +119,6 @@ def summary(plan: Plan) -> Iterator[str]:
 
 def _unavailable_backends(plan: Plan) -> Iterator[str]:
     """I/O backends that the plan's runs require and the target does not have; each is tried by a read of the target."""
-    from pathlib import Path
-
     specs = list(plan.specs())
     if not any(_requires_backend(spec["workload"]) for spec in specs):
         return
@@ -151,8 +150,6 @@ def _power_lines(plan: Plan) -> Iterator[str]:
 
     A study with requirements compares with limits, not with another session.
     """
-    from pathlib import Path
-
     from iosonde.comparison.sessions import power_of
     from iosonde.planning import is_simulated
     from iosonde.storage import open_target
@@ -165,13 +162,7 @@ def _power_lines(plan: Plan) -> Iterator[str]:
 def _wrapped(name: str, text: str) -> Iterator[str]:
     """A fact of the summary; no line ends between a number and its unit, or within a word."""
     bound = re.sub(rf"(?<=\d) (?=(?:{UNITS})\b|%)", NO_BREAK, text)
-    lines = textwrap.wrap(
-        f"{name:<10}{bound}",
-        text_width(),
-        subsequent_indent=" " * 10,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+    lines = wrap(f"{name:<10}{bound}", indent=" " * 10)
     yield from (line.replace(NO_BREAK, " ") for line in lines)
 
 
@@ -240,14 +231,8 @@ def _case_lines(cases: Sequence[Case], workload: Workload) -> Iterator[str]:
     width = max(map(len, groups))
     for others, levels in groups.items():
         start = f"    {others:{width}}{'  ' if width else ''}{across} "
-        yield from textwrap.wrap(
-            joined_levels(levels),
-            max(shutil.get_terminal_size().columns, len(start) + 20),
-            initial_indent=start,
-            subsequent_indent=" " * len(start),
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
+        width_of_line = max(shutil.get_terminal_size().columns, len(start) + 20)
+        yield from wrap(joined_levels(levels), start=start, indent=" " * len(start), width=width_of_line)
 
 
 def _control_lines(study: Study, plan: Plan) -> Iterator[str]:
@@ -291,8 +276,7 @@ def _parameter_lines(
     # A parameter and its value stay on one line.
     pairs = (pair for name, value in parameters.items() for pair in _pairs(name, value))
     text = ", ".join(_level_text(name, value, workload).replace(" ", NO_BREAK) for name, value in pairs)
-    lines = textwrap.wrap(text, text_width(), initial_indent=start, subsequent_indent=indent, break_on_hyphens=False)
-    return [line.replace(NO_BREAK, " ") for line in lines]
+    return [line.replace(NO_BREAK, " ") for line in wrap(text, start=start, indent=indent)]
 
 
 def _pairs(name: str, value: Any) -> list[tuple[str, Any]]:

@@ -25,6 +25,60 @@ if TYPE_CHECKING:
     from iosonde.results import ResultSet
 
 
+def report_command(
+    directories: list[Path] = typer.Argument(..., metavar="DIR", help="Result sets, one suite, or one fleet."),
+    output: Path | None = output_option(
+        "FILE", "File to write (default `report.html` in the first DIR).", callback=page_option
+    ),
+    format: Literal["html", "md"] = typer.Option("html", help="One HTML file, or Markdown with SVG figures."),
+    figures: Literal["svg", "pdf", "png"] | None = typer.Option(None, help="Write only the figures, in this format."),
+    of_drives: bool = typer.Option(
+        False, "--fleet", help="Compare the drives of all result sets below DIR, at any depth."
+    ),
+    mix_simulated: bool = MIX_SIMULATED,
+    as_json: bool = typer.Option(False, "--json", help="Print findings and metrics as JSON, write nothing."),
+) -> None:
+    """Write a report of one or more result sets.
+
+    Result sets of the same study share their figures. The HTML file needs no other files. Prints the path of every file
+    written.
+    """
+    from iosonde.cli import session
+    from iosonde.library.directory import kind_of
+    from iosonde.report import save_figures, write
+    from iosonde.results import ResultSet
+
+    kind = kind_of(directories[0]) if len(directories) == 1 else None
+    if of_drives or kind == "fleet":
+        from iosonde.cli.commands import fleet
+
+        if len(directories) > 1 or figures:
+            raise typer.BadParameter("the report of a fleet is of one directory, without `--figures`")
+        fleet.write_report(directories[0], as_json=as_json, output=output, format=format)
+        return
+    if kind == "suite":
+        from iosonde.cli.commands import suite
+        from iosonde.suite.directory import SuiteDirectory
+
+        if format != "html" or figures:
+            raise typer.BadParameter("the report of a suite is one HTML page; name the result sets in it instead")
+        suite.write_report(SuiteDirectory.open(directories[0]), as_json=as_json, output=output)
+        return
+    result_sets = [ResultSet.open(directory) for directory in directories]
+    if as_json:
+        print_json(session.documents(result_sets, mix_simulated=mix_simulated))
+        return
+    if figures:
+        written = save_figures(
+            result_sets, output or directories[0] / "figures", format=figures, mix_simulated=mix_simulated
+        )
+    else:
+        path = output or directories[0] / f"report.{format}"
+        written = write(result_sets, path, format=format, mix_simulated=mix_simulated)[:1]
+    for path in written:
+        print(path)
+
+
 STYLES = {"better": "green", "worse": "red", "unclear": "dim"}
 
 
@@ -287,58 +341,4 @@ def export_command(
     result_set = ResultSet.open(directory)
     warn_of_problems(result_set)
     for path in result_set.export(format, output or Path(f"{result_set.directory.name}-{format}")):
-        print(path)
-
-
-def report_command(
-    directories: list[Path] = typer.Argument(..., metavar="DIR", help="Result sets, one suite, or one fleet."),
-    output: Path | None = output_option(
-        "FILE", "File to write (default `report.html` in the first DIR).", callback=page_option
-    ),
-    format: Literal["html", "md"] = typer.Option("html", help="One HTML file, or Markdown with SVG figures."),
-    figures: Literal["svg", "pdf", "png"] | None = typer.Option(None, help="Write only the figures, in this format."),
-    of_drives: bool = typer.Option(
-        False, "--fleet", help="Compare the drives of all result sets below DIR, at any depth."
-    ),
-    mix_simulated: bool = MIX_SIMULATED,
-    as_json: bool = typer.Option(False, "--json", help="Print findings and metrics as JSON, write nothing."),
-) -> None:
-    """Write a report of one or more result sets.
-
-    Result sets of the same study share their figures. The HTML file needs no other files. Prints the path of every file
-    written.
-    """
-    from iosonde.cli import session
-    from iosonde.library.directory import kind_of
-    from iosonde.report import save_figures, write
-    from iosonde.results import ResultSet
-
-    kind = kind_of(directories[0]) if len(directories) == 1 else None
-    if of_drives or kind == "fleet":
-        from iosonde.cli.commands import fleet
-
-        if len(directories) > 1 or figures:
-            raise typer.BadParameter("the report of a fleet is of one directory, without `--figures`")
-        fleet.write_report(directories[0], as_json=as_json, output=output, format=format)
-        return
-    if kind == "suite":
-        from iosonde.cli.commands import suite
-        from iosonde.suite.directory import SuiteDirectory
-
-        if format != "html" or figures:
-            raise typer.BadParameter("the report of a suite is one HTML page; name the result sets in it instead")
-        suite.write_report(SuiteDirectory.open(directories[0]), as_json=as_json, output=output)
-        return
-    result_sets = [ResultSet.open(directory) for directory in directories]
-    if as_json:
-        print_json(session.documents(result_sets, mix_simulated=mix_simulated))
-        return
-    if figures:
-        written = save_figures(
-            result_sets, output or directories[0] / "figures", format=figures, mix_simulated=mix_simulated
-        )
-    else:
-        path = output or directories[0] / f"report.{format}"
-        written = write(result_sets, path, format=format, mix_simulated=mix_simulated)[:1]
-    for path in written:
         print(path)

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
@@ -16,7 +16,7 @@ import typer
 
 from iosonde import cache
 from iosonde.cli.options import AS_JSON, RunOptions, output_option, takes
-from iosonde.cli.terminal import joined_levels, messages, print_json, print_table, text_width
+from iosonde.cli.terminal import joined_levels, messages, print_json, print_table, text_width, wrap
 from iosonde.data import adapters, shipped, shipped_suites
 from iosonde.errors import StudyError
 from iosonde.units import format_duration
@@ -24,138 +24,7 @@ from iosonde.units import format_duration
 if TYPE_CHECKING:
     from iosonde.interop.fio import Imported
     from iosonde.planning import StudySize
-    from iosonde.study.model import Level, Part, Scalar, Study
-
-
-@takes("study as_json")
-def show_command(given: RunOptions) -> None:
-    """Show a study: question, factors, profiles, source."""
-    from iosonde.planning import load
-
-    loaded = load(given.study)
-    if given.as_json:
-        print_json(loaded.model_dump(mode="json"))
-        return
-    print("\n".join(_lines(loaded)))
-    if given.study in (known := shipped() | adapters()):
-        print(f"\nfile: {known[given.study]}")
-
-
-def _lines(study: Study) -> Iterator[str]:
-    from iosonde.planning import study_size
-
-    yield f"{study.title} ({study.name})"
-    yield ""
-    yield from _wrapped(study.question)
-    if study.description:
-        yield ""
-        yield from _wrapped(study.description)
-    if study.source:
-        yield ""
-        yield from _wrapped(f"Source: {study.source}")
-    for part in study.parts:
-        yield ""
-        yield f"part {part.name}" + (f": {part.title}" if part.title else "")
-        yield from _factor_lines(part)
-    yield ""
-    yield "profiles"
-    yield from _profile_lines(study)
-    needed = needs(study_size(study, profile=next(iter(study.profiles))))
-    if needed:
-        yield ""
-        yield f"needs: {', '.join(needed)}"
-    if study.references:
-        yield ""
-        yield "published values"
-        yield from (f"  {reference.source} ({reference.csv})" for reference in study.references)
-
-
-def _factor_lines(part: Part) -> Iterator[str]:
-    width = max(map(len, part.factors), default=0)
-    for name, levels in part.factors.items():
-        text = joined_levels([_level_text(level) for level in levels])
-        yield textwrap.fill(
-            text,
-            text_width(),
-            initial_indent=f"  {name:{width}}  ",
-            subsequent_indent=" " * (width + 4),
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
-    if not part.factors:
-        yield "  one case"
-
-
-def _level_text(level: Scalar | Level) -> str:
-    return str(getattr(level, "label", level))
-
-
-def _profile_lines(study: Study) -> Iterator[str]:
-    from iosonde.planning import study_size
-
-    for name, profile in study.profiles.items():
-        size = study_size(study, profile=name)
-        cases = f"{size.cases} case{'s' * (size.cases != 1)}"
-        bound = "at most " if size.bounded else ""
-        time = f"{'at most ' if size.ramps_vary else ''}about {format_duration(size.seconds * 1e9)}"
-        yield f"  {name:10}{cases}, {bound}{size.runs} runs, {time}"
-        if profile.title:
-            yield from textwrap.wrap(profile.title, text_width(), initial_indent=" " * 12, subsequent_indent=" " * 12)
-
-
-def _wrapped(text: str) -> list[str]:
-    return textwrap.wrap(" ".join(text.split()), text_width(), break_on_hyphens=False)
-
-
-def import_command(
-    tool: Literal["fio"] = typer.Argument(..., metavar="fio", help="Source tool."),
-    job: list[str] = typer.Argument(
-        ..., metavar="JOBFILE", help="Job file, or a command line of fio in quotation marks or not."
-    ),
-    output: Path | None = output_option("STUDY.toml", "New file (default: standard output)."),
-) -> None:
-    """Convert a fio job file or command line to a study.
-
-    Reports what is not carried over, with its place, the reason and what happens instead; the study has the same list
-    in comments. Nothing is run. See what the study would do with `iosonde plan STUDY.toml --target PATH`.
-    """
-    from iosonde.interop.fio import command_line, import_command_line, import_job_file
-
-    is_command_line = command_line.is_command_line(job)
-    imported = import_command_line(job) if is_command_line else import_job_file(job[0])
-    output = None if output == Path("-") else output
-    if output is None:
-        print(imported.text, end="")
-    else:
-        _write_new(output, imported.text)
-    _report(imported, "the command line" if is_command_line else f"`{job[0]}`", output)
-
-
-def _write_new(path: Path, text: str) -> None:
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError:
-        raise StudyError(f"`{path}` already exists", hint="name a new file with `--output`") from None
-    except OSError as error:
-        raise StudyError(
-            f"cannot write `{path}`: {error.strerror}", hint="name another file with `--output`"
-        ) from error
-
-
-def _report(imported: Imported, origin: str, output: Path | None) -> None:
-    """Report what was converted; a message, because the study may be on standard output."""
-    from iosonde.interop.fio.study import wrapped
-
-    lines = [f"converted {origin} to the study `{imported.name}`" + (f" in `{output}`" if output else "")]
-    if imported.notes:
-        lines += ["", "not carried over (place, option: reason; what happens instead):"]
-        lines += wrapped(imported.notes, width=80, indent="- ", further="  ")
-    else:
-        lines[0] += "; all options are carried over"
-    if output:
-        lines += ["", f"next: iosonde plan {output} --target PATH"]
-    messages.info("\n".join(lines))
+    from iosonde.study.model import Part, Study
 
 
 def list_command(
@@ -242,7 +111,12 @@ def needs(size: StudySize) -> list[str]:
 
 
 def _print_studies() -> None:
-    studies = _cached("standard", lambda: sorted(_studies(every_profile=False), key=_place))
+    from iosonde.study.model import TOPICS
+
+    topics = list(TOPICS)
+    studies = _cached(
+        "standard", lambda: sorted(_studies(every_profile=False), key=lambda study: topics.index(study["topic"]))
+    )
     width = max(len(study["name"]) for study in studies)
     for heading, rows in groupby(studies, key=lambda study: str(study["heading"])):
         print(heading)
@@ -251,12 +125,6 @@ def _print_studies() -> None:
         )
         print()
     print("Times are those of the profile `standard`. Details: iosonde show STUDY")
-
-
-def _place(study: Mapping[str, Any]) -> int:
-    from iosonde.study.model import TOPICS
-
-    return list(TOPICS).index(study["topic"])
 
 
 def _time(study: dict[str, Any]) -> str:
@@ -295,3 +163,114 @@ def _list_drives(as_json: bool) -> None:
         print_json([{"target": drive.name, "title": drive.title, "class": drive.class_} for drive in drives])
     else:
         print_table((drive.name, f"{drive.title} ({drive.class_})") for drive in drives)
+
+
+@takes("study as_json")
+def show_command(given: RunOptions) -> None:
+    """Show a study: question, factors, profiles, source."""
+    from iosonde.planning import load
+
+    loaded = load(given.study)
+    if given.as_json:
+        print_json(loaded.model_dump(mode="json"))
+        return
+    print("\n".join(_lines(loaded)))
+    if given.study in (known := shipped() | adapters()):
+        print(f"\nfile: {known[given.study]}")
+
+
+def _lines(study: Study) -> Iterator[str]:
+    from iosonde.planning import study_size
+
+    yield f"{study.title} ({study.name})"
+    source = f"Source: {study.source}" if study.source else ""
+    for text in filter(None, (study.question, study.description, source)):
+        yield from ["", *wrap(" ".join(text.split()))]
+    for part in study.parts:
+        yield ""
+        yield f"part {part.name}" + (f": {part.title}" if part.title else "")
+        yield from _factor_lines(part)
+    yield ""
+    yield "profiles"
+    yield from _profile_lines(study)
+    needed = needs(study_size(study, profile=next(iter(study.profiles))))
+    if needed:
+        yield ""
+        yield f"needs: {', '.join(needed)}"
+    if study.references:
+        yield ""
+        yield "published values"
+        yield from (f"  {reference.source} ({reference.csv})" for reference in study.references)
+
+
+def _factor_lines(part: Part) -> Iterator[str]:
+    width = max(map(len, part.factors), default=0)
+    for name, levels in part.factors.items():
+        text = joined_levels([str(getattr(level, "label", level)) for level in levels])
+        yield from wrap(text, start=f"  {name:{width}}  ", indent=" " * (width + 4))
+    if not part.factors:
+        yield "  one case"
+
+
+def _profile_lines(study: Study) -> Iterator[str]:
+    from iosonde.planning import study_size
+
+    for name, profile in study.profiles.items():
+        size = study_size(study, profile=name)
+        cases = f"{size.cases} case{'s' * (size.cases != 1)}"
+        bound = "at most " if size.bounded else ""
+        time = f"{'at most ' if size.ramps_vary else ''}about {format_duration(size.seconds * 1e9)}"
+        yield f"  {name:10}{cases}, {bound}{size.runs} runs, {time}"
+        if profile.title:
+            yield from textwrap.wrap(profile.title, text_width(), initial_indent=" " * 12, subsequent_indent=" " * 12)
+
+
+def import_command(
+    tool: Literal["fio"] = typer.Argument(..., metavar="fio", help="Source tool."),
+    job: list[str] = typer.Argument(
+        ..., metavar="JOBFILE", help="Job file, or a command line of fio in quotation marks or not."
+    ),
+    output: Path | None = output_option("STUDY.toml", "New file (default: standard output)."),
+) -> None:
+    """Convert a fio job file or command line to a study.
+
+    Reports what is not carried over, with its place, the reason and what happens instead; the study has the same list
+    in comments. Nothing is run. See what the study would do with `iosonde plan STUDY.toml --target PATH`.
+    """
+    from iosonde.interop.fio import command_line, import_command_line, import_job_file
+
+    is_command_line = command_line.is_command_line(job)
+    imported = import_command_line(job) if is_command_line else import_job_file(job[0])
+    output = None if output == Path("-") else output
+    if output is None:
+        print(imported.text, end="")
+    else:
+        _write_new(output, imported.text)
+    _report(imported, "the command line" if is_command_line else f"`{job[0]}`", output)
+
+
+def _write_new(path: Path, text: str) -> None:
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise StudyError(f"`{path}` already exists", hint="name a new file with `--output`") from None
+    except OSError as error:
+        raise StudyError(
+            f"cannot write `{path}`: {error.strerror}", hint="name another file with `--output`"
+        ) from error
+
+
+def _report(imported: Imported, origin: str, output: Path | None) -> None:
+    """Report what was converted; a message, because the study may be on standard output."""
+    from iosonde.interop.fio.study import wrapped
+
+    lines = [f"converted {origin} to the study `{imported.name}`" + (f" in `{output}`" if output else "")]
+    if imported.notes:
+        lines += ["", "not carried over (place, option: reason; what happens instead):"]
+        lines += wrapped(imported.notes, width=80, indent="- ", further="  ")
+    else:
+        lines[0] += "; all options are carried over"
+    if output:
+        lines += ["", f"next: iosonde plan {output} --target PATH"]
+    messages.info("\n".join(lines))
