@@ -108,6 +108,10 @@ class _OnDisk(Target):
                 f"cannot write in `{self._directory}`: {error.strerror}", hint="name a target that you may write to"
             ) from error
 
+    def direct_unit(self) -> int | None:
+        """As the file system reports it, or a read shows."""
+        return self.direct_alignment
+
     @cached_property
     def writes_to_page_cache(self) -> bool | None:
         """Return True if direct writes go through the page cache here; None if that cannot be found out."""
