@@ -15,12 +15,11 @@ from hand_made import results
 
 from iosonde.errors import ServerError, StudyError, TargetError
 from iosonde.execution.stop import Stop
-from iosonde.features.object_stores import ceph, osd_outage
-from iosonde.features.object_stores.ceph import ClusterLayout, perf
+from iosonde.features.object_stores import ceph, run
+from iosonde.features.object_stores.ceph import ClusterLayout, cluster
 from iosonde.features.object_stores.ceph.cluster import CephCluster
-from iosonde.features.object_stores.osd_outage import OsdOutage, not_recovered
 from iosonde.features.object_stores.questions import OsdCpu, find
-from iosonde.features.object_stores.run import layout_of
+from iosonde.features.object_stores.run import OsdOutage, layout_of, not_recovered
 from iosonde.findings.question import Question
 from iosonde.planning import load
 from iosonde.protocol import Event
@@ -168,11 +167,11 @@ def test_counters_of_all_daemons_are_added() -> None:
         "bluestore": {"deferred_write_bytes": 7},
     }
     two = {"osd": {"op_w": 4, "op_w_in_bytes": 400}, "bluefs": {"bytes_written_wal": 20}, "bluestore": {}}
-    found = perf.totals([one, two])
+    found = cluster.totals([one, two])
     assert (found["osd_client_writes"], found["osd_client_write_bytes"], found["osd_client_reads"]) == (7, 700, 1)
     assert (found["bluestore_wal_bytes"], found["bluestore_db_bytes"]) == (30, 7)
     assert found["bluestore_deferred_bytes"] == 7
-    assert perf.totals([]) == {}
+    assert cluster.totals([]) == {}
 
 
 CLUSTER = {"osds": 2, "replication": 2, "placement_groups": 8, "osd_size": 1 << 30, "ceph": {"osd_memory_target": 1}}
@@ -290,7 +289,7 @@ Make = Callable[..., Any]
 @pytest.fixture
 def make(tmp_path: Path, stop: Stop, monkeypatch: pytest.MonkeyPatch) -> Make:
     """Creates a cluster of two object daemons that do not run."""
-    monkeypatch.setattr(osd_outage, "POLL_S", 0.01)
+    monkeypatch.setattr(run, "POLL_S", 0.01)
 
     def made() -> FakeCluster:
         return FakeCluster(
@@ -328,7 +327,7 @@ def test_a_recovery_during_the_measurement_ends_before_it(make: Make) -> None:
 
 @pytest.mark.engine
 def test_an_incomplete_recovery_is_a_warning(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(osd_outage, "RECOVERY_S", 0.05)
+    monkeypatch.setattr(run, "RECOVERY_S", 0.05)
     cluster = make()
     cluster.clean_after_s = 60.0
     outage = OsdOutage(cluster, OUTAGE)

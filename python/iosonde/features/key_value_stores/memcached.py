@@ -194,17 +194,11 @@ def _arguments(settings: Settings, path: str) -> list[str]:
         elif name in OPTIONS:
             found.append(f"--{name}={value}")
         elif name != EXTSTORE_BYTES:
-            extended += _extended(name, value)
+            extended += [name] if value is True else [] if value is False else [f"{name}={value}"]
     size = settings.get(EXTSTORE_BYTES)
     if size:
         extended.append(f"ext_path={path}:{int(size) // MIB}m")
     return [*found, *(["-o", ",".join(extended)] if extended else [])]
-
-
-def _extended(name: str, value: SettingValue) -> list[str]:
-    if value is True:
-        return [name]
-    return [] if value is False else [f"{name}={value}"]
 
 
 @functools.cache

@@ -135,17 +135,13 @@ class _Connection:
         """Databases that this user may see."""
         return list(self._run(self._opened.list_database_names))
 
-    def insert(self, database: str, collection: str, document: dict[str, Any]) -> None:
-        """Insert a document, acknowledged by the journal."""
+    def mark(self, database: str) -> None:
+        """Insert the document that shows who created the database, unless it is there; acknowledged by the journal."""
         from pymongo import WriteConcern
 
-        records = self._opened[database].get_collection(collection, write_concern=WriteConcern(w=1, j=True))
-        self._run(lambda: records.insert_one(document))
-
-    def mark(self, database: str) -> None:
-        """Insert the document that shows who created the database, unless it is there."""
         if not self.has(database, OWNER, CREATED_BY):
-            self.insert(database, OWNER, {"_id": CREATED_BY, "program": "iosonde"})
+            records = self._opened[database].get_collection(OWNER, write_concern=WriteConcern(w=1, j=True))
+            self._run(lambda: records.insert_one({"_id": CREATED_BY, "program": "iosonde"}))
 
     def has(self, database: str, collection: str, key: str) -> bool:
         """Return True if there is a document with this `_id`."""

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -272,6 +272,8 @@ ROW = np.dtype(
      ("request", "u1"), ("unused", "u1", 5)]
 )  # fmt: skip
 _MAGIC = b"iostrace"
+_HEAD_BYTES = 32
+"""Before the rows; what is in them is known at the end."""
 
 _COUNTERS = 1 << 24
 """Places in which different keys are counted: below 100 million keys the estimate is within 1 %."""
@@ -344,8 +346,7 @@ def _known(rows: Path) -> Trace | None:
     """A trace that was converted before."""
     with suppress(OSError, ValueError, TypeError):
         found = Trace(**json.loads(rows.with_suffix(".json").read_text(encoding="utf-8")))
-        head = len(_head(found))
-        if found.path == str(rows) and rows.stat().st_size == head + found.rows * ROW.itemsize:
+        if found.path == str(rows) and rows.stat().st_size == _HEAD_BYTES + found.rows * ROW.itemsize:
             return found
     return None
 
@@ -355,7 +356,11 @@ def _convert(path: str, rows: Path) -> Trace:
         rows.parent.mkdir(parents=True, exist_ok=True)
         with temporary_file() as file:
             try:
-                trace = _write(path, rows, file)
+                totals = _Totals(path)
+                file.write(bytes(_HEAD_BYTES))
+                for block in blocks(path):
+                    file.write(totals.add(block).tobytes())
+                trace = totals.trace(rows)
                 file.seek(0)
                 file.write(_head(trace))
                 file.close()
@@ -371,15 +376,6 @@ def _convert(path: str, rows: Path) -> Trace:
             hint="a converted trace takes 32 bytes per row; name another directory with `XDG_CACHE_HOME`",
         ) from error
     return trace
-
-
-def _write(path: str, rows: Path, file: IO[bytes]) -> Trace:
-    """Write all rows behind room for the head, which is known at the end."""
-    totals = _Totals(path)
-    file.write(bytes(32))
-    for block in blocks(path):
-        file.write(totals.add(block).tobytes())
-    return totals.trace(rows)
 
 
 def _head(trace: Trace) -> bytes:

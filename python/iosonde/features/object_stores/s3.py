@@ -14,7 +14,7 @@ import os
 import re
 import time
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
 from urllib.parse import quote
 from xml.etree import ElementTree
 
@@ -180,17 +180,15 @@ class Bucketeer:
             answer = response.read(LONGEST_ANSWER)
             if response.length:
                 self._opened.close()
-        except (OSError, http.client.HTTPException) as error:
+        except OSError as error:
             self._opened.close()
-            self._fail(error)
+            raise self._error(f"it cannot be reached: {error.strerror or error}", code="connection_refused") from None
+        except http.client.HTTPException as error:
+            self._opened.close()
+            raise self._error(f"its answer is not HTTP: {type(error).__name__}", code="server") from None
         if response.status in (401, 403):
             raise self._error("it denied access", code="authentication")
         return response.status, answer
-
-    def _fail(self, error: Exception) -> NoReturn:
-        if isinstance(error, OSError):
-            raise self._error(f"it cannot be reached: {error.strerror or error}", code="connection_refused") from None
-        raise self._error(f"its answer is not HTTP: {type(error).__name__}", code="server") from None
 
     def _error(self, what: str, *, code: str) -> ServerError:
         hints = {

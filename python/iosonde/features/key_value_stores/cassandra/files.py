@@ -82,8 +82,6 @@ class Home:
 
     jars: Path
     """Directory of its jar files."""
-    jar: Path
-    """The one with Cassandra's own classes."""
     version: str
 
 
@@ -93,9 +91,15 @@ def locate() -> Home:
     places = [Path(named)] if named else [Path(place).expanduser() for place in CASSANDRA_PLACES]
     for place in places:
         for directory in (place, place / "lib"):
-            found = next(_own_jars(directory), None)
-            if found:
-                return _checked(*found)
+            for jar, version, number in _own_jars(directory):
+                if number < OLDEST:
+                    raise ServerError(
+                        f"Cassandra {version} is too old: version {OLDEST[0]}.{OLDEST[1]} or newer is required",
+                        where=f"as `{jar}`",
+                        hint=f"install a newer one, and name its directory with `{HOME}`",
+                        code="wrong_version",
+                    )
+                return Home(jars=directory, version=version)
     raise ServerError(
         "Cassandra is not installed: no `apache-cassandra-*.jar` or `cassandra-all-*.jar` was found",
         where=f"in `{places[0]}`, which `{HOME}` names" if named else "in " + ", ".join(f"`{each}`" for each in places),
@@ -114,17 +118,6 @@ def _own_jars(directory: Path) -> Iterator[tuple[Path, str, tuple[int, int]]]:
         if found:
             version = path.name.removesuffix(".jar").rpartition("-")[2]
             yield path, version, (int(found[1]), int(found[2]))
-
-
-def _checked(jar: Path, version: str, number: tuple[int, int]) -> Home:
-    if number < OLDEST:
-        raise ServerError(
-            f"Cassandra {version} is too old: version {OLDEST[0]}.{OLDEST[1]} or newer is required",
-            where=f"as `{jar}`",
-            hint=f"install a newer one, and name its directory with `{HOME}`",
-            code="wrong_version",
-        )
-    return Home(jars=jar.parent, jar=jar, version=version)
 
 
 def check(jars: Path, settings: Mapping[str, object]) -> None:

@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 import re
 import signal
+import socket
+import struct
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +21,7 @@ from typing import Any
 
 from iosonde.errors import ServerError
 from iosonde.features.object_stores import ceph
-from iosonde.features.object_stores.ceph import ClusterLayout, perf
+from iosonde.features.object_stores.ceph import ClusterLayout
 from iosonde.servers import programs, server
 from iosonde.servers.directories import Directories
 from iosonde.servers.programs import Account, ServerProcess, account_for
@@ -30,6 +32,62 @@ from iosonde.storage.control_groups import ProcessGroup
 from iosonde.storage.safety import guard
 from iosonde.storage.safety.guard import Claims
 from iosonde.storage.setups import file_systems
+
+ANSWER_S = 30.0
+
+PATHS: Mapping[str, tuple[tuple[str, str], ...]] = {
+    "osd_client_writes": (("osd", "op_w"),),
+    "osd_client_reads": (("osd", "op_r"),),
+    "osd_client_write_bytes": (("osd", "op_w_in_bytes"),),
+    "osd_client_read_bytes": (("osd", "op_r_out_bytes"),),
+    "osd_replica_write_bytes": (("osd", "subop_w_in_bytes"),),
+    "osd_recovery_operations": (("osd", "recovery_ops"),),
+    "bluestore_wal_bytes": (("bluefs", "bytes_written_wal"),),
+    "bluestore_db_bytes": (("bluefs", "bytes_written_sst"), ("bluefs", "log_bytes")),
+    "bluestore_deferred_bytes": (("bluestore", "deferred_write_bytes"),),
+}
+"""Statistics and the counters of `perf dump` that they are the sum of."""
+
+
+def ask(path: Path, command: str) -> dict[str, Any]:
+    """The answer of a daemon to a command; `ServerError` if it does not answer."""
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as opened:
+            opened.settimeout(ANSWER_S)
+            opened.connect(str(path))
+            opened.sendall(json.dumps({"prefix": command}).encode() + b"\0")
+            (length,) = struct.unpack(">I", _received(opened, 4))
+            found = json.loads(_received(opened, length) or b"{}")
+    except (OSError, ValueError, struct.error) as error:
+        raise ServerError(
+            f"the Ceph daemon does not answer `{command}`: {error}",
+            where=f"at `{path}`",
+            hint="see its messages",
+            code="server_vanished",
+        ) from None
+    return found if isinstance(found, dict) else {}
+
+
+def totals(dumps: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """The statistics of all object daemons together, from their answers to `perf dump`."""
+    found: dict[str, int] = {}
+    for dump in dumps:
+        for name, paths in PATHS.items():
+            for section, counter in paths:
+                with suppress(KeyError, TypeError, ValueError):
+                    found[name] = found.get(name, 0) + int(dump[section][counter])
+    return found
+
+
+def _received(opened: socket.socket, length: int) -> bytes:
+    found = bytearray()
+    while len(found) < length:
+        part = opened.recv(min(65536, length - len(found)))
+        if not part:
+            raise ConnectionResetError("the connection was closed")
+        found += part
+    return bytes(found)
+
 
 READY_S = 300.0
 STOP_S = 20.0
@@ -245,16 +303,16 @@ class CephCluster:
             dumps = [self._read_counters(name) for name in running]
         except ServerError:
             return {}
-        return perf.totals([*self._stopped_dumps, *dumps])
+        return totals([*self._stopped_dumps, *dumps])
 
     def _read_counters(self, name: str) -> dict[str, Any]:
-        self._dumps[name] = perf.ask(self._socket(name), "perf dump")
+        self._dumps[name] = ask(self._socket(name), "perf dump")
         return self._dumps[name]
 
     def describe(self) -> dict[str, Any]:
         """For the record: version, layout, effective settings of an object daemon, open files, account."""
-        settings = perf.ask(self._socket("osd.0"), "config show")
-        changed = perf.ask(self._socket("osd.0"), "config diff").get("diff", {})
+        settings = ask(self._socket("osd.0"), "config show")
+        changed = ask(self._socket("osd.0"), "config diff").get("diff", {})
         files = self.open_files()
         return {
             "kind": "ceph",
@@ -363,7 +421,7 @@ class CephCluster:
 
     def _answers(self, name: str, command: str) -> dict[str, Any]:
         with suppress(ServerError):
-            return perf.ask(self._socket(name), command)
+            return ask(self._socket(name), command)
         return {}
 
     def _wait(
