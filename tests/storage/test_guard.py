@@ -6,11 +6,12 @@ import os
 import stat
 from dataclasses import replace
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
 
-from iosonde.storage.block_layer import block_nodes, signatures
+from iosonde.storage.block_layer import block_nodes, kernel, signatures
 from iosonde.storage.block_layer.block_nodes import LoopStatus, device_number, names_in, number_of
 from iosonde.storage.block_layer.kernel import Kernel, MapperTable, parse
 from iosonde.storage.block_layer.signatures import Signature
@@ -209,6 +210,19 @@ def test_volumes_without_a_table_on_one_member_may_share_data(machine: Machine) 
     machine.mount("253:1", "/home")
     assert "`dm-1`, which shares data with `dm-0`, is mounted at `/home`" in machine.refusals("dm-0")
     assert "`vdb` is part of `dm-0`" in machine.refusals("vdb")
+
+
+@pytest.mark.parametrize("printed", [None, "", "0 8 linear 254:16\n", "dm-0: 0 8 linear 254:16 0\n"])
+def test_a_table_that_dmsetup_does_not_print_whole_counts_as_not_reported(
+    printed: str | None, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where there is no dmsetup, as in containers."""
+    answer = CompletedProcess([], 0, stdout=printed)
+    monkeypatch.setattr(kernel, "find", lambda name: None if printed is None else name)
+    monkeypatch.setattr(kernel, "ask", lambda *command: answer)
+    without_tables(machine, "vdb", "vdb")
+    machine.kernel = replace(machine.kernel, read_table=kernel.mapper_table)
+    assert machine.refusals("dm-0")[0].startswith("`dm-1` has a member in common with `dm-0`")
 
 
 def test_a_volume_without_a_table_shares_nothing_with_volumes_on_other_members(machine: Machine) -> None:

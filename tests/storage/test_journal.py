@@ -93,6 +93,19 @@ def test_a_file_of_the_user_with_the_inode_number_of_the_removed_one_is_left_alo
     assert path.read_text() == "important"
 
 
+def test_without_handles_a_file_with_a_second_name_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a container, on an overlay: iosonde gives its files one name, so this one may be the user's."""
+    monkeypatch.setattr(own_directory, "handle_of", lambda path: None)
+    path = tmp_path / "t"
+    left_by_a_killed_process(path)
+    (tmp_path / "second").hardlink_to(path)
+    assert not journal.is_ours(path) and not journal.take_over(path, keep=False)
+    assert reasons() == ["is no longer what iosonde created: left alone"]
+    assert path.exists()
+
+
 def test_a_file_of_ours_on_a_file_system_with_its_own_owners_and_modes_stays_ours(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -281,6 +294,8 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
     "which is not a path of a mount of iosonde": damage("what", "mount"),
     "which is not a path of a file of iosonde": damage("path", "/tmp/../etc/passwd"),
     "is damaged: `files` is wrong": damage("files", {"../data": 5}),
+    "is damaged: `marks` is wrong": damage("marks", {"": None}),
+    "is damaged: `marks` is wrong ": damage("marks", {"a\0b": "1:aa"}),
     "is damaged: the fact `members` is wrong": damage("facts", {"members": ["a\0b"]}),
     "is not the entry about `/etc/passwd`": damage("path", "/etc/passwd"),
     "is damaged: it has characters that no path has": damage("path", "/tmp/x\ud800"),

@@ -219,7 +219,7 @@ def _unreported(number: str, other: str, kernel: Kernel) -> Iterator[str]:
     for each in sorted(kernel.unreported_between(number, other)):
         yield (
             f"`{name_of(other)}` has a member in common with `{name_of(number)}`, and the kernel does not "
-            f"report which part of it `{name_of(each)}` uses (`DM_TABLE_STATUS`, which needs root)"
+            f"report which part of it `{name_of(each)}` uses (`dmsetup table`, which needs root)"
         )
 
 

@@ -141,11 +141,8 @@ class Entry:
     @property
     def own_files(self) -> dict[str, int]:
         """The files of a directory, without a name at which another file by now has the same inode number."""
-        changed = {
-            name
-            for name, mark in self.marks.items()
-            if name and mark and mark_of(Path(self.path, name)) not in ("", mark)
-        }
+        marks = self.marks.items()
+        changed = {name for name, mark in marks if mark and mark_of(Path(self.path, name)) not in ("", mark)}
         return {name: inode for name, inode in self.files.items() if name not in changed}
 
     @property
@@ -248,6 +245,8 @@ def _checked(entry: Entry) -> Entry:
         raise EntryError("is damaged: the fact `members` is wrong")
     if not all(isinstance(inode, int) and "/" not in name for name, inode in entry.files.items()):
         raise EntryError("is damaged: `files` is wrong")
+    if not entry.marks.keys() <= {"", *entry.files} or not all(isinstance(mark, str) for mark in entry.marks.values()):
+        raise EntryError("is damaged: `marks` is wrong")
     return replace(entry, facts=facts)
 
 

@@ -80,13 +80,14 @@ def handle_of(path: Path) -> str | None:
 def mark_of(path: Path) -> str:
     """Return what a later thing with the inode number of this one lacks; empty if nothing is known.
 
-    Its handle, or else owner and mode of a file, as its file system reports them.
+    Its handle, or else owner and mode of a file with a single name, as its file system reports them.
     """
     if handle := handle_of(path):
         return handle
     with suppress(OSError):
         found = path.lstat()
-        return f"{found.st_uid}:{stat.S_IMODE(found.st_mode):o}" if stat.S_ISREG(found.st_mode) else ""
+        if stat.S_ISREG(found.st_mode) and found.st_nlink == 1:
+            return f"{found.st_uid}:{stat.S_IMODE(found.st_mode):o}"
     return ""
 
 
