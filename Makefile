@@ -91,7 +91,7 @@ $(VENV)/.installed: $(SOURCES)
 	scripts/setup $(VENV)
 	@touch $@
 
-$(VENV)/.installed-dev: $(SOURCES) python/iosonde/tools.py
+$(VENV)/.installed-dev: $(SOURCES) python/iosonde/base/tools.py
 	scripts/setup $(VENV) dev
 	@touch $(VENV)/.installed $@
 

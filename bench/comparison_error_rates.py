@@ -19,8 +19,8 @@ import numpy as np
 from intervals import autocorrelated
 from shared import options, table
 
-from iosonde.comparison.cases import judge
-from iosonde.comparison.sessions import (
+from iosonde.findings.comparison.cases import judge
+from iosonde.findings.comparison.sessions import (
     OF_PAIRS,
     Floats,
     Ratio,

@@ -17,7 +17,7 @@ sys.path.append(str(Path(__file__).parents[1] / "tests"))
 from fleet_samples import fleet
 from shared import options
 
-from iosonde.fleet.drives import fleets
+from iosonde.collections.fleet.drives import fleets
 
 
 def main() -> None:

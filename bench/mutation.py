@@ -34,11 +34,11 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 LIMIT_S = 60
 """Of one mutant: tests of a third of it are chosen, so that what exceeds it hangs."""
 AREAS = {
-    "verdict": (35, "python/iosonde/verdict/**/*.py"),
-    "metrics and statistics": (40, "python/iosonde/metrics/**/*.py"),
+    "verdict": (35, "python/iosonde/metrics/verdict/**/*.py"),
+    "metrics and statistics": (40, "python/iosonde/metrics/*.py"),
     "guard and journal": (35, "python/iosonde/storage/safety/**/*.py"),
-    "comparison": (20, "python/iosonde/comparison/**/*.py"),
-    "regression": (15, "python/iosonde/regression/**/*.py"),
+    "comparison": (20, "python/iosonde/findings/comparison/**/*.py"),
+    "regression": (15, "python/iosonde/findings/regression/**/*.py"),
     "fio import": (25, "python/iosonde/interop/fio/**/*.py"),
     "histogram": (15, "crates/harness/src/metrics/histogram.rs"),
     "arrivals": (8, "crates/harness/src/load/arrival.rs"),

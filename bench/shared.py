@@ -26,7 +26,7 @@ from iosonde.execution.environment import capture
 from iosonde.execution.stop import Stop
 from iosonde.metrics.scopes import percentiles
 from iosonde.metrics.statistics import Estimate, ratio, repeats_interval
-from iosonde.workload.workload import engine_spec
+from iosonde.study.workload.workload import engine_spec
 
 T = TypeVar("T")
 Json = dict[str, Any]

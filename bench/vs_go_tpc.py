@@ -33,10 +33,10 @@ from typing import ClassVar
 from shared import BenchError, compared, interleaved, measured, options, provenance, table
 from sql_client_cost import Json, measurement, result_of, tpcc
 
-from iosonde import servers
-from iosonde.servers.directories import Directories
-from iosonde.servers.server import Address, Installation, Instance, Place, Server, Settings
 from iosonde.storage.safety import journal
+from iosonde.study import servers
+from iosonde.study.servers.directories import Directories
+from iosonde.study.servers.server import Address, Installation, Instance, Place, Server, Settings
 
 SETTINGS: dict[str, Settings] = {
     "postgresql": {"shared_buffers": "1GB", "max_connections": 100, "max_wal_size": "8GB", "synchronous_commit": "off"},

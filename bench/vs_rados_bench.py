@@ -53,8 +53,8 @@ from shared import (
 from iosonde.features.object_stores.ceph import ClusterLayout
 from iosonde.features.object_stores.ceph.cluster import POOL, CephCluster
 from iosonde.lab import Limits, throttled_devices
-from iosonde.servers.directories import Directories
 from iosonde.storage.safety import journal
+from iosonde.study.servers.directories import Directories
 
 OPERATIONS = {"write": "write", "sequential_read": "seq", "random_read": "rand"}
 TOLERANCE = 0.05

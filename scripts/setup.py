@@ -1,8 +1,8 @@
 """Installs iosonde into a virtual environment. Called by `scripts/setup`; needs nothing but Python's standard library.
 
 Missing system packages are installed with one call of apt where this user may do that; otherwise the message names
-them. The list of tools is `python/iosonde/tools.py`. The Rust compiler is the one on PATH if it is new enough, else
-the newest that the distribution packages.
+them. The list of tools is `python/iosonde/base/tools.py`. The Rust compiler is the one on PATH if it is new enough,
+else the newest that the distribution packages.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def main(venv: Path, *, dev: bool) -> None:
 
 
 def load_tools() -> ModuleType:
-    """`iosonde.tools`, without importing the package, whose dependencies are not installed yet."""
-    spec = importlib.util.spec_from_file_location("iosonde_tools", CHECKOUT / "python" / "iosonde" / "tools.py")
+    """`iosonde.base.tools`, without importing the package, whose dependencies are not installed yet."""
+    spec = importlib.util.spec_from_file_location("iosonde_tools", CHECKOUT / "python/iosonde/base/tools.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # Dataclasses look their module up.
@@ -356,7 +356,7 @@ def build_engine(*, dev: bool) -> None:
 
 
 def features(dev: bool) -> str:
-    """Features of the engine's package: the program that studies of Cassandra and MongoDB use is built when one needs it."""
+    """Features of the engine's package: the program for Cassandra and MongoDB is built when a study needs it."""
     return "workloads,clients" if dev else "workloads"
 
 

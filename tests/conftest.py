@@ -17,7 +17,7 @@ from hypothesis.internal.conjecture import providers
 from loop_stacks import backing_name
 from mounted import LoopFileSystem
 
-from iosonde.tools import path_with_system_directories
+from iosonde.base.tools import path_with_system_directories
 
 pytest_plugins = ["tiers"]
 

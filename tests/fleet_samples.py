@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from iosonde.library.summary import THRESHOLDS_NS, Device, SessionCell, StallCounts, Summary
+from iosonde.collections.library.summary import THRESHOLDS_NS, Device, SessionCell, StallCounts, Summary
 
 IOPS, P99 = "iops", "completion_latency_ns_p99"
 CASES = {"random/queue_depth=1": "4 KiB random reads, queue depth 1", "random/queue_depth=32": "the same, deeper"}

@@ -1,6 +1,6 @@
 """Requirements of tests on the machine, each tried once: `@pytest.mark.needs("root", "mkfs.xfs", "kernel support of btrfs")`.
 
-A need is an external program of `iosonde.tools` by its name, or one of `CAPABILITIES`. A test whose needs are not met
+A need is an external program of `iosonde.base.tools` by its name, or one of `CAPABILITIES`. A test whose needs are not met
 is skipped, and the reason names what to install or to change. The only other reason is a pause of the machine, where a
 test decides by shares of time.
 """
@@ -20,8 +20,8 @@ import pytest
 from loop_stacks import Loops
 from namespaces import private_mounts
 
+from iosonde.base.tools import TOOLS
 from iosonde.errors import EngineError, IosondeError
-from iosonde.tools import TOOLS
 
 XFS = pytest.mark.needs("mkfs.xfs", "kernel support of xfs")
 BTRFS = pytest.mark.needs("mkfs.btrfs", "btrfs", "kernel support of btrfs")

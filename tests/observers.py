@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from iosonde.engine.protocol import Event
 from iosonde.execution.run_loop import Observer
 from iosonde.plan import Run
-from iosonde.protocol import Event
 
 
 class AtFirstInterval(Observer):

@@ -12,11 +12,11 @@ import numpy as np
 import polars as pl
 from buckets import bucket_of
 
-from iosonde import protocol
+from iosonde.engine import protocol
 from iosonde.plan import Case, Cost, Plan, Run
 from iosonde.results.reading import manifest
 from iosonde.results.schema import HISTOGRAMS, INTERVALS, MANIFEST, USAGE, Failure, Record
-from iosonde.workload import workloads
+from iosonde.study.workload import workloads
 
 MIB = 1 << 20
 

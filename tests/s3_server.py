@@ -17,9 +17,9 @@ from xml.etree import ElementTree
 
 import pytest
 
+from iosonde.base.tools import TOOLS
 from iosonde.features.object_stores.s3 import S3, Bucketeer
-from iosonde.servers.foreign import parse as parse_url
-from iosonde.tools import TOOLS
+from iosonde.study.servers.foreign import parse as parse_url
 
 MOTO = pytest.mark.needs("moto")
 PAGE = 4

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from loop_stacks import Loops
 
-from iosonde import protocol
+from iosonde.engine import protocol
 from iosonde.execution.engine import find_engine
 from iosonde.features.key_value_stores import shim
-from iosonde.workload import described
+from iosonde.study.workload import described
 
 Spec = dict[str, Any]
 

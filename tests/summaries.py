@@ -6,7 +6,7 @@ import math
 from datetime import datetime, timedelta
 from typing import Any
 
-from iosonde.library.summary import Device, Headline, SessionCell, Summary
+from iosonde.collections.library.summary import Device, Headline, SessionCell, Summary
 
 BEGIN = datetime.fromisoformat("2026-01-01T02:00:00+00:00")
 CASE = "main/queue_depth=16"

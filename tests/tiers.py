@@ -1,7 +1,7 @@
 """The tiers of tests, their needs, and the rules that keep both honest. A plugin of pytest; see CONTRIBUTING.md.
 
 A test's tier is its marker, else that of a fixture it uses, else its folder's, else `unit`. A unit test starts no process and an
-external program must be listed in `iosonde.tools`: both are enforced here while tests run.
+external program must be listed in `iosonde.base.tools`: both are enforced here while tests run.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import pytest
 from needs import lacking
 
-from iosonde.tools import ESSENTIAL, GUEST_TOOLS, TOOLS
+from iosonde.base.tools import ESSENTIAL, GUEST_TOOLS, TOOLS
 
 TIERS = ("unit", "engine", "system", "lab", "fresh")
 ON_REQUEST = {
@@ -140,7 +140,7 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     if item.get_closest_marker("unit") and programs.started:
         pytest.fail(f"a unit test started {', '.join(sorted(programs.started))}: mark it `engine` or `system`")
     if unlisted := sorted(name for name in programs.started if not is_listed(name)):
-        pytest.fail(f"{', '.join(unlisted)} is not listed in python/iosonde/tools.py")
+        pytest.fail(f"{', '.join(unlisted)} is not listed in python/iosonde/base/tools.py")
     return result
 
 

@@ -23,9 +23,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from iosonde.core.features import register
-from iosonde.core.lazy import lazy
-from iosonde.core.provided import provide
+from iosonde.base.features import register
+from iosonde.base.lazy import lazy
+from iosonde.base.provided import provide
 from iosonde.features import FEATURES
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def _report() -> Any:
 
 
 def _undo() -> Any:
-    from iosonde.servers import undo
+    from iosonde.study.servers import undo
 
     return undo
 

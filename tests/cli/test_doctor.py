@@ -9,8 +9,8 @@ import pytest
 from command_line import Iosonde
 from engines import real_engine
 
+from iosonde.base.tools import TOOLS, USES
 from iosonde.cli.commands import doctor
-from iosonde.tools import TOOLS, USES
 
 
 def checks(text: str) -> dict[str, str]:

@@ -26,9 +26,9 @@ from iosonde.cli.session import Outcome
 from iosonde.errors import IosondeError
 from iosonde.execution.conversation import Timeouts
 from iosonde.execution.progress import Rates
+from iosonde.metrics.verdict.verdict import KINDS
 from iosonde.results import ResultSet
 from iosonde.results.schema import Record
-from iosonde.verdict.verdict import KINDS
 
 STUDY = """
 name = "small"

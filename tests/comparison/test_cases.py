@@ -15,8 +15,8 @@ import pytest
 from hand_made import results
 from inline_snapshot import snapshot
 
-from iosonde.comparison.cases import Design, Recommendation, Verdicts, compare, recommend, sentences
-from iosonde.comparison.sessions import paired_spreads
+from iosonde.findings.comparison.cases import Design, Recommendation, Verdicts, compare, recommend, sentences
+from iosonde.findings.comparison.sessions import paired_spreads
 from iosonde.metrics.distributions import adjusted_for_discovery
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))

@@ -11,8 +11,8 @@ import polars as pl
 import pytest
 from hand_made import results
 
-from iosonde.comparison.cases import Design, compare
-from iosonde.comparison.sessions import PRIOR_STANDARD_DEVIATION, pooled, power_of
+from iosonde.findings.comparison.cases import Design, compare
+from iosonde.findings.comparison.sessions import PRIOR_STANDARD_DEVIATION, pooled, power_of
 from iosonde.report.details import session_tables
 from iosonde.report.material import gather
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from iosonde.features import FEATURES
 from iosonde.metrics.registry import METRICS, known_names
 from iosonde.planning import expand, parse
 from iosonde.storage import open_target
@@ -42,9 +43,8 @@ def test_the_crates_are_those_of_the_workspace() -> None:
     }
 
 
-def test_every_package_has_a_paragraph() -> None:
-    described = {name for heading in re.findall(r"^### (.+)$", TEXT, re.MULTILINE) for name in heading.split(", ")}
-    assert {path.parent.name for path in (ROOT / "python/iosonde").glob("*/__init__.py")} - described == set()
+def test_the_features_are_those_that_are_registered() -> None:
+    assert {f"iosonde.features.{name}" for row in table("features") for name in row} == set(FEATURES)
 
 
 @pytest.mark.parametrize("path", sorted(set(re.findall(r"`((?:[\w.-]+/)+[\w.-]*)`", TEXT))))

@@ -12,14 +12,14 @@ import pytest
 from command_line import CHECKOUT
 from parameter_texts import descriptions
 
-from iosonde.core.features import contributed
+from iosonde.base.features import contributed
 from iosonde.features.key_value_stores.parameters import PHASES
 from iosonde.features.key_value_stores.workload import KV
 from iosonde.findings import questions
+from iosonde.metrics.verdict.evidence import Evidence
+from iosonde.metrics.verdict.rules import rules
+from iosonde.metrics.verdict.verdict import KINDS, MEANING
 from iosonde.units import compact_duration, compact_size
-from iosonde.verdict.evidence import Evidence
-from iosonde.verdict.rules import rules
-from iosonde.verdict.verdict import KINDS, MEANING
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs/warnings.md").read_text()

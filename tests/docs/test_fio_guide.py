@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from iosonde.interop.fio import options
-from iosonde.workload.block import BlockParameters
+from iosonde.study.workload.block import BlockParameters
 
 PAGE = Path(__file__).parents[2] / "docs/fio.md"
 

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plans import null_spec
 
-from iosonde import protocol
+from iosonde.engine import protocol
 
 
 def test_the_schema_checked_in_is_the_one_that_the_engine_prints(tmp_path: Path) -> None:

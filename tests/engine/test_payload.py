@@ -18,7 +18,7 @@ from plans import MIB
 from iosonde.execution.engine import drive
 from iosonde.execution.stop import Stop
 from iosonde.storage import open_target
-from iosonde.workload.block import BLOCK
+from iosonde.study.workload.block import BLOCK
 
 FILE_BYTES = 8 * MIB
 

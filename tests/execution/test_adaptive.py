@@ -13,9 +13,8 @@ from iosonde.execution import Interrupted, execute, resume
 from iosonde.features.simulated_drives.state import DIRECTORY, DriveState
 from iosonde.plan import Plan
 from iosonde.planning import expand, parse
-from iosonde.procedure import Schedule, open_runs
-from iosonde.procedure.observations import conclusions
-from iosonde.procedure.search import SearchConclusion
+from iosonde.planning.procedure import Schedule, conclusions, open_runs
+from iosonde.planning.procedure.search import SearchConclusion
 from iosonde.results import ResultSet
 from iosonde.results.schema import Failure, Record
 from iosonde.storage import open_target

@@ -28,7 +28,7 @@ from iosonde.execution.run_loop import Observer
 from iosonde.features.rate_limits.sharing import SharingConclusion
 from iosonde.plan import Plan
 from iosonde.planning import Against, expand, load, parse
-from iosonde.procedure.observations import conclusions
+from iosonde.planning.procedure import conclusions
 from iosonde.results import ResultSet
 from iosonde.storage import cleanup, open_target
 from iosonde.storage.block_layer.block_nodes import number_of

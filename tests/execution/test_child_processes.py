@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from iosonde.tools import Process, run
+from iosonde.base.tools import Process, run
 
 
 @pytest.mark.parametrize(

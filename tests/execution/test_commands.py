@@ -14,15 +14,15 @@ import pytest
 from command_line import CHECKOUT, Iosonde
 from test_supervisor import assert_ends
 
-from iosonde.comparison.cases import compare
 from iosonde.errors import ResultsError, TargetError
 from iosonde.execution import execute, resume
+from iosonde.findings.comparison.cases import compare
 from iosonde.findings.findings import findings
+from iosonde.findings.regression.check import session_of
 from iosonde.findings.values import Effect, Extremes
 from iosonde.metrics.metrics import interval_metrics, run_metrics
 from iosonde.plan import Plan, commands
 from iosonde.planning import expand, parse
-from iosonde.regression.check import session_of
 from iosonde.results import ResultSet
 from iosonde.storage import open_target
 from iosonde.storage.safety.consent import Consent

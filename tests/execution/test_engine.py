@@ -21,12 +21,12 @@ from engines import FAKE, real_engine
 from inline_snapshot import snapshot
 from plans import MIB, null_spec
 
+from iosonde.engine.protocol import VERSION, Event
 from iosonde.errors import EngineError
 from iosonde.execution.conversation import Conversation, Timeouts
 from iosonde.execution.engine import EngineRun, drive, find_engine
 from iosonde.execution.progress import Rates
 from iosonde.execution.stop import Start, Stop, stop_on_signals
-from iosonde.protocol import VERSION, Event
 from iosonde.results.schema import HISTOGRAMS, INTERVALS, USAGE, Failure
 
 

@@ -16,16 +16,16 @@ from engines import FAKE, real_engine
 
 import iosonde
 from iosonde.data import shipped
+from iosonde.engine.protocol import VERSION
 from iosonde.errors import EngineError, IosondeError, ResultsError
 from iosonde.execution import engine_programs, execute, resume
 from iosonde.execution.engine import find_engine
 from iosonde.plan import Plan
 from iosonde.planning import expand, load
-from iosonde.protocol import VERSION
 from iosonde.results.result_set import ResultSet
 from iosonde.storage import open_target
-from iosonde.workload import described
-from iosonde.workload.workload import Engine
+from iosonde.study.workload import described
+from iosonde.study.workload.workload import Engine
 
 CLIENTS: Engine = "iosonde-engine-clients"
 CARGO = """\

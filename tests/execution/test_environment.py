@@ -17,8 +17,8 @@ from engines import FAKE, real_engine
 from plans import hand_plan, null_spec
 
 import iosonde
-from iosonde import memory
-from iosonde.cache import cache_directory
+from iosonde.base import memory
+from iosonde.base.cache import cache_directory
 from iosonde.execution import environment, harness
 from iosonde.execution.harness import Harness, shape_of
 from iosonde.execution.harness import null_spec as harness_spec

@@ -14,12 +14,12 @@ from plans import MIB, hand_plan, sign
 from stores import small_file_system
 
 import iosonde
+from iosonde.engine.protocol import Event
 from iosonde.errors import EngineError, ResultsError, TargetError
 from iosonde.execution import execute, resume
 from iosonde.execution.run_loop import Observer
 from iosonde.plan import Case, Plan, Run
 from iosonde.planning import expand, parse
-from iosonde.protocol import Event
 from iosonde.results import ResultSet
 from iosonde.results.schema import Record
 from iosonde.storage import open_target, prepare

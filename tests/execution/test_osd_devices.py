@@ -13,12 +13,12 @@ import pytest
 from leftovers import killed_once
 from loop_stacks import loop_devices
 
+from iosonde.engine.protocol import Event
 from iosonde.errors import IosondeError, TargetError
 from iosonde.execution import execute
 from iosonde.execution.run_loop import Observer
 from iosonde.plan import Plan, Run
 from iosonde.planning import expand, parse
-from iosonde.protocol import Event
 from iosonde.results import ResultSet
 from iosonde.storage import cleanup, open_target
 from iosonde.storage.block_layer.block_nodes import number_of

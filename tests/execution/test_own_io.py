@@ -17,13 +17,13 @@ import pytest
 from mounted import LoopFileSystem
 from test_sustained import one_case
 
+from iosonde.engine.protocol import Event
 from iosonde.execution import execute
 from iosonde.execution.run_loop import Observer
 from iosonde.findings import quality
 from iosonde.metrics.metrics import run_metrics, stalled_intervals
 from iosonde.plan import Run
 from iosonde.planning import expand, parse
-from iosonde.protocol import Event
 from iosonde.report import figures
 from iosonde.report.content import collect
 from iosonde.results import ResultSet

@@ -18,18 +18,18 @@ import pytest
 from command_line import CHECKOUT
 from strangers import STRANGER, listening
 
-from iosonde.python_process import module_command
+from iosonde.base.python_process import module_command
+from iosonde.engine.supervisor import parse
+from iosonde.engine.supervisor.processes import descendants, identify
+from iosonde.engine.supervisor.watch import FailedError
 from iosonde.storage.block_layer.block_nodes import identity_of
-from iosonde.supervisor import parse
-from iosonde.supervisor.processes import descendants, identify
-from iosonde.supervisor.watch import FailedError
 
 SECOND = 10**9
 METRIC = {"pattern": r"x=(\S+)", "scale": 1.0, "unit": "", "better": "higher", "title": "X", "aggregate": "mean"}
 
 JSON = METRIC | {"pattern": "", "json": "x"}
 
-SUPERVISOR = module_command("iosonde.supervisor")
+SUPERVISOR = module_command("iosonde.engine.supervisor")
 
 
 def spec_of(directory: Path, script: str, **changes: Any) -> dict[str, Any]:
@@ -251,8 +251,8 @@ MEMCACHED = {
 }
 ANOTHER_USER = f"""\
 import ctypes, encodings.ascii, encodings.idna, os, sys
-from iosonde.supervisor import run
-from iosonde.supervisor.__main__ import main
+from iosonde.engine.supervisor import run
+from iosonde.engine.supervisor.__main__ import main
 run._version()
 os.setgroups([]); os.setresgid({STRANGER}, {STRANGER}, {STRANGER}); os.setresuid({STRANGER}, {STRANGER}, {STRANGER})
 ctypes.CDLL(None).prctl(4, 1)  # PR_SET_DUMPABLE: the user can write the maps of its user namespace.

@@ -19,7 +19,8 @@ from iosonde.metrics.metrics import run_metrics
 from iosonde.metrics.sustained import long_runs
 from iosonde.plan import PREPARATION, Plan
 from iosonde.planning import expand, parse
-from iosonde.procedure.observations import Conclusion, conclusions
+from iosonde.planning.procedure import conclusions
+from iosonde.planning.procedure.observations import Conclusion
 from iosonde.results import ResultSet
 from iosonde.storage import open_target
 from iosonde.storage.targets.direct_io import can_trim

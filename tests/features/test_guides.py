@@ -11,14 +11,14 @@ import pytest
 from command_line import CHECKOUT
 from parameter_texts import descriptions
 
-from iosonde import servers
 from iosonde.data import adapters, shipped
 from iosonde.features.external_commands.workload import AT_START
 from iosonde.features.swap_areas.setup import SwapParameters
 from iosonde.planning import load
+from iosonde.study import servers
 from iosonde.study.model import Analysis
+from iosonde.study.workload import named
 from iosonde.units import compact_duration, compact_size
-from iosonde.workload import named
 
 pytestmark = pytest.mark.unit
 

@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 from hand_made import cells, controls, results, study
 
+from iosonde.collections.qualify import load_application
 from iosonde.features.key_value_stores.questions import MemoryExtension, ReadCacheGain, memory_extension
 from iosonde.findings.cells import case_words
 from iosonde.findings.cells import cells as take_cells
@@ -21,7 +22,6 @@ from iosonde.findings.questions.peak import saturation
 from iosonde.findings.questions.scaling import steps_of
 from iosonde.metrics.statistics import Estimate
 from iosonde.planning import load
-from iosonde.qualify import load_application
 
 
 def test_saturation_is_the_first_level_with_95_percent_of_the_peak() -> None:

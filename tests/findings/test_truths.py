@@ -13,7 +13,7 @@ import pytest
 import truths
 from test_every_kind import MAKERS, claims_of
 
-from iosonde.core.features import contributed
+from iosonde.base.features import contributed
 from iosonde.findings import findings
 from iosonde.findings.finding import Finding
 

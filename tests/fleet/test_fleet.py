@@ -21,21 +21,21 @@ from loop_stacks import MIB, loop_devices
 from loop_stacks import run as run_program
 from strangers import listening, sharing_network
 
-from iosonde import ssh_hosts
+from iosonde.base import ssh_hosts
+from iosonde.base.ssh_hosts import SshHost
+from iosonde.collections.fleet import directory as fleets
+from iosonde.collections.fleet import hosts as fleet_hosts
+from iosonde.collections.fleet import model
+from iosonde.collections.fleet.directory import Planned
+from iosonde.collections.fleet.messages import Checked
+from iosonde.collections.fleet.model import UNKNOWN
+from iosonde.collections.fleet.report import collect
+from iosonde.collections.fleet.session import FleetSession, Outcome
+from iosonde.collections.library.indexing import Index
 from iosonde.errors import ResultsError, StudyError, TargetError
 from iosonde.execution.environment import require_same_software
-from iosonde.fleet import directory as fleets
-from iosonde.fleet import hosts as fleet_hosts
-from iosonde.fleet import model
-from iosonde.fleet.directory import Planned
-from iosonde.fleet.messages import Checked
-from iosonde.fleet.model import UNKNOWN
-from iosonde.fleet.report import collect
-from iosonde.fleet.session import FleetSession, Outcome
-from iosonde.library.indexing import Index
 from iosonde.planning import load
 from iosonde.results import ResultSet
-from iosonde.ssh_hosts import SshHost
 from iosonde.storage.safety.consent import NO_CONSENT, Consent
 
 MODELS = Path(__file__).parents[2] / "python/iosonde/features/simulated_drives/models"

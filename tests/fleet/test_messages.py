@@ -14,18 +14,28 @@ from typing import Any
 import pytest
 from fleet_samples import STUDY
 
+from iosonde.base.ssh_hosts import Lines, SshHost
+from iosonde.collections.fleet import directory as fleets
+from iosonde.collections.fleet import hosts, model
+from iosonde.collections.fleet.directory import FleetDirectory, FleetFile
+from iosonde.collections.fleet.messages import (
+    PROGRESS,
+    Checked,
+    Described,
+    DescribedTarget,
+    Ended,
+    Files,
+    Note,
+    Problem,
+    read,
+)
+from iosonde.collections.fleet.session import FleetSession, TargetProcess
 from iosonde.errors import IosondeError, ResultsError, TargetError
-from iosonde.fleet import directory as fleets
-from iosonde.fleet import hosts, model
-from iosonde.fleet.directory import FleetDirectory, FleetFile
-from iosonde.fleet.messages import PROGRESS, Checked, Described, DescribedTarget, Ended, Files, Note, Problem, read
-from iosonde.fleet.session import FleetSession, TargetProcess
 from iosonde.plan import Plan
 from iosonde.planning import load
 from iosonde.results import ResultSet
 from iosonde.results.reading import manifest
 from iosonde.results.schema import MANIFEST, RECORD_TABLES
-from iosonde.ssh_hosts import Lines, SshHost
 from iosonde.storage.safety.consent import NO_CONSENT
 from iosonde.study.model import Study
 
@@ -115,7 +125,7 @@ def fleet(tmp_path: Path, plan: Plan) -> FleetDirectory:
 
 @pytest.fixture
 def process() -> Iterator[TargetProcess]:
-    found = TargetProcess.start("iosonde.fleet.worker")
+    found = TargetProcess.start("iosonde.collections.fleet.worker")
     found.host = SshHost(address="north")
     yield found
     found.close()
@@ -240,7 +250,7 @@ def test_lines_arrive_in_any_parts() -> None:
 def test_what_a_library_prints_on_a_host_is_no_message() -> None:
     program = """
 import os, sys
-from iosonde.fleet.messages import Ended, Outbox
+from iosonde.collections.fleet.messages import Ended, Outbox
 outbox = Outbox()
 print("from Python", flush=True)
 os.write(1, b"from C\\n")

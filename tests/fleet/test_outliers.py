@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from fleet_samples import P99, fleet
 
-from iosonde.fleet import drives, report
-from iosonde.fleet.drives import drive_deviation, excess_p_values, fleets, group_deviation, holm, reference
-from iosonde.fleet.report import Chapter, FleetReport, collect, document
-from iosonde.library.indexing import Index
-from iosonde.library.summary import Summary
+from iosonde.collections.fleet import drives, report
+from iosonde.collections.fleet.drives import drive_deviation, excess_p_values, fleets, group_deviation, holm, reference
+from iosonde.collections.fleet.report import Chapter, FleetReport, collect, document
+from iosonde.collections.library.indexing import Index
+from iosonde.collections.library.summary import Summary
 
 pytestmark = pytest.mark.unit
 

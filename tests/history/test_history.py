@@ -11,11 +11,11 @@ from command_line import Iosonde
 from fabricate import result_set, small_study
 from summaries import CASE, LOAD, a_summary
 
+from iosonde.collections.history import History, history, page
+from iosonde.collections.history.page import render
+from iosonde.collections.library.indexing import Index
+from iosonde.collections.library.summary import Device, Summary
 from iosonde.errors import ResultsError
-from iosonde.history import History, history, page
-from iosonde.history.page import render
-from iosonde.library.indexing import Index
-from iosonde.library.summary import Device, Summary
 
 
 def nights(count: int = 40, *, loss_from: int = 30, **later: object) -> list[Summary]:

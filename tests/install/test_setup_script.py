@@ -19,8 +19,8 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 from tiers import LONG_FILES
 
-from iosonde import tools
-from iosonde.tools import LIBRARY_DIRECTORIES, TOOLS
+from iosonde.base import tools
+from iosonde.base.tools import LIBRARY_DIRECTORIES, TOOLS
 
 DEBIAN_12 = """\
 rustc:

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from iosonde.base.tools import find
 from iosonde.errors import IosondeError, StudyError
 from iosonde.interop.fio import Imported, import_command_line, import_job_file, options
 from iosonde.planning import expand, parse
 from iosonde.storage import open_target
-from iosonde.tools import find
 
 NAMES = list(dict.fromkeys(options.NAMES.values()))
 CARRIED = [name.partition("/")[0] for name in options.CARRIED.split()]

@@ -19,11 +19,11 @@ import network_guest
 from guest_sessions import LAB, During, Session, is_free, run, study
 from network_conditions import ON_DEVICE
 
+from iosonde.engine.protocol import Event
 from iosonde.execution import execute
 from iosonde.features.network_storage.setups import nvme_tcp
 from iosonde.plan import Case, Plan, Run
 from iosonde.planning import expand, load
-from iosonde.protocol import Event
 from iosonde.results import ResultSet
 from iosonde.storage import cleanup, open_target
 from iosonde.storage.block_layer import block_stack

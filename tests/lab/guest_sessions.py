@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from iosonde.engine.protocol import Event
 from iosonde.execution import Observer, resume
 from iosonde.plan import Run
 from iosonde.planning import parse
-from iosonde.protocol import Event
 from iosonde.storage.safety.consent import Consent
 from iosonde.study.model import Study
 

@@ -19,15 +19,15 @@ import psutil
 from guest_sessions import run, study
 from network_conditions import BY_NAME, Condition
 
+from iosonde.engine.protocol import Event
+from iosonde.engine.supervisor.account import nfs_server_counters
 from iosonde.execution import Observer, environment, execute
 from iosonde.features.network_storage import mountstats, transport
 from iosonde.plan import Case, Run
 from iosonde.planning import expand
-from iosonde.protocol import Event
 from iosonde.results.schema import Record
 from iosonde.storage import open_target
 from iosonde.study.model import Study
-from iosonde.supervisor.account import nfs_server_counters
 
 CLIENT, SERVER = "10.77.0.1", "10.77.0.2"
 MOUNT, EXPORT = Path("/mnt/network"), Path("/export")

@@ -17,13 +17,13 @@ import pytest
 from guest_sessions import is_free, run, study, wait_for
 from simulated_disks import consent_for, disks, kill_during_measurement, mounted, wipe
 
+from iosonde.engine.protocol import Event
 from iosonde.execution import Observer, execute
 from iosonde.features.block_caches import bcache, device_mapper, setup
 from iosonde.features.block_caches.setup import BlockCacheSetup, announce
 from iosonde.metrics.metrics import interval_metrics, run_metrics
 from iosonde.plan import Plan
 from iosonde.planning import expand
-from iosonde.protocol import Event
 from iosonde.results.schema import Record
 from iosonde.storage import cleanup, open_target
 from iosonde.storage.safety import journal

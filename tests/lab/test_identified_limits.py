@@ -15,7 +15,7 @@ from iosonde.execution import execute
 from iosonde.features.rate_limits.procedures import LimitsConclusion
 from iosonde.lab import Limits, throttled_devices
 from iosonde.planning import expand, load
-from iosonde.procedure.observations import conclusions
+from iosonde.planning.procedure import conclusions
 from iosonde.results import ResultSet
 from iosonde.storage import open_target
 from iosonde.storage.safety.consent import Consent

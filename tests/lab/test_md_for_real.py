@@ -10,13 +10,13 @@ import pytest
 from guest_sessions import is_free, run, study
 from simulated_disks import consent_for, disks, kill_during_measurement, wipe
 
+from iosonde.engine.protocol import Event
 from iosonde.errors import TargetError
 from iosonde.execution import Observer, execute, resume
 from iosonde.features.arrays import md
 from iosonde.features.arrays.setup import ArraySetup
 from iosonde.plan import Plan, Run
 from iosonde.planning import expand
-from iosonde.protocol import Event
 from iosonde.results import ResultSet
 from iosonde.storage import cleanup, open_target
 from iosonde.storage.safety import journal

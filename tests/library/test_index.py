@@ -13,14 +13,14 @@ import pytest
 from command_line import Iosonde
 from fabricate import result_set, small_study
 
+from iosonde.collections.library.collect import collect
+from iosonde.collections.library.indexing import Cache, Index, answer, index
+from iosonde.collections.library.page import link, render, require_outside
+from iosonde.collections.library.summary import THRESHOLDS_NS, count_stalls, facts_of, wear_of
 from iosonde.errors import ResultsError
 from iosonde.findings.answer import trust_of
-from iosonde.library.collect import collect
-from iosonde.library.indexing import Cache, Index, answer, index
-from iosonde.library.page import link, render, require_outside
-from iosonde.library.summary import THRESHOLDS_NS, count_stalls, facts_of, wear_of
+from iosonde.findings.regression.check import session_of
 from iosonde.metrics.metrics import BULK_METRICS, bulk_metrics, run_metrics
-from iosonde.regression.check import session_of
 from iosonde.results import ResultSet
 
 

@@ -16,10 +16,10 @@ from command_line import Iosonde
 from fabricate import result_set, small_study
 from s3_server import MOTO, Server, moto, user_of
 
+from iosonde.base.object_storage import opened
+from iosonde.collections.library.collect import collect
+from iosonde.collections.library.indexing import COMPACTED, SUMMARIES, Cache, index, newest, of_segments, state_of
 from iosonde.errors import ResultsError
-from iosonde.library.collect import collect
-from iosonde.library.indexing import COMPACTED, SUMMARIES, Cache, index, newest, of_segments, state_of
-from iosonde.object_storage import opened
 from iosonde.results import ResultSet, query
 
 LIBRARY = "memory://bucket/lab"

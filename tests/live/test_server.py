@@ -20,8 +20,8 @@ from plans import hand_plan
 from strangers import Listening, listening
 
 from iosonde.errors import IosondeError
-from iosonde.live.page import LivePage
-from iosonde.live.server import IDLE_S
+from iosonde.execution.live.page import LivePage
+from iosonde.execution.live.server import IDLE_S
 
 pytestmark = pytest.mark.engine
 

@@ -9,10 +9,10 @@ import pytest
 from buckets import bucket_of
 from plans import a_failure, a_record, hand_plan
 
+from iosonde.execution.live.page import Feed
+from iosonde.execution.live.server import POINTS, State
 from iosonde.execution.run_loop import Observer
-from iosonde.live.page import Feed
-from iosonde.live.server import POINTS, State
-from iosonde.procedure import Remaining
+from iosonde.planning.procedure import Remaining
 from iosonde.results.schema import UNSUPPORTED, Failure, RecordVerdict
 
 
@@ -30,7 +30,7 @@ class Page:
     """A feed whose messages reach a state as they would through the pipe."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("iosonde.live.page.PERIOD_S", 0.0)
+        monkeypatch.setattr("iosonde.execution.live.page.PERIOD_S", 0.0)
         self.plan = hand_plan()
         self.state = State()
         self.feed = Feed(Observer(), Remaining.from_plan(self.plan), self.send)

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from plans import a_failure, hand_plan
 from samples import SECOND, Samples, jobs, result_set, with_concurrency, write
 
-from iosonde.comparison.cases import compare
-from iosonde.core.features import contributed
+from iosonde.base.features import contributed
+from iosonde.findings.comparison.cases import compare
+from iosonde.findings.regression.check import session_values
 from iosonde.metrics import registry
 from iosonde.metrics.derivation import ALWAYS_KNOWN
 from iosonde.metrics.facts import Facts
@@ -28,13 +29,12 @@ from iosonde.metrics.registry import METRICS, declare
 from iosonde.metrics.scopes import MILLION, PERCENTILES, SAMPLES_BEYOND, of_same_repeats, overall, percentiles
 from iosonde.metrics.statistics import CUT_OFF, T_LOG, T_PLAIN
 from iosonde.metrics.sustained import METRICS as LONG_RUN_METRICS
-from iosonde.regression.check import session_values
 from iosonde.report.content import collect
 from iosonde.report.quantities import metric_title
 from iosonde.results import ResultSet
 from iosonde.results.frames import RUNS
 from iosonde.results.schema import HISTOGRAMS, INTERVALS, USAGE
-from iosonde.workload import workloads
+from iosonde.study.workload import workloads
 
 RANDOM = np.random.default_rng(7)
 

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from iosonde.comparison.sessions import spread
+from iosonde.findings.comparison.sessions import spread
 from iosonde.metrics.distributions import Prior, adjusted_for_discovery, prior_of
 from iosonde.metrics.statistics import (
     AUTOREGRESSIVE,

@@ -10,9 +10,9 @@ from iosonde.metrics.limit_test import Limit
 from iosonde.metrics.statistics import UNKNOWN_NOISE, RepeatNoise
 from iosonde.plan import Case, Run
 from iosonde.planning import expand
-from iosonde.procedure import progress
-from iosonde.procedure.observations import Conclusion, Observation
-from iosonde.procedure.search import SearchConclusion
+from iosonde.planning.procedure import progress
+from iosonde.planning.procedure.observations import Conclusion, Observation
+from iosonde.planning.procedure.search import SearchConclusion
 from iosonde.storage import open_target
 from iosonde.study.model import Study
 

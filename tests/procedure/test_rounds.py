@@ -11,8 +11,8 @@ from made_up import Made, MadeUp, adaptive_case
 from iosonde.errors import StudyError
 from iosonde.plan import PREPARATION, Case, Run
 from iosonde.planning import expand, parse
-from iosonde.procedure import progress
-from iosonde.procedure.observations import Conclusion
+from iosonde.planning.procedure import progress
+from iosonde.planning.procedure.observations import Conclusion
 from iosonde.storage import open_target
 
 Series = Callable[[Run], float]

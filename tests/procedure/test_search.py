@@ -9,7 +9,7 @@ from made_up import MS, Made, MadeUp, carry_out, search_case, up_to
 
 from iosonde.errors import StudyError
 from iosonde.plan import Run
-from iosonde.procedure import progress
+from iosonde.planning.procedure import progress
 
 boundaries = st.floats(min_value=1, max_value=10**6)
 precisions = st.sampled_from([0.001, 0.01, 0.05, 0.3, 1.0])

@@ -14,8 +14,8 @@ from iosonde.findings import searches
 from iosonde.metrics import wording
 from iosonde.plan import Case, Plan, Run
 from iosonde.planning import expand, load, parse
-from iosonde.procedure import Remaining, Schedule, progress
-from iosonde.procedure.until import UntilConclusion
+from iosonde.planning.procedure import Remaining, Schedule, progress
+from iosonde.planning.procedure.until import UntilConclusion
 from iosonde.report.details import repeat_tables
 from iosonde.report.material import gather
 from iosonde.results import ResultSet

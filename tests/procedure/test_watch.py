@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from iosonde.procedure.watch import Watch
+from iosonde.planning.procedure.watch import Watch
 
 SECOND = 10**9
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from iosonde.collections.qualify import describe, load_application, plan_of, watch_plan
 from iosonde.data import applications
 from iosonde.errors import StudyError
-from iosonde.procedure.condition import limit_of, parse
-from iosonde.qualify import describe, load_application, plan_of, watch_plan
+from iosonde.planning.procedure.condition import limit_of, parse
 from iosonde.storage import open_target
 from iosonde.storage.opening import VirtualTarget
 

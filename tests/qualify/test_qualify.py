@@ -15,9 +15,9 @@ import pytest
 from command_line import Iosonde, in_this_process
 from engines import real_engine
 
+from iosonde.collections.qualify import NO_LIMITS, Qualification, exit_code, load_application
 from iosonde.data import applications
 from iosonde.findings.requirements import Result, results_of
-from iosonde.qualify import NO_LIMITS, Qualification, exit_code, load_application
 from iosonde.results import ResultSet
 
 pytestmark = pytest.mark.engine

@@ -14,13 +14,13 @@ from command_line import Iosonde, in_this_process
 from engines import real_engine
 from plans import sign
 
+from iosonde.collections.qualify import load_application, qualification_of, watch_plan
 from iosonde.findings.requirements import OBSERVED, Result, results_of
-from iosonde.qualify import load_application, qualification_of, watch_plan
+from iosonde.metrics.verdict.rules import rules
 from iosonde.report import html, markdown
 from iosonde.report.content import collect
 from iosonde.results import ResultSet
 from iosonde.storage import open_target
-from iosonde.verdict.rules import rules
 
 pytestmark = pytest.mark.engine
 

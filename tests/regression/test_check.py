@@ -15,10 +15,10 @@ import pytest
 from command_line import Iosonde
 from hand_made import results
 
-from iosonde.comparison.sessions import session_variances
 from iosonde.errors import ResultsError
+from iosonde.findings.comparison.sessions import session_variances
+from iosonde.findings.regression.check import Check, Session, SessionValue, Settings, check, decide, session_values
 from iosonde.metrics.statistics import repeat_correlation
-from iosonde.regression.check import Check, Session, SessionValue, Settings, check, decide, session_values
 from iosonde.results import ResultSet
 
 RUNS = 5

@@ -19,13 +19,13 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from plans import sign
 
-from iosonde import foreign_text
-from iosonde.history import history
-from iosonde.history.page import render as history_page
-from iosonde.library.indexing import index
-from iosonde.library.page import render as library_page
-from iosonde.regression import writers
-from iosonde.regression.check import Cell, Check, Settings
+from iosonde.base import foreign_text
+from iosonde.collections.history import history
+from iosonde.collections.history.page import render as history_page
+from iosonde.collections.library.indexing import index
+from iosonde.collections.library.page import render as library_page
+from iosonde.findings.regression import writers
+from iosonde.findings.regression.check import Cell, Check, Settings
 from iosonde.report import save_figures, write
 from iosonde.report.document import embedded_json
 from iosonde.results import ResultSet

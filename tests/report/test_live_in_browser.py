@@ -11,12 +11,12 @@ from browser import Browser
 from plans import hand_plan
 from summaries import a_summary
 
-from iosonde.history import history
-from iosonde.history.page import render as render_history
-from iosonde.library.indexing import Index
-from iosonde.library.page import render
-from iosonde.library.summary import Device
-from iosonde.live.page import LivePage
+from iosonde.collections.history import history
+from iosonde.collections.history.page import render as render_history
+from iosonde.collections.library.indexing import Index
+from iosonde.collections.library.page import render
+from iosonde.collections.library.summary import Device
+from iosonde.execution.live.page import LivePage
 
 Start = Callable[..., Browser]
 

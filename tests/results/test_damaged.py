@@ -15,10 +15,10 @@ from plans import null_spec, sign, sign_plan
 from recordings import recorded
 
 from iosonde import report
+from iosonde.engine.protocol import VERSION
 from iosonde.errors import ResultsError
 from iosonde.execution import resume
 from iosonde.plan import MOST_PLANNED_CASES
-from iosonde.protocol import VERSION
 from iosonde.results import ResultSet
 from iosonde.results.query import frame
 from iosonde.results.query_process import answer

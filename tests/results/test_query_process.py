@@ -105,7 +105,9 @@ def test_nothing_is_imported_from_the_working_directory(command: list[str], dire
     place = tmp_path / "set0" if command[0] == "sql" else tmp_path
     for name in ("polars", "iosonde", "json"):
         (place / f"{name}.py").write_text("import os; os.mkdir('executed')")
-    several = "import iosonde.library.indexing as each; each.ALONE = 1; from iosonde.cli import main; main()"
+    several = (
+        "import iosonde.collections.library.indexing as each; each.ALONE = 1; from iosonde.cli import main; main()"
+    )
     done = subprocess.run(
         [sys.executable, "-P", "-c", several, *command], cwd=place, capture_output=True, text=True, check=False
     )

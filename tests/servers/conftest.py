@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from iosonde import servers
 from iosonde.metrics.metrics import run_metrics
 from iosonde.results import ResultSet
 from iosonde.results.schema import Record
-from iosonde.servers.directories import Directories
-from iosonde.servers.server import Instance, Settings
 from iosonde.storage.safety import journal
+from iosonde.study import servers
+from iosonde.study.servers.directories import Directories
+from iosonde.study.servers.server import Instance, Settings
 
 SMALL: dict[str, Settings] = {
     "postgresql": {"shared_buffers": "16MB", "max_connections": 10, "fsync": False, "max_wal_size": "64MB"},

@@ -29,11 +29,11 @@ from iosonde.plan import Plan
 from iosonde.planning import expand, parse
 from iosonde.results import ResultSet
 from iosonde.results.schema import SHARED_LOG_DEVICE, Record
-from iosonde.servers.directories import Directories
-from iosonde.servers.server import Instance
 from iosonde.storage import open_target
 from iosonde.storage.safety import journal
 from iosonde.storage.safety.consent import Consent
+from iosonde.study.servers.directories import Directories
+from iosonde.study.servers.server import Instance
 
 pytestmark = [pytest.mark.system, pytest.mark.needs("setpriv", "java", "cassandra", "engine")]
 
@@ -169,7 +169,7 @@ STRANGER_IMPORTS = """\
 import encodings.idna, pathlib, socket, ssl
 from iosonde.errors import ServerError
 from iosonde.features.key_value_stores.cassandra import cql
-from iosonde.servers.server import Address
+from iosonde.study.servers.server import Address
 """
 STRANGER = """\
 host, port, storage_port, password_file = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]

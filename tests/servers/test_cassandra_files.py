@@ -19,9 +19,9 @@ from iosonde.features.key_value_stores.cassandra import cql, files
 from iosonde.features.key_value_stores.cassandra import server as cassandra
 from iosonde.features.key_value_stores.cassandra.gc_log import GcLog, time_until
 from iosonde.features.key_value_stores.cassandra.server import HEAP, Cassandra, RunningCassandra, loopback_of
-from iosonde.servers.foreign import parse as parse_url
-from iosonde.servers.programs import account_for
-from iosonde.servers.server import Address, Installation, Place
+from iosonde.study.servers.foreign import parse as parse_url
+from iosonde.study.servers.programs import account_for
+from iosonde.study.servers.server import Address, Installation, Place
 
 CASSANDRA = pytest.mark.needs("cassandra")
 LOG = """[81530000000000ns][gc] Using G1

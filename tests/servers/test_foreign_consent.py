@@ -20,20 +20,20 @@ from engines import FAKE
 from servers.conftest import answering
 from study_texts import study_text
 
-from iosonde import servers
 from iosonde.errors import ServerError
 from iosonde.execution import resume
 from iosonde.plan import Plan
 from iosonde.planning import expand, parse
 from iosonde.results import ResultSet
-from iosonde.servers import foreign
-from iosonde.servers.foreign import kinds
-from iosonde.servers.foreign import parse as parse_url
-from iosonde.servers.server import Address
 from iosonde.storage import open_target
 from iosonde.storage.safety import journal
 from iosonde.storage.safety.consent import Consent
 from iosonde.storage.safety.journal import DATABASE_ON_SERVER, DATABASES
+from iosonde.study import servers
+from iosonde.study.servers import foreign
+from iosonde.study.servers.foreign import kinds
+from iosonde.study.servers.foreign import parse as parse_url
+from iosonde.study.servers.server import Address
 
 URL = "postgresql://me@127.0.0.1:1"
 

@@ -21,11 +21,11 @@ from iosonde.metrics.metrics import interval_metrics
 from iosonde.planning import expand, parse
 from iosonde.results import ResultSet
 from iosonde.results.schema import Record
-from iosonde.servers.directories import Directories
-from iosonde.servers.server import Instance, Settings
 from iosonde.storage import open_target
 from iosonde.storage.safety import journal
 from iosonde.storage.safety.journal import owner_of
+from iosonde.study.servers.directories import Directories
+from iosonde.study.servers.server import Instance, Settings
 
 pytestmark = [pytest.mark.system, pytest.mark.needs("setpriv", "memcached")]
 

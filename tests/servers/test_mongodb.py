@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from study_texts import study_text
 
+from iosonde.base.tools import TOOLS
 from iosonde.errors import ServerError, StudyError
 from iosonde.execution import execute
 from iosonde.execution.engine import drive
@@ -23,10 +24,9 @@ from iosonde.features.key_value_stores.mongodb import MongoDb
 from iosonde.plan import Plan
 from iosonde.planning import expand, parse
 from iosonde.results.schema import Record
-from iosonde.servers.foreign import parse as parse_url
 from iosonde.storage import open_target
 from iosonde.storage.safety.consent import Consent
-from iosonde.tools import TOOLS
+from iosonde.study.servers.foreign import parse as parse_url
 
 pytestmark = [pytest.mark.engine, pytest.mark.needs("ferretdb")]
 

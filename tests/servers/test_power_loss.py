@@ -22,12 +22,12 @@ import pytest
 from engines import real_engine
 from servers.conftest import restored
 
-from iosonde import protocol
+from iosonde.engine import protocol
 from iosonde.errors import ServerError
 from iosonde.lab.bound_process import end, find_tool, start_bound
-from iosonde.servers.server import Instance
 from iosonde.storage.safety import journal
 from iosonde.storage.targets import loop_devices
+from iosonde.study.servers.server import Instance
 
 NEEDS = ("setpriv", "engine", "root", "nbdkit", "qemu-storage-daemon", "FUSE", "loop devices", "mkfs.ext4")
 pytestmark = [pytest.mark.system, pytest.mark.needs(*NEEDS)]

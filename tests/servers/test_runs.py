@@ -26,6 +26,7 @@ from observers import AtFirstInterval
 from servers.conftest import KINDS, alone, metrics_of, reachable_directory, restored
 from study_texts import study_text
 
+from iosonde.engine.supervisor.watch import free_port
 from iosonde.errors import ServerError
 from iosonde.execution import execute, resume
 from iosonde.execution.engine import drive
@@ -37,14 +38,13 @@ from iosonde.planning import expand, parse
 from iosonde.report import as_text
 from iosonde.results import ResultSet
 from iosonde.results.schema import Record
-from iosonde.servers.mariadb import MariaDb
-from iosonde.servers.postgresql import PostgreSql
-from iosonde.servers.server import Address, Installation, Instance, Place, Settings
 from iosonde.storage import cleanup, open_target
 from iosonde.storage.safety import journal
 from iosonde.storage.safety.consent import Consent
 from iosonde.storage.safety.journal import DATABASE_ON_SERVER
-from iosonde.supervisor.watch import free_port
+from iosonde.study.servers.mariadb import MariaDb
+from iosonde.study.servers.postgresql import PostgreSql
+from iosonde.study.servers.server import Address, Installation, Instance, Place, Settings
 
 pytestmark = [pytest.mark.system, pytest.mark.needs("setpriv", "engine")]
 

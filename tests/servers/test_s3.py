@@ -24,11 +24,11 @@ from iosonde.plan import Plan
 from iosonde.planning import expand, parse
 from iosonde.results import ResultSet
 from iosonde.results.schema import Record
-from iosonde.servers import foreign
-from iosonde.servers.foreign import parse as parse_url
 from iosonde.storage import open_target
 from iosonde.storage.safety import journal
 from iosonde.storage.safety.consent import Consent
+from iosonde.study.servers import foreign
+from iosonde.study.servers.foreign import parse as parse_url
 
 STUDY = study_text(
     "objects",

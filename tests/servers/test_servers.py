@@ -21,19 +21,19 @@ from servers.conftest import KINDS, SMALL, instance_in, reachable_directory, res
 from stores import small_file_system
 from strangers import listening, refuses_strangers
 
-from iosonde import servers
 from iosonde.errors import ServerError, StudyError
 from iosonde.execution.stop import Stop
 from iosonde.features.key_value_stores.memcached import Memcached
 from iosonde.features.object_stores import ceph
-from iosonde.servers import directories as templates
-from iosonde.servers import mariadb, programs
-from iosonde.servers import programs as accounts
-from iosonde.servers.directories import DATA, Template, create_directory
-from iosonde.servers.programs import account_for
-from iosonde.servers.server import Installation, Instance
 from iosonde.storage.safety import journal
 from iosonde.storage.safety.journal import owner_of
+from iosonde.study import servers
+from iosonde.study.servers import directories as templates
+from iosonde.study.servers import mariadb, programs
+from iosonde.study.servers import programs as accounts
+from iosonde.study.servers.directories import DATA, Template, create_directory
+from iosonde.study.servers.programs import account_for
+from iosonde.study.servers.server import Installation, Instance
 
 pytestmark = [pytest.mark.system, pytest.mark.needs("setpriv")]
 

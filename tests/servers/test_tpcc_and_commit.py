@@ -19,8 +19,8 @@ import pytest
 from engines import real_engine
 from servers.conftest import KINDS, instance_in, reachable_directory
 
-from iosonde import protocol
-from iosonde.servers.server import Instance, Settings
+from iosonde.engine import protocol
+from iosonde.study.servers.server import Instance, Settings
 
 pytestmark = [pytest.mark.system, pytest.mark.needs("setpriv")]
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from iosonde.cache import remember, temporary_file
+from iosonde.base.cache import remember, temporary_file
 from iosonde.errors import TargetError
 from iosonde.storage.block_layer.block_nodes import identity_of
 from iosonde.storage.control_groups import hierarchy
@@ -328,7 +328,7 @@ def test_an_entry_that_cannot_be_trusted_is_reported_and_not_acted_on(tmp_path: 
 def queue_setting(name: str, monkeypatch: pytest.MonkeyPatch, undo: Callable[[journal.Entry], object]) -> Path:
     """A journaled setting, and how it is undone."""
     setting = journal.kinds()[journal.QUEUE_SETTING]
-    monkeypatch.setattr("iosonde.servers.undo.KINDS", (replace(setting, undo=undo),))
+    monkeypatch.setattr("iosonde.study.servers.undo.KINDS", (replace(setting, undo=undo),))
     path = Path("/sys/block/none/queue", name)
     journal.created(path, journal.QUEUE_SETTING, facts={"value": "1", "own": "iosonde-12345678", "disk": ""})
     return path

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from iosonde import directory_tree
+from iosonde.base import directory_tree
 from iosonde.storage.safety import journal, own_directory
 from iosonde.storage.safety.own_directory import handle_of
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from iosonde import pcie
 from iosonde.results.run_facts import members_of
+from iosonde.storage import pcie
 from iosonde.storage.block_layer import block_nodes, block_stack
 
 GEN3_X4 = "8.0 GT/s PCIe x4"

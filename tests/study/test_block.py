@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from jsonschema_rs import Draft202012Validator
 from parameter_texts import descriptions
 
-from iosonde import protocol
+from iosonde.engine import protocol
 from iosonde.errors import StudyError
 from iosonde.storage import open_target
+from iosonde.study.workload.block import BLOCK
+from iosonde.study.workload.block.notation import mix_of
+from iosonde.study.workload.block.parameters import WHOLE_WORKLOAD, BlockParameters
 from iosonde.units import compact_size
-from iosonde.workload.block import BLOCK
-from iosonde.workload.block.notation import mix_of
-from iosonde.workload.block.parameters import WHOLE_WORKLOAD, BlockParameters
 
 NULL = open_target("null:1TiB")
 

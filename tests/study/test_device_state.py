@@ -11,8 +11,8 @@ from iosonde.errors import StudyError
 from iosonde.plan import Capacity, Plan, Purge
 from iosonde.planning import expand, load, parse
 from iosonde.storage import open_target
-from iosonde.workload.block import BLOCK
-from iosonde.workload.block.parameters import BlockParameters
+from iosonde.study.workload.block import BLOCK
+from iosonde.study.workload.block.parameters import BlockParameters
 
 GIB = 1 << 30
 

@@ -13,8 +13,8 @@ from iosonde.execution import execute
 from iosonde.findings.questions.scaling import TailGrowth
 from iosonde.findings.throughput import OfferedRates
 from iosonde.planning import expand, load
-from iosonde.procedure.observations import conclusions
-from iosonde.procedure.search import SearchConclusion
+from iosonde.planning.procedure import conclusions
+from iosonde.planning.procedure.search import SearchConclusion
 from iosonde.report.content import Chapter, collect
 from iosonde.results import ResultSet
 from iosonde.storage import open_target

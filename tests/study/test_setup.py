@@ -16,7 +16,7 @@ from iosonde.planning.load import parse
 from iosonde.storage import open_target
 from iosonde.study.model import Study
 from iosonde.study.setup import resolve
-from iosonde.workload.servers import check_reachable, open_directory
+from iosonde.study.workload.servers import check_reachable, open_directory
 
 DRIVES = "sim:pm963*4,capacity=1GiB"
 

@@ -15,8 +15,8 @@ from iosonde.planning import expand, parse
 from iosonde.storage import open_target
 from iosonde.study.model import Derived, Profile, Reference, Search, View, ViewKind
 from iosonde.study.setup import MODELS, SETUP_NAMES
+from iosonde.study.workload.block import BLOCK
 from iosonde.units import compact_duration, compact_size
-from iosonde.workload.block import BLOCK
 
 GUIDE = (CHECKOUT / "docs/studies.md").read_text()
 TOML = re.findall(r"^```toml\n(.*?)^```", GUIDE, re.MULTILINE | re.DOTALL)

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from iosonde import text_files
+from iosonde.base import text_files
 from iosonde.cli.terminal import messages
 from iosonde.errors import IosondeError, StudyError
 from iosonde.features.key_value_stores import notation
 from iosonde.interop.fio import import_job_file
 from iosonde.storage import open_target
 from iosonde.study.load import read, read_text
-from iosonde.workload.reading import parse_cpus
+from iosonde.study.workload.reading import parse_cpus
 
 pytestmark = pytest.mark.unit
 

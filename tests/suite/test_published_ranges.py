@@ -8,8 +8,8 @@ from itertools import product
 import polars as pl
 import pytest
 
+from iosonde.collections.suite.planning import Value, load
 from iosonde.data import reference_file, shipped_suites
-from iosonde.suite.planning import Value, load
 
 pytestmark = pytest.mark.unit
 

@@ -19,18 +19,18 @@ from loop_stacks import loop_devices
 
 from iosonde.cli.commands import suite as command
 from iosonde.cli.options import run_options
+from iosonde.collections.suite import directory as suites
+from iosonde.collections.suite import page, planning, summary
+from iosonde.collections.suite.planning import Entry, Suite, Value, total_seconds
 from iosonde.data import shipped_suites
 from iosonde.errors import ResultsError, StudyError, TargetError
+from iosonde.metrics.verdict.verdict import TimeUse
 from iosonde.plan import Cost
 from iosonde.planning import load as load_study
 from iosonde.results import ResultSet
 from iosonde.storage.safety.consent import NO_CONSENT, Consent
 from iosonde.study.effective import effective
 from iosonde.study.model import Level
-from iosonde.suite import directory as suites
-from iosonde.suite import page, planning, summary
-from iosonde.suite.planning import Entry, Suite, Value, total_seconds
-from iosonde.verdict.verdict import TimeUse
 
 SLOW = "simulated:servers=4,read=100us,write=100us,size=1GiB"
 FAST = "simulated:servers=4,read=50us,write=50us,size=1GiB"

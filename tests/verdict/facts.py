@@ -9,7 +9,7 @@ from typing import Any
 
 from plans import null_spec
 
-from iosonde.verdict.evidence import Total, VerdictFacts
+from iosonde.metrics.verdict.evidence import Total, VerdictFacts
 
 SECOND = 10**9
 GIB = 1 << 30

@@ -9,9 +9,9 @@ import pytest
 from facts import COUNT, GIB, READ, SECOND, Change, as_writes, device, having, job, latency, sound
 
 from iosonde.features.network_storage.verdict import Remote
-from iosonde.verdict.evidence import Evidence, Interval, VerdictFacts
-from iosonde.verdict.rules import rules
-from iosonde.verdict.verdict import Kind, Verdict, is_disturbed, judge, of_repeats, with_disturbances
+from iosonde.metrics.verdict.evidence import Evidence, Interval, VerdictFacts
+from iosonde.metrics.verdict.rules import rules
+from iosonde.metrics.verdict.verdict import Kind, Verdict, is_disturbed, judge, of_repeats, with_disturbances
 
 
 def changed(*changes: Change) -> VerdictFacts:

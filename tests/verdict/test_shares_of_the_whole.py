@@ -14,8 +14,8 @@ from facts import READ, SECOND, as_writes, having, job, sound
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iosonde.verdict.evidence import Evidence, VerdictFacts
-from iosonde.verdict.verdict import judge
+from iosonde.metrics.verdict.evidence import Evidence, VerdictFacts
+from iosonde.metrics.verdict.verdict import judge
 
 times = st.integers(0, 40 * SECOND)
 sizes = st.integers(0, 1 << 40)

@@ -9,8 +9,8 @@ import pytest
 from measured import IDLE
 from measured import record as server_record
 
-from iosonde.suite.summary import gain_limit
-from iosonde.verdict.verdict import TimeUse, judge_server, mean_of, time_use
+from iosonde.collections.suite.summary import gain_limit
+from iosonde.metrics.verdict.verdict import TimeUse, judge_server, mean_of, time_use
 
 pytestmark = pytest.mark.unit
 

@@ -26,11 +26,11 @@ from typing import Any
 import typer
 import typer.core
 
+from iosonde.base.memory import SHARE, available_bytes, resident_bytes
 from iosonde.cli import reference, terminal
 from iosonde.cli.terminal import errors_exit, messages, with_messages
 from iosonde.data import applications, shipped
 from iosonde.errors import IosondeError
-from iosonde.memory import SHARE, available_bytes, resident_bytes
 from iosonde.units import format_bytes
 
 COMMANDS = {

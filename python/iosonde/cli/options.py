@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
+from iosonde.base.text_files import expanded
 from iosonde.errors import StudyError
-from iosonde.text_files import expanded
 from iosonde.units import parse_duration
 
 if TYPE_CHECKING:
@@ -312,7 +312,7 @@ def read_settings(texts: list[str] | None, *, option: str = "--set") -> dict[str
 
 def read_server(text: str, *, option: str) -> str:
     """Check the address of a server. An error does not repeat it, because it may contain a password."""
-    from iosonde.servers.foreign import parse
+    from iosonde.study.servers.foreign import parse
 
     if text in ("", "none"):
         return text

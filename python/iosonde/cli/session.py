@@ -17,9 +17,9 @@ from iosonde.errors import IosondeError
 if TYPE_CHECKING:
     from iosonde.cli.options import RunOptions
     from iosonde.execution import Observer
-    from iosonde.live.page import LivePage
+    from iosonde.execution.live.page import LivePage
     from iosonde.plan import Plan
-    from iosonde.procedure import Remaining
+    from iosonde.planning.procedure import Remaining
     from iosonde.results import ResultSet
 
 
@@ -66,7 +66,7 @@ def name_unsupported(result_set: ResultSet) -> None:
 
 def ahead(result_set: ResultSet, *, retry_failed: bool) -> Remaining:
     """What remains of a study."""
-    from iosonde.procedure import Schedule
+    from iosonde.planning.procedure import Schedule
     from iosonde.results.shapes import interpreting
 
     with interpreting([result_set.directory]):
@@ -79,7 +79,7 @@ def live(plan: Plan, given: RunOptions) -> Iterator[LivePage | None]:
     if not given.live:
         yield None
         return
-    from iosonde.live.page import LivePage
+    from iosonde.execution.live.page import LivePage
 
     with closing(LivePage(plan, port=given.live_port)) as page:
         messages.secret(f"Live page: {page.url}")
@@ -156,8 +156,8 @@ def exit_for_several(directories: Iterable[Path], *, failed: bool) -> None:
 
 def _is_imprecise(result_set: ResultSet) -> bool:
     """Return True if cases that were repeated until they are precise are not; a message counts them."""
-    from iosonde.procedure.observations import conclusions
-    from iosonde.procedure.until import UntilConclusion
+    from iosonde.planning.procedure import conclusions
+    from iosonde.planning.procedure.until import UntilConclusion
 
     if not any(case.procedure for case in result_set.plan.cases):
         return False
@@ -205,7 +205,7 @@ def _counted(number: int, noun: str) -> str:
 
 def _total(result_set: ResultSet) -> str:
     """Total number of runs; a lower bound while procedures are unfinished, each of which adds at least one."""
-    from iosonde.procedure import open_runs
+    from iosonde.planning.procedure import open_runs
 
     unfinished = len(open_runs(result_set))
     known = len(result_set.known_runs())

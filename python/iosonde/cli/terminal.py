@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import typer
 
+from iosonde.base.foreign_text import printable
 from iosonde.errors import IosondeError, ResultsError
-from iosonde.foreign_text import printable
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType

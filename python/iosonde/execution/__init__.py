@@ -6,7 +6,7 @@ surrounds a run; `record.py` composes the record.
 
 from typing import TYPE_CHECKING
 
-from iosonde.core.lazy import lazy
+from iosonde.base.lazy import lazy
 
 if TYPE_CHECKING:
     from iosonde.execution.run_loop import Observer

@@ -15,18 +15,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from iosonde.core.features import contributed
+from iosonde.base.features import contributed
+from iosonde.engine.protocol.option_text import unsafe_option
 from iosonde.errors import TargetError
 from iosonde.plan import Case, JsonObject, Plan, Run, commands
-from iosonde.protocol.option_text import unsafe_option
 from iosonde.results.result_set import ResultSet
 from iosonde.storage.opening import open_target
 from iosonde.storage.safety.consent import Consent
 from iosonde.storage.safety.journal import OWN_DIRECTORY
 from iosonde.storage.targets.target import Files, Target, is_file_name
 from iosonde.storage.targets.workspace import journal_directory
-from iosonde.workload import described
-from iosonde.workload.block.backends import VIRTUAL
+from iosonde.study.workload import described
+from iosonde.study.workload.block.backends import VIRTUAL
 
 SYSTEM_DIRECTORIES = ("/usr", "/lib", "/lib64", "/opt")
 """Directories in which only administrators install libraries."""

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from iosonde.core.features import contributed
+from iosonde.base.features import contributed
+from iosonde.engine.protocol import Event
 from iosonde.errors import IosondeError, ServerError, TargetError, UnsupportedError
 from iosonde.execution import servers
 from iosonde.execution.admission import describe, describe_log
@@ -31,13 +32,12 @@ from iosonde.execution.instruments.counters import DeviceTotals, DriveCounters, 
 from iosonde.execution.instruments.database_server import DatabaseServer
 from iosonde.execution.instruments.instrument import Instrument, NotStartedError, Reading
 from iosonde.plan import Case, Run
-from iosonde.procedure.watch import Watch
-from iosonde.protocol import Event
+from iosonde.planning.procedure.watch import Watch
 from iosonde.results.schema import UNSUPPORTED, Failure, Record, RecordVerdict, RecordWarning
-from iosonde.workload import described, streams_of
+from iosonde.study.workload import described, streams_of
 
 if TYPE_CHECKING:
-    from iosonde.verdict.evidence import VerdictFacts
+    from iosonde.metrics.verdict.evidence import VerdictFacts
 
 
 def instrument_kinds() -> tuple[type[Instrument], ...]:
@@ -273,8 +273,8 @@ def judged(
     record: Record, intervals: pl.DataFrame, *, environment: Mapping[str, Any], study: Mapping[str, Any]
 ) -> Record:
     """The record with its verdict and warnings; unchanged without a result or evidence."""
-    from iosonde.verdict.verdict import judge, judge_of, with_disturbances
-    from iosonde.workload.block.backends import ON_VIRTUAL_TIME
+    from iosonde.metrics.verdict.verdict import judge, judge_of, with_disturbances
+    from iosonde.study.workload.block.backends import ON_VIRTUAL_TIME
 
     if record.result is None:
         return record
@@ -296,8 +296,8 @@ def judged(
 def _facts(
     record: Record, intervals: pl.DataFrame, *, environment: Mapping[str, Any], study: Mapping[str, Any]
 ) -> VerdictFacts:
-    from iosonde.verdict.evidence import VerdictFacts
-    from iosonde.verdict.verdict import server_cpu_ns, storage_of
+    from iosonde.metrics.verdict.evidence import VerdictFacts
+    from iosonde.metrics.verdict.verdict import server_cpu_ns, storage_of
 
     return VerdictFacts(
         spec=record.spec,
@@ -333,7 +333,7 @@ def _metrics(study: Mapping[str, Any], part: str) -> Iterator[str]:
 
 def _closed_loop(record: Record, intervals: pl.DataFrame) -> list[Any]:
     """All operations of each interval of the measurement; nothing for open loops, whose latencies include waiting."""
-    from iosonde.verdict.evidence import Interval
+    from iosonde.metrics.verdict.evidence import Interval
 
     if any(stream["arrival"]["kind"] != "closed" for stream in streams_of(record.spec["workload"])):
         return []
@@ -347,7 +347,7 @@ def _closed_loop(record: Record, intervals: pl.DataFrame) -> list[Any]:
 
 
 def _totals(intervals: pl.DataFrame) -> list[Any]:
-    from iosonde.verdict.evidence import Total
+    from iosonde.metrics.verdict.evidence import Total
 
     measured = intervals.filter(pl.col("phase") == "measure")
     names = ("count", "bytes", "completion_latency_ns_sum")

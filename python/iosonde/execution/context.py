@@ -14,16 +14,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
 
+from iosonde.engine.protocol import Event
 from iosonde.errors import ServerError
 from iosonde.execution.admission import Admission
 from iosonde.execution.engine import EngineRun, drive
 from iosonde.execution.harness import Harness
 from iosonde.execution.stop import Start, Stop
 from iosonde.plan import Case, JsonObject, Plan, Run, target_of
-from iosonde.protocol import Event
 from iosonde.results.schema import RecordWarning
-from iosonde.servers.directories import Directories
-from iosonde.servers.server import Connection, EventLog, ServerDescription
 from iosonde.storage import Target
 from iosonde.storage.control_groups import ProcessGroup
 from iosonde.storage.safety.consent import Consent
@@ -31,7 +29,9 @@ from iosonde.storage.targets.device_target import DeviceTarget
 from iosonde.storage.targets.setup_target import ActiveSetup, SetupTarget
 from iosonde.storage.targets.target import TargetState
 from iosonde.storage.targets.workspace import join, provision
-from iosonde.workload import described, streams_of
+from iosonde.study.servers.directories import Directories
+from iosonde.study.servers.server import Connection, EventLog, ServerDescription
+from iosonde.study.workload import described, streams_of
 
 
 @dataclass(frozen=True, kw_only=True)

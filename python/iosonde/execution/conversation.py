@@ -14,13 +14,13 @@ from typing import Any, cast
 import numpy as np
 import polars as pl
 
-from iosonde import protocol
+from iosonde.engine import protocol
+from iosonde.engine.protocol import Event
+from iosonde.engine.protocol.validation import event_parser
 from iosonde.execution.stop import Start
-from iosonde.protocol import Event
-from iosonde.protocol.validation import event_parser
 from iosonde.results.column import BUCKETS
 from iosonde.results.schema import HISTOGRAMS, INTERVALS, NAMED_VALUES, STORE_STATISTICS, USAGE, Failure, check_numbers
-from iosonde.workload import described
+from iosonde.study.workload import described
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,14 +24,14 @@ from typing import Any
 
 import polars as pl
 
+from iosonde.base.python_process import module_command
+from iosonde.engine.protocol import Event
 from iosonde.errors import EngineError
 from iosonde.execution.conversation import Collector, Conversation, Timeouts
 from iosonde.execution.stop import Start, Stop
-from iosonde.protocol import Event
-from iosonde.python_process import module_command
 from iosonde.results.schema import Failure
-from iosonde.workload import described
-from iosonde.workload.workload import Engine
+from iosonde.study.workload import described
+from iosonde.study.workload.workload import Engine
 
 ENGINE: Engine = "iosonde-engine"
 
@@ -154,7 +154,7 @@ def _command_line(spec: dict[str, Any], engine: Path | None) -> Sequence[str | P
     workload = spec["workload"]
     description = described(workload)
     if description.io == "command":
-        return module_command("iosonde.supervisor")
+        return module_command("iosonde.engine.supervisor")
     return [engine or find_engine(description.engine(workload))]
 
 

@@ -17,15 +17,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from iosonde import protocol
-from iosonde.core.features import contributed
+from iosonde.base.features import contributed
+from iosonde.base.tools import ask
+from iosonde.engine import protocol
+from iosonde.engine.protocol.validation import unsupported
 from iosonde.errors import EngineError
 from iosonde.execution.engine import ENGINE, find_engine, variable_of
 from iosonde.metrics.wording import listing
-from iosonde.protocol.validation import unsupported
-from iosonde.tools import ask
-from iosonde.workload import described, workloads
-from iosonde.workload.workload import Engine
+from iosonde.study.workload import described, workloads
+from iosonde.study.workload.workload import Engine
 
 Spec = Mapping[str, Any]
 

@@ -14,10 +14,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from iosonde import text_files
+from iosonde.base import text_files
+from iosonde.base.foreign_text import printable
+from iosonde.base.tools import ANSWER_S, ask
 from iosonde.errors import TargetError
-from iosonde.foreign_text import printable
-from iosonde.tools import ANSWER_S, ask
 
 LIBRARIES = ("duckdb", "numpy", "polars", "pydantic")
 """Libraries whose version may change what a result set holds."""

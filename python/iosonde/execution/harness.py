@@ -22,13 +22,13 @@ from typing import Any
 
 import numpy as np
 
-from iosonde.cache import cache_directory, remember
+from iosonde.base.cache import cache_directory, remember
 from iosonde.errors import EngineError
 from iosonde.execution.conversation import Timeouts
 from iosonde.execution.engine import ENGINE, drive
 from iosonde.execution.stop import Stop
-from iosonde.workload import described
-from iosonde.workload.block.backends import VIRTUAL
+from iosonde.study.workload import described
+from iosonde.study.workload.block.backends import VIRTUAL
 
 DURATION_NS = 60_000_000
 INTERVAL_NS = 100_000_000

@@ -21,14 +21,14 @@ from rich.text import Text
 
 from iosonde.execution.run_loop import Observer
 from iosonde.metrics.scopes import MIXED, percentiles
+from iosonde.study.workload import described
+from iosonde.study.workload.workload import Workload
 from iosonde.units import format_bandwidth, format_count, format_duration, format_latency
-from iosonde.workload import described
-from iosonde.workload.workload import Workload
 
 if TYPE_CHECKING:
+    from iosonde.engine.protocol import Event
     from iosonde.plan import Case, Run
-    from iosonde.procedure import Remaining
-    from iosonde.protocol import Event
+    from iosonde.planning.procedure import Remaining
     from iosonde.results.schema import Record
 
 Print = Callable[[str], None]

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, TypeAlias
 from iosonde.errors import TargetError
 
 if TYPE_CHECKING:
+    from iosonde.engine.protocol import Event
     from iosonde.execution.attempt import Attempt
     from iosonde.execution.stop import Stop
     from iosonde.plan import Case, Run
-    from iosonde.procedure import Schedule
-    from iosonde.protocol import Event
+    from iosonde.planning.procedure import Schedule
     from iosonde.results.result_set import ResultSet
     from iosonde.results.schema import Record
 

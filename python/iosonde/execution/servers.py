@@ -14,20 +14,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from iosonde import servers
-from iosonde.core.features import contributed
+from iosonde.base.features import contributed
 from iosonde.errors import ServerError
 from iosonde.execution.context import ManagedServer, RunContext, RunningServer
 from iosonde.execution.engine import EngineRun, drive
 from iosonde.execution.stop import Stop
 from iosonde.plan import Case, JsonObject
-from iosonde.servers import foreign
-from iosonde.servers.directories import Directories
-from iosonde.servers.foreign import ServerUrl, kinds, parse
-from iosonde.servers.server import DATABASE, Instance
 from iosonde.storage import open_target
-from iosonde.workload import described
-from iosonde.workload.servers import DECIDED_AT_CREATION
+from iosonde.study import servers
+from iosonde.study.servers import foreign
+from iosonde.study.servers.directories import Directories
+from iosonde.study.servers.foreign import ServerUrl, kinds, parse
+from iosonde.study.servers.server import DATABASE, Instance
+from iosonde.study.workload import described
+from iosonde.study.workload.servers import DECIDED_AT_CREATION
 
 LOAD_SETTINGS: Mapping[str, dict[str, Any]] = {
     "postgresql": {"fsync": False, "full_page_writes": False, "shared_buffers": "256MB", "max_wal_size": "8GB",
@@ -147,7 +147,7 @@ def _with_socket(spec: JsonObject, instance: Instance) -> JsonObject:
 def _create_acknowledged(spec: JsonObject) -> None:
     acknowledged = (spec["workload"].get("measurement") or {}).get("acknowledged")
     if acknowledged:
-        from iosonde.servers.directories import create_directory
+        from iosonde.study.servers.directories import create_directory
 
         path = Path(acknowledged["directory"])
         create_directory(path.parent, path.name)

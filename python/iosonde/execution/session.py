@@ -15,7 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from iosonde.core.features import contributed
+from iosonde.base.features import contributed
+from iosonde.engine.protocol import Event
 from iosonde.errors import ResultsError
 from iosonde.execution import engine_programs, environment
 from iosonde.execution.admission import (
@@ -34,11 +35,9 @@ from iosonde.execution.run_loop import Attempting, Observer, RunLoop
 from iosonde.execution.stop import Start, Stop, after, stop_on_signals
 from iosonde.plan import Case, Plan, Run
 from iosonde.planning import expand, load
-from iosonde.procedure import Schedule
-from iosonde.protocol import Event
+from iosonde.planning.procedure import Schedule
 from iosonde.results.result_set import ResultSet
 from iosonde.results.shapes import interpreting
-from iosonde.servers import foreign
 from iosonde.storage import Target, has_leftovers, open_target, prepare, restore
 from iosonde.storage.safety import journal
 from iosonde.storage.safety.consent import NO_CONSENT, Consent, ConsentError, together
@@ -46,7 +45,8 @@ from iosonde.storage.targets.device_target import DeviceTarget
 from iosonde.storage.targets.target import state_of
 from iosonde.storage.targets.workspace import reused
 from iosonde.study.model import Study
-from iosonde.workload import described
+from iosonde.study.servers import foreign
+from iosonde.study.workload import described
 
 
 class Interrupted(KeyboardInterrupt):  # Not an error: it is what it inherits from.
@@ -324,7 +324,7 @@ def _observed(plan: Plan, observer: Observer | None, *, progress: bool) -> Itera
     from rich.console import Console
 
     from iosonde.execution.progress import watch
-    from iosonde.procedure import Remaining
+    from iosonde.planning.procedure import Remaining
 
     console = Console(stderr=True, highlight=False)
     if observer or not progress or not (console.is_terminal or console.is_jupyter):

@@ -1,7 +1,7 @@
 """The features of iosonde, one folder each. `FEATURES` is the one list of them.
 
 A feature imports the core, never another feature, and the core imports none (`lint-imports`). How a folder extends the
-core is in `iosonde.core.features`.
+core is in `iosonde.base.features`.
 """
 
 FEATURES = (

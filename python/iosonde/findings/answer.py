@@ -11,8 +11,8 @@ import polars as pl
 from iosonde.findings.finding import OF_THE_SYSTEM, TOPICS, Drift, Finding, load_drift, verdicts_text
 from iosonde.metrics import wording
 from iosonde.metrics.statistics import MINIMUM_REPEATS
+from iosonde.metrics.verdict.verdict import KINDS, Kind
 from iosonde.results.schema import UNSUPPORTED
-from iosonde.verdict.verdict import KINDS, Kind
 
 SENTENCES = 3
 """Length of an answer."""

@@ -111,7 +111,7 @@ def in_scope(metrics: pl.DataFrame, apart: Sequence[str]) -> pl.DataFrame:
 def _level(factor: str, level: Any, dtype: pl.DataType) -> Any:
     """Return a level as the results have it: a study file may have `4KiB` for 4096."""
     from iosonde.study.load import read_parameter
-    from iosonde.workload import named
+    from iosonde.study.workload import named
 
     if not isinstance(level, str) or not dtype.is_numeric():
         return level

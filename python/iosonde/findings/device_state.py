@@ -23,11 +23,11 @@ from iosonde.metrics.steady_state import Criteria, Window, held_window, steady_s
 from iosonde.metrics.sustained import STALLED_SHARE, LongRun
 from iosonde.plan import PREPARATION, DeviceState
 from iosonde.planning.draft import SMALLEST_RANGE, SPANS_TO_STEADY, is_small_range
-from iosonde.procedure.preparation import STEP
+from iosonde.planning.procedure.preparation import STEP
 from iosonde.study.model import ROUND, Part, Study
+from iosonde.study.workload.block.backends import VIRTUAL_DRIVES
+from iosonde.study.workload.block.parameters import active_range_bytes
 from iosonde.units import format_bytes
-from iosonde.workload.block.backends import VIRTUAL_DRIVES
-from iosonde.workload.block.parameters import active_range_bytes
 
 
 @dataclass(frozen=True, kw_only=True)

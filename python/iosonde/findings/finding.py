@@ -30,7 +30,7 @@ from iosonde.metrics.registry import named_among
 from iosonde.metrics.scopes import overall
 from iosonde.metrics.statistics import Estimate, slope
 from iosonde.metrics.sustained import LongRun
-from iosonde.verdict.verdict import KINDS, Kind, of_repeats
+from iosonde.metrics.verdict.verdict import KINDS, Kind, of_repeats
 
 Topic = str
 """A key of `TOPICS`."""

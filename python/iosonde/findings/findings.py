@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from iosonde.core.features import contributed
+from iosonde.base.features import contributed
 from iosonde.findings import device_state, published, quality, questions, searches, throughput, values
 from iosonde.findings.answer import Answer, answered, trust_of
 from iosonde.findings.cells import under_own_names
@@ -25,7 +25,7 @@ from iosonde.metrics.statistics import RepeatNoise, known_noise
 from iosonde.metrics.sustained import LongRun
 from iosonde.plan import PREPARATION
 from iosonde.study.model import Study
-from iosonde.workload import named
+from iosonde.study.workload import named
 
 _QUESTIONS = questions.kinds()
 
@@ -83,7 +83,7 @@ def findings(
     """Return everything that a result set establishes, the most important first, each fact once.
 
     `cases`, `runs` and `warnings` are the views of one result set; `metrics` comes from `metrics.run_metrics` of the
-    same, `procedures` from `procedure.observations.conclusions`, `long_runs` from `sustained.long_runs`, `disturbed`
+    same, `procedures` from `procedure.conclusions`, `long_runs` from `sustained.long_runs`, `disturbed`
     from `interference.disturbances`, `of_results` from features (`question.OfResults`), `states` from
     `device_state.device_states` (derived if missing), `hosts` is the number of those of the plan. Questions about
     arguments that are not given are left out.

@@ -19,8 +19,8 @@ from iosonde.metrics.scopes import ALL, percentiles
 from iosonde.metrics.statistics import MINIMUM_REPEATS, Estimate, ratio
 from iosonde.results import ResultSet
 from iosonde.results.schema import Record
+from iosonde.study.workload import streams_of
 from iosonde.units import format_duration, parse_duration
-from iosonde.workload import streams_of
 
 RECOVERED = 1.5
 """A stream has recovered when its mean latency is at most this many times what it was before,"""

@@ -12,12 +12,12 @@ from iosonde.findings.finding import Count, Drift, Finding, Loss, cases_of, load
 from iosonde.metrics import wording
 from iosonde.metrics.scopes import overall
 from iosonde.metrics.statistics import MINIMUM_REPEATS
+from iosonde.metrics.verdict.evidence import SATURATED
+from iosonde.metrics.verdict.rules import rules
+from iosonde.metrics.verdict.verdict import KINDS, MEANING, Kind
 from iosonde.results.accounting import MOST
 from iosonde.results.schema import UNSUPPORTED, WRONG_DATA
-from iosonde.verdict.evidence import SATURATED
-from iosonde.verdict.rules import rules
-from iosonde.verdict.verdict import KINDS, MEANING, Kind
-from iosonde.workload import names_where
+from iosonde.study.workload import names_where
 
 RESOLUTION = 0.02
 """Deviation that turnaround between I/Os and the clock may cause, whatever the length of the run."""

@@ -20,7 +20,7 @@ from iosonde.metrics.statistics import Estimate, Floats
 from iosonde.metrics.sustained import LongRun
 from iosonde.results import ResultSet
 from iosonde.study.model import ROUND, STAGE, Analysis, Level, Part, Study
-from iosonde.workload import workloads
+from iosonde.study.workload import workloads
 
 _WORDED = frozenset(name for each in workloads().values() for name in each.worded)
 """Parameters that `wording.load_words` names."""

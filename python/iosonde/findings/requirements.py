@@ -22,17 +22,17 @@ import numpy as np
 from iosonde.findings.finding import OF_THE_SYSTEM
 from iosonde.metrics.limit_test import CLEAR, Blocks, Floats, Limit, Measured, joined
 from iosonde.metrics.statistics import MINIMUM_REPEATS, repeats_interval
+from iosonde.metrics.verdict.evidence import SOME
+from iosonde.metrics.verdict.rules import Bias, rules
 from iosonde.metrics.wording import counted, value_text
 from iosonde.plan import Case, Scalar
-from iosonde.procedure.condition import UPPER, Condition, MetricBound, limit_of, parse
-from iosonde.procedure.observations import RecordedObservations
+from iosonde.planning.procedure import RecordedObservations
+from iosonde.planning.procedure.condition import UPPER, Condition, MetricBound, limit_of, parse
 from iosonde.results import ResultSet, accounting
 from iosonde.results.schema import Record
 from iosonde.study.model import Part, Requirement
+from iosonde.study.workload import described, streams_of
 from iosonde.units import format_count, format_duration, format_latency
-from iosonde.verdict.evidence import SOME
-from iosonde.verdict.rules import Bias, rules
-from iosonde.workload import described, streams_of
 
 if TYPE_CHECKING:
     from iosonde.results.schema import RecordVerdict

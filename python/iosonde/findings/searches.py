@@ -8,9 +8,9 @@ from typing import Any, Literal, TypeGuard
 from iosonde.findings.finding import Count, Finding
 from iosonde.metrics import wording
 from iosonde.plan import Case
-from iosonde.procedure.observations import Conclusion
-from iosonde.procedure.search import Probe, SearchConclusion
-from iosonde.procedure.until import UntilConclusion
+from iosonde.planning.procedure.observations import Conclusion
+from iosonde.planning.procedure.search import Probe, SearchConclusion
+from iosonde.planning.procedure.until import UntilConclusion
 from iosonde.units import format_duration
 
 Ended = tuple[Case, Conclusion | None]

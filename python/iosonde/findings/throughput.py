@@ -17,7 +17,8 @@ from iosonde.metrics import wording
 from iosonde.metrics.scopes import ALL, overall
 from iosonde.metrics.statistics import Estimate, repeats_interval
 from iosonde.study.model import Part, Study
-from iosonde.workload import number_of, operation_words, workloads
+from iosonde.study.workload import workloads
+from iosonde.study.workload.workload import number_of, operation_words
 
 KEPT_UP = 0.99
 """Share of the operations due that must be started for the rate to count as kept."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from iosonde.core.features import contributed
+from iosonde.base.features import contributed
 
 
 def exports() -> Mapping[str, Any]:

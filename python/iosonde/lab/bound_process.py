@@ -12,9 +12,9 @@ import subprocess
 from collections.abc import Sequence
 from typing import IO, Any
 
+from iosonde.base.tools import TOOLS, find
 from iosonde.errors import LabError
 from iosonde.storage.safety.journal import MOUNTS
-from iosonde.tools import TOOLS, find
 
 _STILL_WANTED = '[ "$PPID" = "$0" ] || exit 1\n'
 """Between fork and prctl the owner may have died already: then the parent is another."""

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from iosonde import memory
+from iosonde.base import memory
 from iosonde.errors import LabError
 from iosonde.lab.bound_process import end, find_tool, require_root, start_bound
 from iosonde.lab.limits import Limits

@@ -6,7 +6,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from iosonde.cache import cache_directory
+from iosonde.base.cache import cache_directory
 from iosonde.data import data_folder
 from iosonde.errors import LabError
 

@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Self, get_args
 
-from iosonde import memory
+from iosonde.base import memory
 from iosonde.errors import LabError
 from iosonde.lab.accelerator import best_accelerator
 from iosonde.lab.archive import archive
@@ -234,7 +234,7 @@ def mount_points_of_programs() -> list[Path]:
     """Mount points of file systems with Python, the engine and iosonde, besides the root."""
     from iosonde.errors import EngineError
     from iosonde.execution.engine import find_engine
-    from iosonde.workload.workload import Engine
+    from iosonde.study.workload.workload import Engine
 
     needed = [Path(sys.prefix), Path(sys.base_prefix), Path(__file__).parent, Path.cwd()]
     if sys.pycache_prefix and Path(sys.pycache_prefix).is_dir():

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 import polars as pl
 
-from iosonde.core.features import contributed
+from iosonde.base.features import contributed
 from iosonde.metrics import sustained
 from iosonde.metrics.facts import Facts
 from iosonde.metrics.registry import METRICS
@@ -27,7 +27,7 @@ from iosonde.metrics.scopes import (
     sums,
 )
 from iosonde.results.run_facts import DATA_BYTES, RUNS, SERVER_COUNTERS, SERVER_STATES, SOURCES, counters
-from iosonde.workload import names_where, workloads
+from iosonde.study.workload import names_where, workloads
 
 DATA_UNIT_BYTES = 512_000
 """In which a drive counts what the host wrote (`storage/nvme.py`)."""

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator
 
 import polars as pl
 
-from iosonde.core.features import contributed
+from iosonde.base.features import contributed
 from iosonde.metrics.metric import SERVER_SECONDS, Better, Metric, in_seconds, over, own
 from iosonde.metrics.scopes import MILLION, PERCENTILES
-from iosonde.workload import names_where
+from iosonde.study.workload import names_where
 
 _OF_SERVERS = (
     Metric("server_cores", "Cores used by the server", "", "neither", "store",

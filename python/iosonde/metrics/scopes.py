@@ -17,7 +17,7 @@ import polars as pl
 
 from iosonde.metrics.metric import in_seconds
 from iosonde.results.column import midpoint_ns
-from iosonde.workload import workloads
+from iosonde.study.workload import workloads
 
 MILLION = 1_000_000
 

@@ -22,8 +22,8 @@ from iosonde.metrics.facts import Facts
 from iosonde.metrics.registry import METRICS as REGISTRY
 from iosonde.metrics.statistics import Estimate, Floats, series_interval
 from iosonde.metrics.steady_state import Criteria, SteadyState, steady_state
-from iosonde.workload.block.notation import active_window
-from iosonde.workload.block.parameters import active_range_bytes
+from iosonde.study.workload.block.notation import active_window
+from iosonde.study.workload.block.parameters import active_range_bytes
 
 LOWER_IS_BETTER = ("completion_latency_ns_mean",)
 

@@ -8,12 +8,13 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from iosonde.core.features import contributed
+from iosonde.base.features import contributed
 from iosonde.metrics.registry import metric as metric_of
 from iosonde.metrics.statistics import WIDE_TEXT, Estimate
 from iosonde.study.setup import SIZES
+from iosonde.study.workload import store_name, workloads
+from iosonde.study.workload.workload import operation_words
 from iosonde.units import format_bandwidth, format_bytes, format_count, format_duration, format_latency
-from iosonde.workload import operation_words, store_name, workloads
 
 _BYTES = {*SIZES, *(name for each in workloads().values() for name in each.sizes)}
 _TIMES = ("duration", "interval", "ramp", "read_service", "write_service")

@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from iosonde.core.features import contributed
+from iosonde.base.features import contributed
 
 JsonObject = dict[str, Any]
 Scalar = str | int | float | bool
@@ -217,7 +217,7 @@ class Setup(Frozen):
 
 
 class Procedure(Frozen):
-    """Procedure that decides each run of a case during the study, from the records so far (`iosonde.procedure`)."""
+    """Procedure that decides each run of a case during the study, from the records so far (`planning.procedure`)."""
 
     kind: str
     settings: JsonObject

@@ -13,22 +13,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from iosonde import workload as workloads
 from iosonde.errors import IosondeError, StudyError, TargetError
 from iosonde.plan import MOST_CASES, Capacity, Case, Cost, DeviceState, LeftOut, Purge, Setup
+from iosonde.study import workload as workloads
 from iosonde.study.effective import read_level, streams_of, whole_case
 from iosonde.study.load import CONTROL
 from iosonde.study.model import UNTIL, Level, Parameters, Part, Scalar, Study
 from iosonde.study.setup import SIZES as SETUP_SIZES
 from iosonde.study.setup import check_workload, given_parameters, kernel_settings
 from iosonde.study.setup import resolve as resolve_setup
+from iosonde.study.workload.block.backends import VIRTUAL_DRIVES
+from iosonde.study.workload.block.parameters import BlockParameters
+from iosonde.study.workload.workload import Workload
 from iosonde.units import compact_duration, compact_size, format_bytes, format_duration
-from iosonde.workload.block.backends import VIRTUAL_DRIVES
-from iosonde.workload.block.parameters import BlockParameters
-from iosonde.workload.workload import Workload
 
 if TYPE_CHECKING:
-    from iosonde.procedure.observations import Forecast
+    from iosonde.planning.procedure.observations import Forecast
     from iosonde.storage import Target
 
 
@@ -302,7 +302,7 @@ def _check_fresh(setup: Setup | None, kind: str) -> None:
 
 
 def _forecast(part: Part, study: Study, *, is_control: bool) -> tuple[str, Forecast | None]:
-    from iosonde.procedure import kind_of, kinds
+    from iosonde.planning.procedure import kind_of, kinds
 
     kind = kind_of(part)
     if not kind and study.repeats_until and not is_control:

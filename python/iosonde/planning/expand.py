@@ -24,13 +24,13 @@ from iosonde.planning.feasible import (
     requirements_of_features,
     sharing_a_setup,
 )
-from iosonde.servers.foreign import kinds, parse
 from iosonde.storage import open_target
 from iosonde.study.effective import effective, until_precise
 from iosonde.study.model import UNTIL, Study
+from iosonde.study.servers.foreign import kinds, parse
 from iosonde.study.setup import PRIVILEGED
-from iosonde.workload import workloads
-from iosonde.workload.block.backends import BACKENDS
+from iosonde.study.workload import workloads
+from iosonde.study.workload.block.backends import BACKENDS
 
 if TYPE_CHECKING:
     from iosonde.storage import Target
@@ -229,7 +229,7 @@ def preparation_cost(draft: Draft, study: Study) -> Cost:
     """Return the cost of preparation and of stages after the rounds, in all repeats."""
     if draft.kind != "rounds" and not draft.following:
         return Cost(seconds=0, write_bytes=0)
-    from iosonde.procedure import preparation
+    from iosonde.planning.procedure import preparation
 
     prepared = [preparation.cost(draft.streams)] if draft.kind == "rounds" else []
     each = [*prepared, *map(draft.workload.cost, draft.following)]

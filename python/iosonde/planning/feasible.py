@@ -14,16 +14,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from iosonde import memory
-from iosonde.core.features import contributed
+from iosonde.base import memory
+from iosonde.base.features import contributed
 from iosonde.errors import IosondeError, StudyError, TargetError
 from iosonde.plan import OF_WHOLE_DEVICE, Case, Destroys, LeftOut, Setup
 from iosonde.planning.draft import Draft, SetupTargets, drafts_of, in_case, left_out_for
 from iosonde.study.model import Study
 from iosonde.study.setup import HOST_SETTINGS
+from iosonde.study.workload.block import BLOCK
+from iosonde.study.workload.block.parameters import OF_HOST, BlockParameters
 from iosonde.units import compact_size, format_bytes
-from iosonde.workload.block import BLOCK
-from iosonde.workload.block.parameters import OF_HOST, BlockParameters
 
 if TYPE_CHECKING:
     from iosonde.storage import Target

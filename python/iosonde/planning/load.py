@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from iosonde import workload as workloads
 from iosonde.errors import StudyError
 from iosonde.metrics.metrics import declare_all
 from iosonde.metrics.registry import METRICS
-from iosonde.procedure import condition, kind_of, kinds
+from iosonde.planning.procedure import condition, kind_of, kinds
 from iosonde.results.frames import RESERVED
+from iosonde.study import workload as workloads
 from iosonde.study.load import Keys, StudyFile, read, read_text, validate
 from iosonde.study.model import Parameters, Study
 

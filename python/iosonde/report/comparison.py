@@ -9,21 +9,29 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from iosonde import workload as workloads
-from iosonde.comparison.cases import COMPARED, FALSE_DISCOVERIES, UNUSABLE, Design, compare, recommend, sentences
-from iosonde.comparison.sessions import PRIOR_STANDARD_DEVIATION
 from iosonde.errors import ResultsError
+from iosonde.findings.comparison.cases import (
+    COMPARED,
+    FALSE_DISCOVERIES,
+    UNUSABLE,
+    Design,
+    compare,
+    recommend,
+    sentences,
+)
+from iosonde.findings.comparison.sessions import PRIOR_STANDARD_DEVIATION
 from iosonde.findings.finding import load_drift
 from iosonde.metrics.registry import named_among
 from iosonde.metrics.scopes import each_load, of_operation
+from iosonde.metrics.verdict.verdict import is_disturbed
 from iosonde.metrics.wording import counted, load_words, metric_words, phrase
 from iosonde.plan import Case
 from iosonde.report.material import Material, Source, durability
 from iosonde.report.quantities import case_name, level_text, metric_title
 from iosonde.report.table import Cell, Table, metric_cell, tabulated
 from iosonde.results.schema import Record
+from iosonde.study import workload as workloads
 from iosonde.study.setup import LAYOUT
-from iosonde.verdict.verdict import is_disturbed
 
 VERDICTS = ("better", "worse", "same", "unclear", "excluded")
 

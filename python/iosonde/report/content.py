@@ -13,13 +13,14 @@ from typing import NamedTuple, TypeVar
 
 import polars as pl
 
-from iosonde.core.features import contributed
+from iosonde.base.features import contributed
 from iosonde.errors import ResultsError
 from iosonde.findings.answer import Answer, trust_from
 from iosonde.findings.finding import STRENGTHS, Finding
 from iosonde.findings.findings import answer as answer_of
 from iosonde.findings.interference import disturbances
 from iosonde.findings.question import OfResults, Results
+from iosonde.metrics.verdict.rules import rules
 from iosonde.report import comparison, views
 from iosonde.report.details import (
     repeat_tables,
@@ -45,7 +46,6 @@ from iosonde.report.views import draw_view, drift
 from iosonde.results import ResultSet
 from iosonde.results.shapes import LIBRARY_HINT, is_panic, panic_words
 from iosonde.study.model import Study, View
-from iosonde.verdict.rules import rules
 
 MAX_FINDINGS = 3
 """Findings next to one figure; others of its kind follow the sections."""

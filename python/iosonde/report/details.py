@@ -11,22 +11,22 @@ from statistics import median
 
 import polars as pl
 
-from iosonde.comparison.sessions import pooled
+from iosonde.findings.comparison.sessions import pooled
 from iosonde.findings.requirements import Result, Window, badness, overall, results_of
 from iosonde.metrics.registry import RATES
 from iosonde.metrics.scopes import each_load
+from iosonde.metrics.verdict.rules import rules
+from iosonde.metrics.verdict.verdict import KINDS
+from iosonde.metrics.verdict.verdict import MEANING as MEANING_OF_VERDICTS
 from iosonde.metrics.wording import range_text
-from iosonde.procedure.until import UntilConclusion
+from iosonde.planning.procedure.until import UntilConclusion
 from iosonde.report.material import Material, Source
 from iosonde.report.quantities import case_name, metric_text, metric_title
 from iosonde.report.table import LIMITED_BY, RESULT, VERDICT, Cell, Column, Table, cell_of, tabulated
 from iosonde.results.schema import Record
 from iosonde.study.model import RequirementSource
+from iosonde.study.workload import names_where, store_name, streams_of
 from iosonde.units import format_bytes, format_count, format_duration, format_latency
-from iosonde.verdict.rules import rules
-from iosonde.verdict.verdict import KINDS
-from iosonde.verdict.verdict import MEANING as MEANING_OF_VERDICTS
-from iosonde.workload import names_where, store_name, streams_of
 
 TITLE = "Requirements"
 NAME = "Requirement"

@@ -13,7 +13,7 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from iosonde.foreign_text import printable
+from iosonde.base.foreign_text import printable
 
 if TYPE_CHECKING:
     from jinja2 import Template

@@ -15,8 +15,8 @@ from typing import Any, Literal
 
 import polars as pl
 
-from iosonde.cache import cache_directory, remember
-from iosonde.foreign_text import printable_within
+from iosonde.base.cache import cache_directory, remember
+from iosonde.base.foreign_text import printable_within
 from iosonde.report import theme
 from iosonde.results.files import write_output
 from iosonde.results.frames import as_csv

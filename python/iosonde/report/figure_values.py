@@ -31,7 +31,7 @@ from iosonde.report.table import (
     selected,
     tabulated,
 )
-from iosonde.workload import described
+from iosonde.study.workload import described
 
 TITLE = "Summary"
 MOST_ROWS = 14

@@ -20,8 +20,8 @@ from typing import Any
 
 import polars as pl
 
-from iosonde.cache import cache_directory, remember
-from iosonde.foreign_text import printable
+from iosonde.base.cache import cache_directory, remember
+from iosonde.base.foreign_text import printable
 from iosonde.metrics.metrics import interval_metrics
 from iosonde.report import theme
 from iosonde.report.content import Report, computed

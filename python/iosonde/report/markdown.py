@@ -11,8 +11,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from iosonde.foreign_text import html, markdown_block, markdown_code, markdown_paragraph
-from iosonde.foreign_text import markdown as escape
+from iosonde.base.foreign_text import html, markdown_block, markdown_code, markdown_paragraph
+from iosonde.base.foreign_text import markdown as escape
 from iosonde.report.content import Report
 from iosonde.report.document import asset, template_of
 from iosonde.report.figure import file_name, save

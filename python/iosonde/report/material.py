@@ -12,7 +12,6 @@ from typing import Any
 
 import polars as pl
 
-from iosonde import workload as workloads
 from iosonde.errors import ResultsError
 from iosonde.findings.device_state import DeviceStates, device_states, window_means
 from iosonde.metrics import wording
@@ -21,17 +20,18 @@ from iosonde.metrics.metrics import case_metrics, interval_metrics, percentile_c
 from iosonde.metrics.scopes import overall
 from iosonde.metrics.statistics import CONFIDENCE, CUT_OFF, MINIMUM_REPEATS, WIDE_TEXT, distant_modes_coverage, is_wide
 from iosonde.metrics.sustained import LongRun, long_runs
+from iosonde.metrics.verdict.verdict import Kind, of_repeats
 from iosonde.plan import Case, DeviceState, Plan, Run
-from iosonde.procedure import open_runs
-from iosonde.procedure.observations import Conclusion, conclusions
+from iosonde.planning.procedure import conclusions, open_runs
+from iosonde.planning.procedure.observations import Conclusion
 from iosonde.report.quantities import WIDE_CELL, level_text, metric_title, metric_unit
 from iosonde.report.table import DEVICE_STATE, Cell, Column, metric_cell
 from iosonde.results import ResultSet
 from iosonde.results.frames import labels
 from iosonde.results.schema import Record
+from iosonde.study import workload as workloads
 from iosonde.study.model import ROUND, STAGE, Study, View
-from iosonde.verdict.verdict import Kind, of_repeats
-from iosonde.workload import store_name, streams_of
+from iosonde.study.workload import store_name, streams_of
 
 SIMULATED = "simulated"
 WARNING = "results of a device model, not of a device"

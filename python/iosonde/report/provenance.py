@@ -8,16 +8,16 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, get_args
 
-from iosonde import supervisor
-from iosonde.core.features import contributed
+from iosonde.base.features import contributed
+from iosonde.engine import supervisor
 from iosonde.metrics.wording import counted
 from iosonde.plan import PREPARATION, Plan, commands
-from iosonde.procedure.until import UntilConclusion
+from iosonde.planning.procedure.until import UntilConclusion
 from iosonde.report.content import Omitted, computed, incomplete
 from iosonde.report.material import WARNING, Material, Source, coverage_of, intervals_of, loop_text
 from iosonde.results.schema import RecordPart
+from iosonde.study.workload.workload import Engine
 from iosonde.units import format_bytes
-from iosonde.workload.workload import Engine
 
 FactGroup = tuple[str, Sequence[tuple[str, str]]]
 """The title of a group of facts, and their names and values."""
@@ -181,7 +181,7 @@ def programs(sources: Sequence[Source]) -> list[str]:
     """Return the programs that carry out single runs; the name of another engine is not shown as a command."""
     names = {str(record.engine.get("engine")) for source in sources for record in source.records}
     known: dict[str, str] = {name: name for name in get_args(Engine)}
-    known[supervisor.NAME] = "python -m iosonde.supervisor"
+    known[supervisor.NAME] = "python -m iosonde.engine.supervisor"
     return [command for name, command in known.items() if name in names] or ["iosonde-engine"]
 
 

@@ -15,8 +15,9 @@ from iosonde.metrics.registry import find
 from iosonde.metrics.scopes import PERCENTILES
 from iosonde.metrics.statistics import is_wide
 from iosonde.plan import Case
+from iosonde.study.workload import store_name
+from iosonde.study.workload.workload import operation_words
 from iosonde.units import format_bandwidth, format_bytes, format_count, format_duration, format_latency
-from iosonde.workload import operation_words, store_name
 
 BYTES_LABEL = (
     "datum.value >= 1073741824 ? format(datum.value / 1073741824, '.4~r') + ' GiB'"

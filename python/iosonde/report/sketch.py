@@ -379,22 +379,6 @@ def finish(sketch: Sketch, view: View, number: int, material: Material) -> Figur
     absent = frozenset({*sketch.frame.series, *sketch.frame.sources} - with_values)
     own = _domain([row for row in kept if row["y"] is not None and not row["published"]] or kept, sketch)
     shared = own if view.shared_y else None
-    drawn = [
-        Panel(
-            title=panel if len(panels) > 1 else "",
-            key=panel,
-            chart=sketch.draw(
-                replace(
-                    sketch.frame,
-                    width=least_width(columns(len(panels))),
-                    y=replace(sketch.frame.y, domain=_panel_domain(kept, panel, shared, sketch)),
-                    verdicts=verdicts,
-                    absent=absent,
-                )
-            ),
-        )
-        for panel in panels
-    ]
     notes += filter(None, [device_state_note(view, material)])
     return Figure(
         name=f"{number:02}-{_slug(material.study.name)}-{_slug(view.title) or view.kind}",
@@ -408,7 +392,7 @@ def finish(sketch: Sketch, view: View, number: int, material: Material) -> Figur
         x_title=sketch.frame.x.title,
         series_title=sketch.frame.series_title,
         step_title=sketch.step_title,
-        panels=drawn,
+        panels=_panels(panels, kept, shared, sketch, verdicts, absent),
         rows=as_frame(kept),
         heads=_of_csv(sketch.heads | ({"verdict": "verdict"} if verdicts else {})),
         one_legend=view.kind != "heatmap",
@@ -422,6 +406,29 @@ def _of_csv(heads: dict[str, str]) -> dict[str, str]:
     """
     named = {head: f"csv_{column}" if column in ("low", "high") else column for column, head in heads.items()}
     return {column: head for head, column in named.items()}
+
+
+def _panels(
+    panels: Sequence[str], rows: list[Row], shared: tuple[float, float] | None, sketch: Sketch, verdicts: Sequence[str],
+    absent: frozenset[str],
+) -> list[Panel]:  # fmt: skip
+    width = least_width(columns(len(panels)))
+    return [
+        Panel(
+            title=panel if len(panels) > 1 else "",
+            key=panel,
+            chart=sketch.draw(
+                replace(
+                    sketch.frame,
+                    width=width,
+                    y=replace(sketch.frame.y, domain=_panel_domain(rows, panel, shared, sketch)),
+                    verdicts=verdicts,
+                    absent=absent,
+                )
+            ),
+        )
+        for panel in panels
+    ]
 
 
 def _panel_domain(rows: list[Row], panel: str, own: tuple[float, float] | None, sketch: Sketch) -> tuple[float, float]:

@@ -13,8 +13,8 @@ from iosonde.data import reference_file
 from iosonde.metrics import registry
 from iosonde.metrics.registry import METRICS, named_among
 from iosonde.plan import PREPARATION, Case
-from iosonde.procedure.condition import Judgement
-from iosonde.procedure.search import SearchConclusion
+from iosonde.planning.procedure.condition import Judgement
+from iosonde.planning.procedure.search import SearchConclusion
 from iosonde.report.material import (
     Material,
     Source,

@@ -14,10 +14,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from iosonde.metrics.verdict.verdict import Kind
 from iosonde.report import theme
 from iosonde.report.figure import PAPER_WIDTH, Chart
 from iosonde.report.quantities import NINES_LABEL, Axis
-from iosonde.verdict.verdict import Kind
 
 HEIGHT = 300
 EXTREME = 0.6

@@ -62,9 +62,9 @@ from iosonde.report.sketch import (
 )
 from iosonde.report.vega import Frame
 from iosonde.study.model import ROUND, STAGE, Part, View
+from iosonde.study.workload import described
+from iosonde.study.workload.block.parameters import active_range_bytes
 from iosonde.units import format_bytes
-from iosonde.workload import described
-from iosonde.workload.block.parameters import active_range_bytes
 
 BARS_APART = 50
 """Bars that are further apart, as a ratio, are drawn on a logarithmic axis, as ticks: the small ones would vanish."""

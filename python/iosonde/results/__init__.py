@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from iosonde.core.lazy import lazy
+from iosonde.base.lazy import lazy
 
 if TYPE_CHECKING:
     from iosonde.results.result_set import ResultSet

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from iosonde.workload import described
+from iosonde.study.workload import described
 
 Json = Mapping[str, Any]
 

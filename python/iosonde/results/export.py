@@ -8,16 +8,16 @@ from pathlib import Path
 
 import duckdb
 
-from iosonde.core.provided import provided
+from iosonde.base.foreign_text import markdown, markdown_code
+from iosonde.base.provided import provided
+from iosonde.base.text_files import is_utf8
 from iosonde.errors import ResultsError
-from iosonde.foreign_text import markdown, markdown_code
 from iosonde.results import frames
 from iosonde.results.files import Directory
 from iosonde.results.frames import TABLES, Source
 from iosonde.results.query import add_metrics, connect, metric_tables
 from iosonde.results.shapes import first_line, interpreting
 from iosonde.storage.targets.temporary_files import temporary_names
-from iosonde.text_files import is_utf8
 
 FORMATS = {
     "csv": "(FORMAT csv, HEADER true)",

@@ -19,10 +19,10 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Self
 
-from iosonde import directory_tree
-from iosonde.cache import TEMPORARY
+from iosonde.base import directory_tree
+from iosonde.base.cache import TEMPORARY
+from iosonde.base.text_files import open_regular
 from iosonde.storage.targets.temporary_files import TemporaryNames, remove_settled_entries
-from iosonde.text_files import open_regular
 
 MARK = "format.json"
 """File that makes a directory a result set."""

@@ -16,8 +16,8 @@ from typing import Any, Protocol
 
 import polars as pl
 
-from iosonde import foreign_text
-from iosonde.foreign_text import cell
+from iosonde.base import foreign_text
+from iosonde.base.foreign_text import cell
 from iosonde.plan import Case, Plan
 from iosonde.results import accounting, schema
 from iosonde.results.column import FLAG, NUMBER, TEXT, U32, U64, Column, Table

@@ -25,10 +25,10 @@ from typing import Any
 import duckdb
 import polars as pl
 
-from iosonde import object_storage
-from iosonde.core.provided import provided
+from iosonde.base import object_storage
+from iosonde.base.memory import available_bytes
+from iosonde.base.provided import provided
 from iosonde.errors import ResultsError
-from iosonde.memory import available_bytes
 from iosonde.results import column, schema
 from iosonde.results.column import Table
 from iosonde.results.files import Directory

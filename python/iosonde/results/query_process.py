@@ -21,14 +21,14 @@ from typing import Any
 
 import polars as pl
 
+from iosonde.base.memory import available_bytes, resident_bytes
+from iosonde.base.python_process import module_command
+from iosonde.base.tools import Process
 from iosonde.errors import IosondeError, ResultsError
-from iosonde.memory import available_bytes, resident_bytes
-from iosonde.python_process import module_command
 from iosonde.results import query
 from iosonde.results.result_set import ResultSet
 from iosonde.results.shapes import interpreting
 from iosonde.storage.targets.temporary_files import scratch as scratch_directory
-from iosonde.tools import Process
 from iosonde.units import format_bytes
 
 MOST_MEMORY_BYTES = 8 << 30

@@ -19,9 +19,9 @@ from typing import Any
 import polars as pl
 from pydantic_core import from_json
 
+from iosonde.engine.protocol.validation import mismatch_of_hello, mismatch_of_result, mismatch_of_spec
 from iosonde.errors import ResultsError
 from iosonde.plan import MOST_PLANNED_CASES, PREPARATION, Case, Plan, Run
-from iosonde.protocol.validation import mismatch_of_hello, mismatch_of_result, mismatch_of_spec
 from iosonde.results import frames, shapes
 from iosonde.results.files import MARK, Directory
 from iosonde.results.schema import FORMAT, MANIFEST, RECORD_TABLES, WORKLOAD_TABLES, Record, check_numbers

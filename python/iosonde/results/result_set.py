@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import polars as pl
 from pydantic import ValidationError
 
-from iosonde.core.provided import provided
+from iosonde.base.provided import provided
+from iosonde.base.text_files import is_utf8
 from iosonde.errors import ResultsError
 from iosonde.plan import Arm, Case, Plan, Run
 from iosonde.results import column, files, frames, reading
@@ -29,7 +30,6 @@ from iosonde.results.files import MARK, Directory
 from iosonde.results.reading import Contents, manifest, read_contents, read_plan, record_name, scan_table
 from iosonde.results.schema import FORMAT, MANIFEST, RECORD_TABLES, WORKLOAD_TABLES, Record
 from iosonde.results.shapes import field_of, first_line, reason_of
-from iosonde.text_files import is_utf8
 
 if TYPE_CHECKING:
     import duckdb
@@ -311,7 +311,7 @@ class ResultSet:
     @property
     def simulated(self) -> bool:
         """True if its storage is simulated: values of a model, not of a device."""
-        from iosonde.workload.block.backends import ON_VIRTUAL_TIME
+        from iosonde.study.workload.block.backends import ON_VIRTUAL_TIME
 
         return any(spec["workload"].get("backend", {}).get("kind") in ON_VIRTUAL_TIME for spec in self.plan.specs())
 

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
 
-from iosonde import pcie
-from iosonde.core.features import contributed
+from iosonde.base.features import contributed
 from iosonde.results.accounting import COUNTED_NS, Foreign, busiest_core_share, foreign, kernel_cpu_ns
 from iosonde.results.column import FLAG, I64, NUMBER, TEXT, U32, U64, Column, DType, Row, Table, any_of, facts
 from iosonde.results.schema import RESOURCES, RUN_ID, Record
-from iosonde.workload import streams_of, workloads
+from iosonde.storage import pcie
+from iosonde.study.workload import streams_of, workloads
 
 Json = Mapping[str, Any]
 F = TypeVar("F")

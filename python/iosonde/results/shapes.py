@@ -25,10 +25,10 @@ from typing import Any, Literal, NotRequired, Union, get_args, get_origin, get_t
 from pydantic import BaseModel, ValidationError
 from typing_extensions import TypedDict
 
-from iosonde.core.features import contributed
+from iosonde.base.features import contributed
+from iosonde.engine.protocol.validation import mismatch as mismatch_of
 from iosonde.errors import IosondeError, ResultsError
 from iosonde.plan import Case, Plan, Scalar, Setup
-from iosonde.protocol.validation import mismatch as mismatch_of
 from iosonde.results.schema import RecordPart
 
 Number = int | float
@@ -188,7 +188,7 @@ def _of_parameter(name: str, value: Any, known: Mapping[str, Any]) -> str:
 @cache
 def _parameter_types(workload: str) -> Mapping[str, tuple[Any, Number | None]]:
     """Return the parameters of a workload and of setups, each with its type and its lower bound."""
-    from iosonde import workload as workloads
+    from iosonde.study import workload as workloads
     from iosonde.study.setup import CASE_MODELS
 
     models: list[type[BaseModel]] = [Setup, *CASE_MODELS]

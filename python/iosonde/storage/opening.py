@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from iosonde.base.text_files import expanded, is_utf8
 from iosonde.errors import TargetError
 from iosonde.plan import Destroys, Setup
 from iosonde.storage.block_layer.block_nodes import number_of
 from iosonde.storage.targets.device_target import open_devices
 from iosonde.storage.targets.file_target import open_existing, open_new
 from iosonde.storage.targets.target import Files, IoMode, Target, kind_of, target_kinds
-from iosonde.text_files import expanded, is_utf8
 from iosonde.units import compact_duration, compact_size, format_bytes, parse_duration, parse_size
 
 VIRTUAL_BYTES = 1 << 40

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from iosonde.base.tools import TOOLS, run
+from iosonde.base.tools import find as find
 from iosonde.errors import TargetError
-from iosonde.tools import TOOLS, run
-from iosonde.tools import find as find
 
 SYS = Path("/sys")
 MODULE_FILES = Path("/lib/modules")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from iosonde.cache import TEMPORARY
+from iosonde.base.cache import TEMPORARY
 from iosonde.storage import control_groups
 from iosonde.storage.safety import journal
 from iosonde.storage.safety.journal import (

@@ -12,14 +12,14 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from iosonde import workload as workloads
 from iosonde.errors import StudyError
 from iosonde.study import setup
+from iosonde.study import workload as workloads
 from iosonde.study.load import CONTROL, OF_RESULTS, StudyFile, check_levels, check_parameters, read_parameter
 from iosonde.study.model import ROUND, STAGE, Level, Parameters, Part, Profile, Scalar, Study, Until
 from iosonde.study.setup import without as without_setup
-from iosonde.workload.block import BLOCK
-from iosonde.workload.workload import Workload
+from iosonde.study.workload.block import BLOCK
+from iosonde.study.workload.workload import Workload
 
 Levels = list[Scalar | Level]
 

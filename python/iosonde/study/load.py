@@ -18,16 +18,16 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from iosonde import text_files
-from iosonde import workload as workloads
-from iosonde.core.provided import provided
+from iosonde.base import text_files
+from iosonde.base.foreign_text import printable
+from iosonde.base.provided import provided
 from iosonde.data import adapters, applications, reference_file, shipped
 from iosonde.errors import StudyError
-from iosonde.foreign_text import printable
 from iosonde.storage.targets.target import MOST_BYTES, is_file_name
 from iosonde.study import setup
+from iosonde.study import workload as workloads
 from iosonde.study.model import ROUND, STAGE, Level, Part, Study, View
-from iosonde.workload.workload import Workload
+from iosonde.study.workload.workload import Workload
 
 
 def read(name_or_path: str | Path) -> StudyFile:

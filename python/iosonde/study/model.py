@@ -16,10 +16,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
 
-from iosonde.core.features import contributed
-from iosonde.core.provided import provided
+from iosonde.base.features import contributed
+from iosonde.base.provided import provided
+from iosonde.study.workload import workloads
 from iosonde.units import parse_duration
-from iosonde.workload import workloads
 
 Scalar = str | int | float | bool
 Parameters = dict[str, Any]

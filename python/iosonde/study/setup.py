@@ -13,13 +13,13 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from iosonde.core.features import contributed
+from iosonde.base.features import contributed
 from iosonde.errors import StudyError
 from iosonde.plan import FileSystem, Fresh, Journal, Setup, SetupPart, check_mount_options
 from iosonde.study.setup_extension import Rule, SetupExtension
+from iosonde.study.workload import reading
+from iosonde.study.workload.workload import Workload
 from iosonde.units import format_bytes, parse_size
-from iosonde.workload import reading
-from iosonde.workload.workload import Workload
 
 
 def _read_kib(value: Any) -> int:

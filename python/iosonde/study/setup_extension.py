@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from iosonde.plan import Setup, SetupPart
-from iosonde.workload.workload import Workload
+from iosonde.study.workload.workload import Workload
 
 Rule = tuple[bool, str, str]
 """A condition, the error if it is true, and a hint."""

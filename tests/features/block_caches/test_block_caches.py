@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from iosonde.core.check import OTHER_KERNEL
+from iosonde.base.check import OTHER_KERNEL
 from iosonde.errors import StudyError, TargetError
 from iosonde.features.block_caches import bcache, device_mapper, run, setup, storage
 from iosonde.features.block_caches.setup import JOURNALED, BlockCacheSetup

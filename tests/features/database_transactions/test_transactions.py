@@ -23,11 +23,11 @@ from iosonde.features.database_transactions.questions import (
 )
 from iosonde.findings.finding import Support
 from iosonde.findings.question import Question
+from iosonde.metrics.verdict.verdict import Kind
 from iosonde.planning import load
 from iosonde.results.schema import SHARED_LOG_DEVICE
 from iosonde.storage import open_target
-from iosonde.verdict.verdict import Kind
-from iosonde.workload import named, servers
+from iosonde.study.workload import named, servers
 
 TPCC, COMMIT = named("tpcc"), named("commit")
 

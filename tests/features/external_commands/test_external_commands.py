@@ -12,6 +12,7 @@ from command_line import CHECKOUT
 from study_texts import study_text
 
 from iosonde.data import adapters
+from iosonde.engine.supervisor.parse import at_path, json_document, steps
 from iosonde.errors import StudyError
 from iosonde.execution import execute
 from iosonde.features.external_commands.verdict import judge
@@ -22,8 +23,7 @@ from iosonde.planning import expand, load, parse
 from iosonde.results.schema import Record
 from iosonde.storage import open_target
 from iosonde.storage.safety.consent import Consent
-from iosonde.supervisor.parse import at_path, json_document, steps
-from iosonde.workload import workloads
+from iosonde.study.workload import workloads
 
 STUDY = study_text(
     "command",

@@ -12,7 +12,8 @@ from hand_made import results
 from measured import record
 from stores import command, small_file_system
 
-from iosonde import memory
+from iosonde.base import memory
+from iosonde.engine.protocol.validation import mismatch_of_spec
 from iosonde.errors import StudyError, TargetError
 from iosonde.execution.attempt import judged
 from iosonde.features.graph.questions import DeviceShare, find
@@ -21,10 +22,9 @@ from iosonde.features.graph.workload import graph_name, size_of
 from iosonde.findings.finding import Support
 from iosonde.findings.question import Question
 from iosonde.planning import expand, load
-from iosonde.protocol.validation import mismatch_of_spec
 from iosonde.results.schema import INTERVALS
 from iosonde.storage import open_target
-from iosonde.workload import named
+from iosonde.study.workload import named
 
 MIB = 1 << 20
 GRAPH = named("graph")

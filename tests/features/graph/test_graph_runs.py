@@ -16,7 +16,7 @@ from loop_stacks import loop_devices
 from scipy import sparse
 from study_texts import study_text
 
-from iosonde import protocol
+from iosonde.engine import protocol
 from iosonde.errors import TargetError
 from iosonde.execution import execute
 from iosonde.execution.admission import Admission

@@ -13,11 +13,11 @@ from jsonschema_rs import Draft202012Validator
 from stores import WIREDTIGER
 from study_texts import study_text
 
+from iosonde.engine.protocol.validation import mismatch_of_spec
 from iosonde.errors import StudyError
 from iosonde.features.key_value_stores.parameters import LOADS, PHASES, STORES, KvParameters
 from iosonde.features.key_value_stores.workload import KV
 from iosonde.planning import parse
-from iosonde.protocol.validation import mismatch_of_spec
 from iosonde.storage import open_target
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from many_hosts_plans import planned
 
-from iosonde import ssh_hosts
+from iosonde.base import ssh_hosts
 from iosonde.errors import TargetError
 from iosonde.execution.admission import Admission
 from iosonde.execution.session import HostOptions

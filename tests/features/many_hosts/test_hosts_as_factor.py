@@ -10,15 +10,15 @@ import pytest
 from command_line import Iosonde
 from many_hosts_plans import LOCAL, any_skew, measured
 
+from iosonde.engine.protocol import Event
 from iosonde.execution import execute
 from iosonde.execution.progress import Rates
 from iosonde.execution.run_loop import Observer
 from iosonde.execution.session import HostOptions
 from iosonde.features.many_hosts.record import Hosts
 from iosonde.plan import Run
-from iosonde.procedure.observations import conclusions
-from iosonde.procedure.search import SearchConclusion
-from iosonde.protocol import Event
+from iosonde.planning.procedure import conclusions
+from iosonde.planning.procedure.search import SearchConclusion
 from iosonde.results import ResultSet
 from iosonde.storage.safety import journal
 

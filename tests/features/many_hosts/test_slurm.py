@@ -20,11 +20,11 @@ from hosts_in_namespaces import await_
 from many_hosts_plans import IOSONDE, STUDY
 from strangers import CLOSED, answers_of_dask, listening
 
+from iosonde.engine.supervisor.watch import free_port
 from iosonde.errors import TargetError
 from iosonde.features.many_hosts import slurm
 from iosonde.features.many_hosts.record import Hosts
 from iosonde.results import ResultSet
-from iosonde.supervisor.watch import free_port
 
 NODES = ("north", "south")
 WORKER = [b"iosonde.features.many_hosts.worker", b"--carrier", b"slurm"]

@@ -21,6 +21,8 @@ import pytest
 from plans import hand_plan
 from samples import Samples, write
 
+from iosonde.base.tools import USES
+from iosonde.engine.supervisor.account import nfs_server_counters
 from iosonde.errors import StudyError, TargetError
 from iosonde.execution.attempt import instrument_kinds
 from iosonde.features.network_storage import mountstats, run, tcp, transport
@@ -41,8 +43,6 @@ from iosonde.storage.safety import journal
 from iosonde.storage.safety.journal import Entry
 from iosonde.storage.setups import file_systems
 from iosonde.study.setup import resolve
-from iosonde.supervisor.account import nfs_server_counters
-from iosonde.tools import USES
 
 RECORDED = Path(__file__).parent / "recorded"
 STATISTICS = (RECORDED / "mountstats").read_text()

@@ -29,11 +29,11 @@ from iosonde.features.object_stores.ceph.cluster import POOL, CephCluster
 from iosonde.metrics.metrics import run_metrics
 from iosonde.plan import commands
 from iosonde.planning import expand, load, parse
-from iosonde.servers.directories import Directories
 from iosonde.storage import open_target
 from iosonde.storage.safety import journal
 from iosonde.storage.safety.consent import Consent
-from iosonde.workload.workload import engine_spec
+from iosonde.study.servers.directories import Directories
+from iosonde.study.workload.workload import engine_spec
 
 pytestmark = [
     pytest.mark.engine,

@@ -13,6 +13,7 @@ from typing import Any, cast
 import pytest
 from hand_made import results
 
+from iosonde.engine.protocol import Event
 from iosonde.errors import ServerError, StudyError, TargetError
 from iosonde.execution.stop import Stop
 from iosonde.features.object_stores import ceph, run
@@ -22,12 +23,11 @@ from iosonde.features.object_stores.questions import OsdCpu, find
 from iosonde.features.object_stores.run import OsdOutage, layout_of, not_recovered
 from iosonde.findings.question import Question
 from iosonde.planning import load
-from iosonde.protocol import Event
-from iosonde.servers.directories import Directories
-from iosonde.servers.programs import account_for
-from iosonde.servers.server import Installation
 from iosonde.storage import open_target
-from iosonde.workload import named
+from iosonde.study.servers.directories import Directories
+from iosonde.study.servers.programs import account_for
+from iosonde.study.servers.server import Installation
+from iosonde.study.workload import named
 
 GIB = 1 << 30
 OBJECTS = named("objects")

@@ -12,7 +12,7 @@ import pytest
 from engines import real_engine
 from measured import record
 
-from iosonde import protocol
+from iosonde.engine import protocol
 from iosonde.errors import StudyError, TargetError
 from iosonde.features.paging.questions import FaultOverhead, MappedReads, fault_overheads, mapped_reads
 from iosonde.features.paging.verdict import judge
@@ -20,11 +20,11 @@ from iosonde.features.swap_areas import area, settings
 from iosonde.findings.finding import Finding, Support
 from iosonde.findings.question import Question
 from iosonde.metrics.statistics import difference
+from iosonde.metrics.verdict.evidence import Total
 from iosonde.planning import expand, load, parse
 from iosonde.storage import control_groups, open_target
 from iosonde.study import setup
-from iosonde.verdict.evidence import Total
-from iosonde.workload import named
+from iosonde.study.workload import named
 
 MIB = 1 << 20
 PAGING = named("paging")

@@ -20,7 +20,7 @@ from iosonde.features.rate_limits.procedures import LimitsConclusion
 from iosonde.features.rate_limits.questions import FirstTouchPenalty
 from iosonde.features.rate_limits.series import Load, Region, Series
 from iosonde.planning import expand, load
-from iosonde.procedure.observations import conclusions
+from iosonde.planning.procedure import conclusions
 from iosonde.report.content import answer
 from iosonde.report.material import gather
 from iosonde.results import ResultSet

@@ -14,7 +14,7 @@ from iosonde.features.rate_limits.procedures import LimitsConclusion, resolved
 from iosonde.features.rate_limits.report import drains, tables
 from iosonde.plan import Plan, Run
 from iosonde.planning import expand, load
-from iosonde.procedure.observations import conclusions
+from iosonde.planning.procedure import conclusions
 from iosonde.report.content import answer
 from iosonde.report.material import gather
 from iosonde.results import ResultSet

@@ -17,7 +17,7 @@ from iosonde.features.rate_limits.report import shared_rates, tables
 from iosonde.features.rate_limits.series import Load, Series, Stage
 from iosonde.features.rate_limits.sharing import Bounds, Sharing, SharingConclusion, compare
 from iosonde.planning import expand, load
-from iosonde.procedure.observations import conclusions
+from iosonde.planning.procedure import conclusions
 from iosonde.report.content import answer
 from iosonde.report.material import gather
 from iosonde.storage import open_target

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from iosonde.workload.block import BlockWorkload
+from iosonde.study.workload.block import BlockWorkload
 
 
 class ToyLoad(BlockWorkload):

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
+from iosonde.base.check import OTHER_KERNEL, Check
+from iosonde.base.features import contributed
+from iosonde.base.tools import TOOLS, USES, Tool, ask
 from iosonde.cli.options import AS_JSON
 from iosonde.cli.terminal import print_json, print_table, wrapped
-from iosonde.core.check import OTHER_KERNEL, Check
-from iosonde.core.features import contributed
 from iosonde.errors import EngineError, TargetError
-from iosonde.tools import TOOLS, USES, Tool, ask
 from iosonde.units import format_bytes
 
 if TYPE_CHECKING:
@@ -436,7 +436,7 @@ def devices_command(as_json: bool = AS_JSON) -> None:
 
     Nothing is written. A study overwrites a device only if it is named as the target and again with `--destroy`.
     """
-    from iosonde.pcie import shared_links
+    from iosonde.storage.pcie import shared_links
     from iosonde.storage.safety.guard import devices
 
     found = devices()

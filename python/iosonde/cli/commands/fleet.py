@@ -16,10 +16,10 @@ from iosonde.cli.terminal import messages, print_json, wrapped
 from iosonde.units import format_bytes, format_duration
 
 if TYPE_CHECKING:
-    from iosonde.fleet.directory import FleetDirectory, FleetFile, Planned
-    from iosonde.fleet.model import Fleet
-    from iosonde.fleet.session import Outcome
-    from iosonde.ssh_hosts import SshHost
+    from iosonde.base.ssh_hosts import SshHost
+    from iosonde.collections.fleet.directory import FleetDirectory, FleetFile, Planned
+    from iosonde.collections.fleet.model import Fleet
+    from iosonde.collections.fleet.session import Outcome
     from iosonde.storage.safety.consent import Consent
 
 
@@ -53,8 +53,8 @@ def fleet_command(
     is checked for every target before the first starts; `--plan` prints the required options. `iosonde resume DIR`
     continues a fleet that was stopped, `iosonde report DIR` writes its report again.
     """
-    from iosonde.fleet import directory as fleets
-    from iosonde.fleet import model
+    from iosonde.collections.fleet import directory as fleets
+    from iosonde.collections.fleet import model
     from iosonde.planning import load
 
     given.time_limit_s()  # Refused before the plan is made.
@@ -82,8 +82,8 @@ def fleet_command(
 
 def resume(directory: Path, given: RunOptions) -> None:
     """Continue a fleet that was stopped."""
-    from iosonde.fleet.directory import FleetDirectory
-    from iosonde.fleet.model import named_hosts
+    from iosonde.collections.fleet.directory import FleetDirectory
+    from iosonde.collections.fleet.model import named_hosts
 
     fleet = FleetDirectory.open(directory)
     if given.hosts and not fleet.description.hosts:
@@ -97,7 +97,7 @@ def resume(directory: Path, given: RunOptions) -> None:
 
 def _consent(fleet: Fleet | FleetFile, given: RunOptions) -> Consent:
     """Return what may be destroyed; each host checks its own part."""
-    from iosonde.fleet.hosts import here
+    from iosonde.collections.fleet.hosts import here
     from iosonde.storage.safety.consent import Consent
 
     destroy = given.destroy or []
@@ -108,7 +108,7 @@ def _consent(fleet: Fleet | FleetFile, given: RunOptions) -> Consent:
 
 def plan_lines(planned: Planned) -> list[str]:
     """The plan of a fleet: targets, runs, time, bytes written, consent, what targets share."""
-    from iosonde.fleet.model import sentences
+    from iosonde.collections.fleet.model import sentences
     from iosonde.metrics.wording import counted
 
     plans = list(planned.plans.values())
@@ -186,7 +186,7 @@ def carry_out(
 
     `named` is the option that names the hosts again.
     """
-    from iosonde.fleet.session import FleetSession
+    from iosonde.collections.fleet.session import FleetSession
 
     time_limit_s = given.time_limit_s()
     done = FleetSession(
@@ -230,8 +230,8 @@ def write_report(
     directory: Path, *, as_json: bool, output: Path | None = None, format: Literal["html", "md"] = "html"
 ) -> None:
     """Write the report on the drives of all result sets below a directory, and print its answer."""
-    from iosonde.fleet.report import collect, document, write
-    from iosonde.library.page import require_outside, require_replaceable
+    from iosonde.collections.fleet.report import collect, document, write
+    from iosonde.collections.library.page import require_outside, require_replaceable
 
     report = collect(directory)
     if as_json:

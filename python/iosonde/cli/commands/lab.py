@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from iosonde.base.python_process import module_command
 from iosonde.errors import LabError
-from iosonde.python_process import module_command
 from iosonde.units import parse_duration, parse_size
 
 if TYPE_CHECKING:

@@ -12,11 +12,11 @@ from typing import Any
 
 import typer
 
+from iosonde.base.text_files import expanded
 from iosonde.cli import reference
 from iosonde.cli.options import AS_JSON, HOSTS
 from iosonde.cli.terminal import messages, print_json
 from iosonde.errors import EngineError, IosondeError, TargetError
-from iosonde.text_files import expanded
 from iosonde.units import format_bytes
 
 FAULTS = {

@@ -26,7 +26,7 @@ def collect_command(
     The directories are not changed. A result set that the library has already is copied once; one with further records
     completes its copy. Damaged and foreign files are named and skipped.
     """
-    from iosonde.library.collect import collect
+    from iosonde.collections.library.collect import collect
 
     done = collect(directories, output)
     for problem in done.problems:
@@ -65,9 +65,9 @@ def history_command(
     Sessions are grouped by study, profile, target and devices; changes of firmware, kernel, iosonde and configuration
     are marked. Exit codes: 0 history shown; with `--fail-on-loss` 1 a loss, 2 an error.
     """
-    from iosonde.history import history, page
-    from iosonde.library.indexing import index
-    from iosonde.library.page import page_path, write_page
+    from iosonde.collections.history import history, page
+    from iosonde.collections.library.indexing import index
+    from iosonde.collections.library.page import page_path, write_page
 
     # 1 would be read as a loss.
     with nullcontext() if fail_on_loss is None else errors_exit(reference.EXIT_USAGE):
@@ -97,8 +97,8 @@ def library_command(
     One HTML page with search, sorting, filters and links to reports; it loads nothing. Result sets that cannot be read
     are named and skipped. Symbolic links are not followed, and no result set is changed.
     """
-    from iosonde.library.indexing import index
-    from iosonde.library.page import page_path, render, write_page
+    from iosonde.collections.library.indexing import index
+    from iosonde.collections.library.page import page_path, render, write_page
 
     path = None if as_json else page_path(output, directory, "library.html")
     found = index(directory)

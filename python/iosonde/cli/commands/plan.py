@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from iosonde import workload as workloads
 from iosonde.cli.options import RunOptions, takes
 from iosonde.cli.terminal import joined_levels, text_width, wrap
 from iosonde.errors import EngineError
 from iosonde.plan import commands
+from iosonde.study import workload as workloads
 from iosonde.units import compact_duration, compact_size, format_bytes, format_duration
 
 if TYPE_CHECKING:
     from iosonde.plan import Case, Plan
     from iosonde.study.model import Part, Study
-    from iosonde.workload.workload import Workload
+    from iosonde.study.workload.workload import Workload
 
 NO_BREAK = "\N{NO-BREAK SPACE}"
 UNITS = "[KMGT]iB|[kMG]?B/s|B|ns|µs|ms|s|min|h"
@@ -138,7 +138,7 @@ def _unavailable_backends(plan: Plan) -> Iterator[str]:
 
 def _requires_backend(workload: Mapping[str, Any]) -> bool:
     """Return True if a run fails as unsupported without its backend."""
-    from iosonde.workload.block.backends import BACKENDS
+    from iosonde.study.workload.block.backends import BACKENDS
 
     given = workload.get("backend") or {}
     backend = BACKENDS.get(given.get("kind", ""))
@@ -150,7 +150,7 @@ def _power_lines(plan: Plan) -> Iterator[str]:
 
     A study with requirements compares with limits, not with another session.
     """
-    from iosonde.comparison.sessions import power_of
+    from iosonde.findings.comparison.sessions import power_of
     from iosonde.planning import is_simulated
     from iosonde.storage import open_target
 

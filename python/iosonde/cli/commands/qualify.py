@@ -19,11 +19,11 @@ from iosonde.errors import IosondeError
 from iosonde.units import format_duration
 
 if TYPE_CHECKING:
+    from iosonde.collections.qualify import Qualification
     from iosonde.execution import Observer
-    from iosonde.live.page import LivePage
+    from iosonde.execution.live.page import LivePage
     from iosonde.plan import Plan
-    from iosonde.procedure import Remaining
-    from iosonde.qualify import Qualification
+    from iosonde.planning.procedure import Remaining
     from iosonde.results import ResultSet
     from iosonde.study.model import Study
 
@@ -109,7 +109,7 @@ def _measured(
     ahead: Remaining, directory: Path, work: Callable[[Observer], ResultSet], page: LivePage | None = None
 ) -> Qualification:
     """Do the work with a progress display; runs that failed leave the decision open."""
-    from iosonde.qualify import qualification_of
+    from iosonde.collections.qualify import qualification_of
     from iosonde.results import ResultSet
 
     try:
@@ -129,7 +129,7 @@ def _result_sets(name: str) -> list[Path]:
 
 
 def _decided(directories: Sequence[Path]) -> list[Qualification]:
-    from iosonde.qualify import qualification_of
+    from iosonde.collections.qualify import qualification_of
     from iosonde.results import ResultSet
     from iosonde.results.shapes import interpreting
 
@@ -145,8 +145,8 @@ def _end(
     shown: Shown = "report",
 ) -> NoReturn:
     """Print the decision, and exit with it."""
-    from iosonde.qualify import exit_code
-    from iosonde.qualify import junit as junit_xml
+    from iosonde.collections.qualify import exit_code
+    from iosonde.collections.qualify import junit as junit_xml
 
     if junit:
         write_file(junit, junit_xml(found))
@@ -172,9 +172,9 @@ class _Loads:
     def qualify(self, name: str, output: Path | None) -> Qualification:
         """Run the load of an application, with a progress display."""
         from iosonde.cli.commands.plan import summary
+        from iosonde.collections.qualify import load_application
         from iosonde.execution import default_directory, execute
-        from iosonde.procedure import Remaining
-        from iosonde.qualify import load_application
+        from iosonde.planning.procedure import Remaining
 
         study = load_application(name)
         plan = self._plan(study)
@@ -188,7 +188,7 @@ class _Loads:
         )
 
     def _plan(self, study: Study) -> Plan:
-        from iosonde.qualify import plan_of, watch_plan
+        from iosonde.collections.qualify import plan_of, watch_plan
         from iosonde.storage import open_target
 
         target, settings, keep = open_target(self.given.target), self.settings, self.given.keep
@@ -199,8 +199,8 @@ class _Loads:
 
     def qualify_all(self, output: Path | None) -> list[Qualification]:
         """Run the loads of all applications with limits; one that cannot be measured is undecided."""
+        from iosonde.collections.qualify import Qualification, loads_of
         from iosonde.metrics.wording import counted
-        from iosonde.qualify import Qualification, loads_of
         from iosonde.storage import open_target
 
         open_target(self.given.target)  # Refuses what no application can use.
@@ -227,13 +227,13 @@ class _Loads:
 
 
 def _applications() -> dict[str, Study]:
-    from iosonde.qualify import load_application
+    from iosonde.collections.qualify import load_application
 
     return {name: load_application(name) for name in applications()}
 
 
 def _list(*, as_json: bool) -> None:
-    from iosonde.qualify import describe
+    from iosonde.collections.qualify import describe
 
     studies = _applications()
     if as_json:
@@ -256,7 +256,7 @@ def _list(*, as_json: bool) -> None:
 
 
 def _print(found: Sequence[Qualification], *, as_json: bool, shown: Shown) -> None:
-    from iosonde.qualify import to_json
+    from iosonde.collections.qualify import to_json
 
     if as_json:
         print(to_json(found))
@@ -273,7 +273,7 @@ def _print(found: Sequence[Qualification], *, as_json: bool, shown: Shown) -> No
 
 def _reasons(found: Sequence[Qualification]) -> dict[str, list[str]]:
     """Return why applications are undecided; of a verdict its meaning, and the reports have the numbers."""
-    from iosonde.verdict.verdict import MEANING
+    from iosonde.metrics.verdict.verdict import MEANING
 
     meanings: dict[str, str] = {kind: f"{kind}: {meaning}" for kind, meaning in MEANING.items()}
     reasons: dict[str, list[str]] = {}

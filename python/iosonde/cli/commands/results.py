@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
+from iosonde.base.object_storage import is_address
 from iosonde.cli import session
 from iosonde.cli.options import AS_JSON, MIX_SIMULATED, output_option, page_option
 from iosonde.cli.terminal import least_width, messages, print_json, print_table, stdout, write_file
 from iosonde.errors import ResultsError
-from iosonde.object_storage import is_address
 
 if TYPE_CHECKING:
     import polars as pl
@@ -44,7 +44,7 @@ def report_command(
     written.
     """
     from iosonde.cli import session
-    from iosonde.library.directory import kind_of
+    from iosonde.collections.library.directory import kind_of
     from iosonde.report import save_figures, write
     from iosonde.results import ResultSet
 
@@ -58,7 +58,7 @@ def report_command(
         return
     if kind == "suite":
         from iosonde.cli.commands import suite
-        from iosonde.suite.directory import SuiteDirectory
+        from iosonde.collections.suite.directory import SuiteDirectory
 
         if format != "html" or figures:
             raise typer.BadParameter("the report of a suite is one HTML page; name the result sets in it instead")
@@ -217,8 +217,8 @@ def check_command(
     Each result set is one session of the same study. The variance between baseline sessions decides what counts as a
     loss. Rates and median latencies decide; p99 is listed, unless `--metric p99` lets it decide.
     """
-    from iosonde.regression import writers
-    from iosonde.regression.check import Settings, check
+    from iosonde.findings.regression import writers
+    from iosonde.findings.regression.check import Settings, check
     from iosonde.results import ResultSet
 
     settings = Settings(
@@ -290,7 +290,7 @@ def sql_command(
 
     place = Path(directory)
     if is_address(directory) or (place.is_dir() and not (place / MARK).exists()):
-        from iosonde.library import indexing
+        from iosonde.collections.library import indexing
 
         answered = indexing.answer(directory, query)
     else:

@@ -17,8 +17,8 @@ from iosonde.execution.run_loop import Observer
 from iosonde.units import format_bandwidth, format_count, format_duration, format_latency
 
 if TYPE_CHECKING:
+    from iosonde.engine.protocol import Event
     from iosonde.plan import Plan, Run
-    from iosonde.protocol import Event
     from iosonde.results import ResultSet
     from iosonde.results.schema import Record
     from iosonde.storage.safety.consent import Consent
@@ -37,7 +37,7 @@ def run_command(given: RunOptions) -> None:
     from iosonde.cli.commands.plan import arm_lines, summary
     from iosonde.execution import default_directory, execute
     from iosonde.execution.session import planned
-    from iosonde.procedure import Remaining
+    from iosonde.planning.procedure import Remaining
 
     time_limit_s = given.time_limit_s()
     plan = given.plan()
@@ -81,8 +81,8 @@ def resume_command(
     from dataclasses import replace
 
     from iosonde.cli.commands import fleet, qualify, suite
+    from iosonde.collections.library.directory import kind_of
     from iosonde.execution import resume
-    from iosonde.library.directory import kind_of
     from iosonde.results import ResultSet
 
     given = replace(given, server=server)

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
-from iosonde import cache
+import iosonde
+from iosonde.base import cache
 from iosonde.cli.options import AS_JSON, RunOptions, output_option, takes
 from iosonde.cli.terminal import joined_levels, messages, print_json, print_table, text_width, wrap
 from iosonde.data import adapters, shipped, shipped_suites
@@ -63,7 +64,7 @@ def _cached(name: str, compute: Callable[[], list[dict[str, Any]]]) -> list[dict
 
 def _digest() -> str:
     """Identify the files of iosonde, and the features beside them, by their names, sizes and times."""
-    package = Path(cache.__file__).parent
+    package = Path(iosonde.__file__).parent
     files = sorted(path for kind in ("*.py", "*.toml") for path in package.rglob(kind))
     facts = [(str(path), (status := path.stat()).st_size, status.st_mtime_ns) for path in files]
     return hashlib.sha256(repr((facts, os.environ.get("IOSONDE_FEATURES"))).encode()).hexdigest()
@@ -98,7 +99,7 @@ def _studies(*, every_profile: bool) -> Iterator[dict[str, Any]]:
 
 def needs(size: StudySize) -> list[str]:
     """Return the requirements of a study besides a writable directory."""
-    from iosonde.workload import store_name
+    from iosonde.study.workload import store_name
 
     found = []
     if size.needs_root:
@@ -144,7 +145,7 @@ def _with_needs(title: str, needs: list[str]) -> str:
 
 
 def _list_suites(as_json: bool) -> None:
-    from iosonde.suite.planning import load
+    from iosonde.collections.suite.planning import load
 
     suites = [load(name) for name in shipped_suites()]
     if as_json:

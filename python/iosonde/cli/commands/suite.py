@@ -17,10 +17,10 @@ from iosonde.errors import IosondeError, ResultsError
 from iosonde.units import format_bytes, format_duration
 
 if TYPE_CHECKING:
+    from iosonde.collections.suite.directory import SuiteDirectory
+    from iosonde.collections.suite.planning import Planned, Suite
+    from iosonde.collections.suite.summary import Summary
     from iosonde.storage.safety.consent import Consent
-    from iosonde.suite.directory import SuiteDirectory
-    from iosonde.suite.planning import Planned, Suite
-    from iosonde.suite.summary import Summary
 
 
 @takes(
@@ -46,8 +46,8 @@ def suite_command(
     With `--against`, both targets alternate within each study. Consent is checked for every study before the first
     starts. `iosonde resume DIR` continues a suite that was stopped, `iosonde report DIR` writes its report again.
     """
-    from iosonde.suite import directory as suites
-    from iosonde.suite import planning
+    from iosonde.collections.suite import directory as suites
+    from iosonde.collections.suite import planning
 
     chosen = planning.load(suite)
     repeats = given.repeats_number()
@@ -82,7 +82,7 @@ def suite_command(
 
 def resume(directory: Path, given: RunOptions) -> None:
     """Continue a suite that was stopped."""
-    from iosonde.suite.directory import SuiteDirectory
+    from iosonde.collections.suite.directory import SuiteDirectory
 
     opened = SuiteDirectory.open(directory)
     carry_out(opened, given.consent(opened.targets), given)
@@ -90,8 +90,8 @@ def resume(directory: Path, given: RunOptions) -> None:
 
 def plan_lines(suite: Suite, planned: Sequence[Planned], shared: str = "") -> list[str]:
     """The plan of a suite, a line for each study, and what both targets share."""
-    from iosonde.procedure import Remaining
-    from iosonde.suite.planning import total_seconds, written_bytes
+    from iosonde.collections.suite.planning import total_seconds, written_bytes
+    from iosonde.planning.procedure import Remaining
 
     lines = [suite.title]
     for each in planned:
@@ -184,11 +184,11 @@ def _mostly_failed(path: Path, *, consent: Consent, retry_failed: bool, time_lim
 
 def write_report(suite: SuiteDirectory, *, as_json: bool, output: Path | None = None) -> None:
     """Write the report of every study and of the suite, and print a summary."""
+    from iosonde.collections.suite import page
+    from iosonde.collections.suite.summary import summarize
     from iosonde.report import write
     from iosonde.results import ResultSet
     from iosonde.results.shapes import interpreting
-    from iosonde.suite import page
-    from iosonde.suite.summary import summarize
 
     for path in suite.result_sets.values():
         try:
@@ -210,7 +210,7 @@ def write_report(suite: SuiteDirectory, *, as_json: bool, output: Path | None = 
 
 
 def _print(summary: Summary) -> None:
-    from iosonde.suite.page import WORDS, label, ratio_text
+    from iosonde.collections.suite.page import WORDS, label, ratio_text
 
     for sentence in summary.recommendation():
         print(f"{sentence}.")

@@ -18,8 +18,8 @@ from iosonde.storage.control_groups import MemoryGroup, ProcessGroup
 from iosonde.storage.safety import guard
 from iosonde.storage.setups import machine_settings
 from iosonde.storage.targets.workspace import purge
+from iosonde.study.workload import described
 from iosonde.units import format_bytes
-from iosonde.workload import described
 
 
 class PreparedFiles(Instrument):

@@ -23,18 +23,18 @@ from typing import Any
 
 import polars as pl
 
+from iosonde.engine.protocol import Event
+from iosonde.engine.supervisor.account import device_counters
 from iosonde.execution.context import RunContext, RunningServer
 from iosonde.execution.engine import EngineRun
 from iosonde.execution.instruments.instrument import Instrument, Reading
 from iosonde.plan import target_of
-from iosonde.protocol import Event
 from iosonde.results.schema import STORE_STATISTICS
 from iosonde.storage import control_groups, nvme
 from iosonde.storage.block_layer import block_stack
 from iosonde.storage.block_layer.mounts import mount_of
 from iosonde.storage.control_groups import Bytes, Group, OtherProcesses, UnavailableError
-from iosonde.supervisor.account import device_counters
-from iosonde.workload import described
+from iosonde.study.workload import described
 
 COUNTERS = ("reads", "read_bytes", "writes", "write_bytes", "discard_bytes", "flushes")
 """Counters of a block device that a record has."""

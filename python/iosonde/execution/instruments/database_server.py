@@ -12,18 +12,18 @@ from contextlib import suppress
 from threading import Timer
 from typing import Any
 
-from iosonde import memory
+from iosonde.base import memory
+from iosonde.engine.protocol import Event
 from iosonde.errors import ServerError
 from iosonde.execution.context import ManagedServer, RunContext
 from iosonde.execution.engine import EngineRun, drive
 from iosonde.execution.instruments.counters import CounterSampler, device_of
 from iosonde.execution.instruments.instrument import Instrument, NotStartedError, Reading
 from iosonde.execution.servers import verification_spec
-from iosonde.protocol import Event
 from iosonde.results.accounting import COUNTED_NS
 from iosonde.results.run_facts import SERVER_STATES
 from iosonde.results.schema import Failure, RecordWarning
-from iosonde.servers.server import Connection, EventLog, summary
+from iosonde.study.servers.server import Connection, EventLog, summary
 
 
 class DatabaseServer(Instrument):

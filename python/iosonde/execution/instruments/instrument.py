@@ -9,10 +9,10 @@ from typing import Any
 
 import polars as pl
 
+from iosonde.engine.protocol import Event
 from iosonde.errors import TargetError
 from iosonde.execution.context import RunContext
 from iosonde.execution.engine import EngineRun
-from iosonde.protocol import Event
 from iosonde.results.schema import Failure, RecordPart, RecordWarning
 
 

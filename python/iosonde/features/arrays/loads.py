@@ -16,7 +16,7 @@ from iosonde.metrics import wording
 from iosonde.report.material import Material, Source
 from iosonde.report.quantities import level_phrase
 from iosonde.study.model import Analysis, Level
-from iosonde.workload.block.backends import VIRTUAL
+from iosonde.study.workload.block.backends import VIRTUAL
 
 Row = Mapping[str, Any]
 LOSSES = (

@@ -6,16 +6,16 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from iosonde.engine.protocol import Event
 from iosonde.execution.context import RunContext
 from iosonde.execution.engine import EngineRun
 from iosonde.execution.instruments.instrument import Instrument, Reading
 from iosonde.features.arrays import facts
 from iosonde.features.arrays.record import ArrayReading, MemberFailed
 from iosonde.features.arrays.setup import Array, ArraySetup
-from iosonde.protocol import Event
+from iosonde.metrics.verdict.evidence import SATURATED
 from iosonde.results.schema import RecordWarning
 from iosonde.units import format_bytes
-from iosonde.verdict.evidence import SATURATED
 
 MEMBER_FAILED = "member_failed"
 MEMBER_MISSING = "member_missing"

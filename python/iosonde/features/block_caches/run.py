@@ -14,7 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from iosonde.core.check import OTHER_KERNEL, Check
+from iosonde.base.check import OTHER_KERNEL, Check
+from iosonde.engine.protocol import Event
+from iosonde.engine.supervisor.account import device_counters
 from iosonde.errors import TargetError
 from iosonde.execution.context import RunContext
 from iosonde.execution.engine import EngineRun
@@ -26,9 +28,7 @@ from iosonde.features.block_caches.record import BlockCacheReading, Prepared
 from iosonde.features.block_caches.setup import BlockCache, BlockCacheSetup
 from iosonde.features.block_caches.storage import implementation
 from iosonde.plan import JsonObject
-from iosonde.protocol import Event
 from iosonde.results.schema import RecordWarning
-from iosonde.supervisor.account import device_counters
 from iosonde.units import format_bytes
 
 

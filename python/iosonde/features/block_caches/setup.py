@@ -15,8 +15,8 @@ from iosonde.storage.safety import journal
 from iosonde.storage.targets.target import BuiltLayer
 from iosonde.storage.tools import State, call, state_of
 from iosonde.study.setup_extension import Rule, SetupExtension
+from iosonde.study.workload.workload import Workload
 from iosonde.units import MIB, format_bytes, parse_size
-from iosonde.workload.workload import Workload
 
 MODULES = {
     "bcache": ("bcache",),

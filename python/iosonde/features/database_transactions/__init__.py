@@ -1,1 +1,1 @@
-"""Transactions on a database server: TPC-C, and single-row durable commits. `iosonde.servers` starts the servers."""
+"""Transactions on a database server: TPC-C, and single-row durable commits. `study.servers` starts the servers."""

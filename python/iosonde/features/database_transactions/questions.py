@@ -12,9 +12,9 @@ from iosonde.findings.finding import Count, Finding, Loss, weakest
 from iosonde.findings.kinds import Ratio, Value, best_of, every_two, in_parentheses, of_question, selected
 from iosonde.findings.question import Question, QuestionKind
 from iosonde.metrics import wording
+from iosonde.metrics.verdict.verdict import Kind
 from iosonde.results.schema import SHARED_LOG_DEVICE
-from iosonde.verdict.verdict import Kind
-from iosonde.workload import store_name
+from iosonde.study.workload import store_name
 
 LIMITS = {
     "device-limited": "limited by the device",

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from pydantic import BeforeValidator, ConfigDict, Field
 
+from iosonde.engine.protocol import HIGHEST_RATE
 from iosonde.errors import TargetError
 from iosonde.plan import ASSUMED_BYTES_PER_SECOND, Cost, JsonObject
-from iosonde.protocol import HIGHEST_RATE
-from iosonde.servers import NAMES
-from iosonde.servers.foreign import parse
-from iosonde.units import format_bytes, format_duration
-from iosonde.workload import store_name
-from iosonde.workload.reading import (
+from iosonde.study.servers import NAMES
+from iosonde.study.servers.foreign import parse
+from iosonde.study.workload import store_name
+from iosonde.study.workload.reading import (
     Cpus,
     Duration,
     DurationOrNone,
@@ -31,7 +30,7 @@ from iosonde.workload.reading import (
     parse_path,
     parse_positive_rate,
 )
-from iosonde.workload.servers import (
+from iosonde.study.workload.servers import (
     EMPTY_BYTES,
     Settings,
     SettingValue,
@@ -40,7 +39,8 @@ from iosonde.workload.servers import (
     open_directory,
     url_of,
 )
-from iosonde.workload.workload import Hints, Layout, Product, Rate, Spec, Workload, arrival_of, taken, whole_of
+from iosonde.study.workload.workload import Hints, Layout, Product, Rate, Spec, Workload, arrival_of, taken, whole_of
+from iosonde.units import format_bytes, format_duration
 
 if TYPE_CHECKING:
     from iosonde.storage import Target

@@ -1,6 +1,6 @@
 """An external command as a case: any benchmark, with everything else from iosonde. See docs/commands.md.
 
-The spec is carried out by `iosonde.supervisor`.
+The spec is carried out by `iosonde.engine.supervisor`.
 """
 
 TOPICS = (("commands", "External commands"),)

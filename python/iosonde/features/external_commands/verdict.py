@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from iosonde.metrics.verdict import verdict
+from iosonde.metrics.verdict.evidence import Total, share_of
+from iosonde.metrics.verdict.verdict import BUSY, Kind, Verdict, whole_percent
 from iosonde.results.schema import Record
-from iosonde.verdict import verdict
-from iosonde.verdict.evidence import Total, share_of
-from iosonde.verdict.verdict import BUSY, Kind, Verdict, whole_percent
 
 
 def judge(record: Record, totals: Sequence[Total], cpus: int) -> Verdict:

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from iosonde import tools
+from iosonde.base import tools
+from iosonde.engine.supervisor.parse import steps
+from iosonde.engine.supervisor.processes import identify
 from iosonde.errors import StudyError, TargetError
 from iosonde.plan import Cost, JsonObject, commands
-from iosonde.supervisor.parse import steps
-from iosonde.supervisor.processes import identify
+from iosonde.study.workload.reading import Duration, Interval, Size, SizeOrNone, none_as_empty
+from iosonde.study.workload.servers import EMPTY_BYTES, engine_server, identity
+from iosonde.study.workload.workload import Hints, Spec, Workload, taken, whole_of
 from iosonde.units import parse_duration, parse_size
-from iosonde.workload.reading import Duration, Interval, Size, SizeOrNone, none_as_empty
-from iosonde.workload.servers import EMPTY_BYTES, engine_server, identity
-from iosonde.workload.workload import Hints, Spec, Workload, taken, whole_of
 
 if TYPE_CHECKING:
     from iosonde.storage import Target
@@ -380,7 +380,7 @@ SERVER_SECONDS = 6.0
 
 
 class CommandWorkload(Workload[CommandParameters]):
-    """External commands, which `iosonde.supervisor` starts and not the engine."""
+    """External commands, which `iosonde.engine.supervisor` starts and not the engine."""
 
     name = "command"
     title = commands.TITLE

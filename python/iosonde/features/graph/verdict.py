@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from iosonde.features.graph.facts import GraphFacts
+from iosonde.metrics.verdict.evidence import Total, share_of
+from iosonde.metrics.verdict.verdict import BUSY, Verdict, device_busy_share, first, mean_job_cpu_share, whole_percent
 from iosonde.results.schema import Record
-from iosonde.verdict.evidence import Total, share_of
-from iosonde.verdict.verdict import BUSY, Verdict, device_busy_share, first, mean_job_cpu_share, whole_percent
 
 
 def judge(record: Record, totals: Sequence[Total], cpus: int) -> Verdict | None:

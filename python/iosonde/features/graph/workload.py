@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, PrivateAttr
 
-from iosonde import text_files
+from iosonde.base import text_files
+from iosonde.base.text_files import expanded
 from iosonde.errors import StudyError
 from iosonde.plan import ASSUMED_BYTES_PER_SECOND, Cost, JsonObject
-from iosonde.text_files import expanded
+from iosonde.study.workload.reading import Cpus, DurationOrNone, Interval, Size, SizeOrZero, WithRules, none_as_empty
+from iosonde.study.workload.workload import CLOSED, Hints, Layout, Spec, Workload, taken, whole_of
 from iosonde.units import MIB, format_count, format_duration
-from iosonde.workload.reading import Cpus, DurationOrNone, Interval, Size, SizeOrZero, WithRules, none_as_empty
-from iosonde.workload.workload import CLOSED, Hints, Layout, Spec, Workload, taken, whole_of
 
 if TYPE_CHECKING:
     from iosonde.storage import Target

@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from iosonde.engine.protocol import Event
 from iosonde.execution.context import RunContext
 from iosonde.execution.engine import EngineRun
 from iosonde.execution.instruments.counters import device_of
@@ -21,9 +22,8 @@ from iosonde.features.kernel_trace import stages
 from iosonde.features.kernel_trace.instance import Point, TraceInstance
 from iosonde.features.kernel_trace.mount import NoTracingError
 from iosonde.features.kernel_trace.record import TraceReading
-from iosonde.protocol import Event
 from iosonde.storage.block_layer.block_stack import disk_of
-from iosonde.workload import described, streams_of
+from iosonde.study.workload import described, streams_of
 
 SYSTEM_CALLS = {
     "sync": ("pread64", "pwrite64"),

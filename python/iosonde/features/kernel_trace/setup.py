@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
-from iosonde.workload.reading import renamed
+from iosonde.study.workload.reading import renamed
 
 
 def _read_flag(value: Any) -> Any:

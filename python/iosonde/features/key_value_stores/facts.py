@@ -19,7 +19,7 @@ from iosonde.features.key_value_stores.parameters import CACHES, STORES
 from iosonde.metrics.metric import SERVER_SECONDS, Better, Metric, in_seconds, over, own
 from iosonde.results.column import FLAG, TEXT, U32, U64, any_of, facts
 from iosonde.results.schema import Record
-from iosonde.workload import streams_of
+from iosonde.study.workload import streams_of
 
 Json = Mapping[str, Any]
 

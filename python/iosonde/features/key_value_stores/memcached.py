@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from iosonde.errors import ServerError, StudyError
-from iosonde.servers import programs
-from iosonde.servers.server import (
+from iosonde.study.servers import programs
+from iosonde.study.servers.server import (
     Address,
     Connection,
     Installation,

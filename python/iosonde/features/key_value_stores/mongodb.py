@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from iosonde.errors import ServerError
-from iosonde.servers.server import Address
+from iosonde.study.servers.server import Address
 
 if TYPE_CHECKING:
     from pymongo import MongoClient

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from iosonde import text_files
+from iosonde.base import text_files
+from iosonde.engine.protocol import schema
 from iosonde.errors import StudyError
-from iosonde.protocol import schema
+from iosonde.study.workload.reading import not_zero
 from iosonde.units import compact_size, parse_number, parse_rate, parse_size
-from iosonde.workload.reading import not_zero
 
 OptionValue = bool | int | float | str
 

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field
 
+from iosonde.engine.protocol import HIGHEST_RATE, names_in
+from iosonde.engine.protocol.option_text import unsafe_option
 from iosonde.features.key_value_stores import notation
 from iosonde.features.key_value_stores.notation import WRITES, misspelt, operations_of, sizes_of
-from iosonde.protocol import HIGHEST_RATE, names_in
-from iosonde.protocol.option_text import unsafe_option
-from iosonde.units import MIB
-from iosonde.workload.reading import (
+from iosonde.study.workload.reading import (
     BYTES,
     NANOSECONDS,
     Cpus,
@@ -31,7 +30,8 @@ from iosonde.workload.reading import (
     parse_path,
     parse_positive_rate,
 )
-from iosonde.workload.servers import url_of
+from iosonde.study.workload.servers import url_of
+from iosonde.units import MIB
 
 LOG_STRUCTURED = ("rocksdb",)
 """Stores that compact in the background what was written: a run after writes loads their databases again."""

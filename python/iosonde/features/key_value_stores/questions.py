@@ -16,8 +16,8 @@ from iosonde.findings.question import Question, QuestionKind
 from iosonde.metrics import wording
 from iosonde.metrics.scopes import overall
 from iosonde.metrics.statistics import Estimate, pooled_ratio, repeats_interval
+from iosonde.study.workload import store_name
 from iosonde.units import format_bytes
-from iosonde.workload import store_name
 
 ONE_CPU = 100
 """CPU percent of a single thread that never waits."""

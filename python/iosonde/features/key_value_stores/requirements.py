@@ -11,8 +11,8 @@ from iosonde.features.key_value_stores import trace
 from iosonde.features.key_value_stores.notation import SMALLEST_VALUE
 from iosonde.features.key_value_stores.parameters import CACHES, LOADS, LOG_STRUCTURED, PHASES, KvParameters
 from iosonde.plan import ASSUMED_BYTES_PER_SECOND, Cost
+from iosonde.study.workload.workload import Layout, whole_of
 from iosonde.units import format_duration
-from iosonde.workload.workload import Layout, whole_of
 
 ASSUMED_OPERATIONS_PER_SECOND = 50_000
 """Speed at which a phase that only operations end is assumed to go when a plan estimates time."""

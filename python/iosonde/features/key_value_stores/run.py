@@ -12,7 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from iosonde.core.check import Check
+from iosonde.base.check import Check
+from iosonde.base.tools import find
 from iosonde.execution.context import RunContext, RunningServer
 from iosonde.execution.engine import EngineRun
 from iosonde.execution.instruments.instrument import Instrument, Reading
@@ -31,9 +32,8 @@ from iosonde.features.key_value_stores.notation import WRITES
 from iosonde.features.key_value_stores.parameters import CACHES, LOG_STRUCTURED, PERIODIC
 from iosonde.plan import Case, JsonObject, Run
 from iosonde.results.schema import RecordWarning
-from iosonde.servers.directories import Directories
-from iosonde.servers.server import DATABASE, Instance
-from iosonde.tools import find
+from iosonde.study.servers.directories import Directories
+from iosonde.study.servers.server import DATABASE, Instance
 
 EARLIER_SESSION = "an earlier session"
 

@@ -26,10 +26,10 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from iosonde.cache import cache_directory
+from iosonde.base.cache import cache_directory
+from iosonde.base.tools import LIBRARY_DIRECTORIES, run
 from iosonde.data import data_folder
 from iosonde.errors import StudyError
-from iosonde.tools import LIBRARY_DIRECTORIES, run
 
 TIMEOUT_S = 300
 

@@ -8,17 +8,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from iosonde.engine.protocol import schema
 from iosonde.errors import StudyError, TargetError
 from iosonde.features.key_value_stores import shim, trace
 from iosonde.features.key_value_stores.notation import SMALLEST_VALUE, OptionValue, operations_of, pareto_of, sizes_of
 from iosonde.features.key_value_stores.parameters import CACHES, LOG_APART, KvParameters
 from iosonde.features.key_value_stores.requirements import READ_CACHE, addressed_bytes, identity, keeps_checkpoint
 from iosonde.plan import JsonObject
-from iosonde.protocol import schema
-from iosonde.servers.foreign import ServerUrl
+from iosonde.study.servers.foreign import ServerUrl
+from iosonde.study.workload.servers import check_server, open_directory, require_log_target, running_server
+from iosonde.study.workload.workload import arrival_of, steady_ramp, taken, whole_of
 from iosonde.units import format_bytes
-from iosonde.workload.servers import check_server, open_directory, require_log_target, running_server
-from iosonde.workload.workload import arrival_of, steady_ramp, taken, whole_of
 
 if TYPE_CHECKING:
     from iosonde.features.key_value_stores.cassandra.server import Cassandra

@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from iosonde import text_files
-from iosonde.cache import cache_directory, temporary_file
+from iosonde.base import text_files
+from iosonde.base.cache import cache_directory, temporary_file
 from iosonde.errors import StudyError
 from iosonde.units import format_bytes
 

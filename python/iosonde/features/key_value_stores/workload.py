@@ -9,13 +9,13 @@ from iosonde.errors import StudyError, TargetError
 from iosonde.features.key_value_stores import requirements, spec
 from iosonde.features.key_value_stores.parameters import PHASES, REPLICATION, WHOLE_WORKLOAD, KvParameters
 from iosonde.plan import target_of
-from iosonde.servers.foreign import ServerKind, ServerUrl
-from iosonde.workload import store_name
-from iosonde.workload.workload import Engine, Hints, Product, Rate, Spec, Workload
+from iosonde.study.servers.foreign import ServerKind, ServerUrl
+from iosonde.study.workload import store_name
+from iosonde.study.workload.workload import Engine, Hints, Product, Rate, Spec, Workload
 
 if TYPE_CHECKING:
-    from iosonde.servers.server import DatabaseHost
     from iosonde.storage import Target
+    from iosonde.study.servers.server import DatabaseHost
 
 
 class _Store(ServerKind):

@@ -28,6 +28,8 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
+from iosonde.base.python_process import Requests
+from iosonde.engine.protocol import Event
 from iosonde.errors import IosondeError, TargetError
 from iosonde.execution.run_loop import Observer, RunLoop
 from iosonde.execution.session import on_targets, opened, remove_leftovers
@@ -36,8 +38,6 @@ from iosonde.features.many_hosts import same_device
 from iosonde.features.many_hosts.progress import Progress
 from iosonde.plan import Plan, Run
 from iosonde.planning import require_feasible
-from iosonde.protocol import Event
-from iosonde.python_process import Requests
 from iosonde.results.reading import record_name
 from iosonde.results.result_set import ResultSet
 from iosonde.storage import open_target

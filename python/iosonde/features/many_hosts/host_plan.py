@@ -10,12 +10,12 @@ from typing import Any, TypeVar
 
 from iosonde.errors import TargetError
 from iosonde.plan import Case, JsonObject, Plan, Procedure, Run, target_of
-from iosonde.procedure import preparation
+from iosonde.planning.procedure import preparation
 from iosonde.storage import open_target
 from iosonde.storage.safety.journal import MOUNTS
+from iosonde.study.workload import described
+from iosonde.study.workload.block.backends import VIRTUAL
 from iosonde.units import format_bytes
-from iosonde.workload import described
-from iosonde.workload.block.backends import VIRTUAL
 
 T = TypeVar("T")
 MIB = 1 << 20

@@ -11,11 +11,11 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from iosonde.base.ssh_hosts import WorkerProcess
 from iosonde.errors import IosondeError, TargetError
 from iosonde.execution import environment
 from iosonde.features.many_hosts import clock, worker, workers
 from iosonde.features.many_hosts.workers import START_S, Started
-from iosonde.ssh_hosts import WorkerProcess
 from iosonde.storage.safety.journal import boot_id
 
 if TYPE_CHECKING:

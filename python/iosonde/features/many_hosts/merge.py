@@ -13,12 +13,13 @@ from typing import Any
 
 import polars as pl
 
-from iosonde.core.features import contributed
+from iosonde.base.features import contributed
 from iosonde.execution.attempt import Attempt, judged
 from iosonde.execution.engine import EngineRun, without_engine
 from iosonde.features.many_hosts.clock import Drift
 from iosonde.features.many_hosts.record import CarrierCost, Hosts, HostShare, TcpSegments
 from iosonde.metrics.scopes import PERCENTILES, percentiles
+from iosonde.metrics.verdict.rules import rules
 from iosonde.plan import Run
 from iosonde.results.schema import (
     HISTOGRAMS,
@@ -31,7 +32,6 @@ from iosonde.results.schema import (
     RecordWarning,
     ServerReading,
 )
-from iosonde.verdict.rules import rules
 
 SKEW_WARNING = 0.01
 """Skew of the starts over the measurement with which the total has a warning."""

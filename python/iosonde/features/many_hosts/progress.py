@@ -12,8 +12,8 @@ from typing import Any
 
 import polars as pl
 
+from iosonde.engine.protocol import Event
 from iosonde.execution.engine import EngineRun
-from iosonde.protocol import Event
 
 REPORT_S = 1.0
 SECOND = 10**9

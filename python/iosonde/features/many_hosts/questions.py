@@ -10,9 +10,9 @@ from iosonde.features.many_hosts.record import Hosts, HostShare
 from iosonde.findings.finding import Finding
 from iosonde.findings.question import Results
 from iosonde.metrics import wording
+from iosonde.metrics.verdict.rules import rules
 from iosonde.plan import Case
 from iosonde.results.schema import Record
-from iosonde.verdict.rules import rules
 
 SLOWER = 0.8
 """Share of the median rate of the others below which a host is a straggler."""

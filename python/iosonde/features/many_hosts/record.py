@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict
 
+from iosonde.metrics.verdict.verdict import Kind
 from iosonde.results.schema import RecordPart, ServerReading
-from iosonde.verdict.verdict import Kind
 
 
 def jain_index(rates: Sequence[float]) -> float | None:

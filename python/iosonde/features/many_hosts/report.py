@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 
 from iosonde.features.many_hosts.record import Hosts, HostShare, jain_index
+from iosonde.metrics.verdict.verdict import of_repeats
 from iosonde.report.material import Material, Source
 from iosonde.report.table import LIMITED_BY, VERDICT, Cell, Table
 from iosonde.units import format_bandwidth, format_count, format_latency
-from iosonde.verdict.verdict import of_repeats
 
 _OF_HOSTS = "Medians of the repeats. Share: of the operations of all hosts. CPU: of one core, of the engine's process."
 _OF_FAIRNESS = (

@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
+from iosonde.engine.protocol import Event
 from iosonde.errors import TargetError
 from iosonde.execution.engine import EngineRun
 from iosonde.execution.instruments.instrument import Instrument, Reading
@@ -15,7 +16,6 @@ from iosonde.features.many_hosts.host_plan import most_hosts
 from iosonde.features.many_hosts.record import CarrierCost, TcpSegments
 from iosonde.features.many_hosts.together import Together
 from iosonde.plan import Plan
-from iosonde.protocol import Event
 from iosonde.results.schema import RecordWarning
 from iosonde.storage import Target
 from iosonde.storage.safety.consent import Consent

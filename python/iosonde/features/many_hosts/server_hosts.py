@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
+from iosonde.engine.supervisor.account import nfs_server_counters
 from iosonde.errors import TargetError
 from iosonde.features.many_hosts.hosts import Host, gather
 from iosonde.features.many_hosts.workers import START_S
 from iosonde.plan import Case, Plan
 from iosonde.results.schema import ServerCounters, ServerReading
-from iosonde.supervisor.account import nfs_server_counters
 
 if TYPE_CHECKING:
     from distributed import Worker

@@ -20,10 +20,10 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from iosonde import text_files
+from iosonde.base import text_files
+from iosonde.base.text_files import expanded
+from iosonde.base.tools import ask
 from iosonde.errors import TargetError
-from iosonde.text_files import expanded
-from iosonde.tools import ask
 
 SHAPE = (
     "`nodes`, and optionally `partition`, `account`, `walltime`, `directives`, `prologue`, `python`, `coordinator`, "

@@ -16,6 +16,7 @@ from typing import Any
 
 import polars as pl
 
+from iosonde.engine.protocol import Event
 from iosonde.errors import EngineError, ResultsError, TargetError
 from iosonde.execution import environment
 from iosonde.execution.admission import describe
@@ -28,8 +29,7 @@ from iosonde.features.many_hosts import host_plan, merge, progress, same_device,
 from iosonde.features.many_hosts.hosts import Carrier, Host, HostLostError, Message, connected, gather
 from iosonde.features.many_hosts.server_hosts import Servers
 from iosonde.plan import Case, Plan, Run
-from iosonde.procedure import Schedule
-from iosonde.protocol import Event
+from iosonde.planning.procedure import Schedule
 from iosonde.results.reading import manifest
 from iosonde.results.result_set import ResultSet
 from iosonde.results.schema import MANIFEST, RECORD_TABLES, Failure, Record, RecordWarning

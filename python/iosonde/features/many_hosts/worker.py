@@ -36,11 +36,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from iosonde.base.python_process import module_command
 from iosonde.errors import TargetError
 from iosonde.execution import environment
 from iosonde.execution.engine import find_engine
 from iosonde.features.many_hosts import tls
-from iosonde.python_process import module_command
 from iosonde.storage.safety.journal import boot_id
 from iosonde.storage.targets import temporary_files
 

@@ -29,12 +29,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from iosonde import ssh_hosts
+from iosonde.base import ssh_hosts
+from iosonde.base.ssh_hosts import END_S, SshHost, WorkerProcess, close_all, described_exit
+from iosonde.base.text_files import expanded
 from iosonde.errors import EngineError, TargetError
 from iosonde.features.many_hosts import slurm, tls, worker
-from iosonde.ssh_hosts import END_S, SshHost, WorkerProcess, close_all, described_exit
 from iosonde.storage.targets import temporary_files
-from iosonde.text_files import expanded
 
 if TYPE_CHECKING:
     from distributed import Security

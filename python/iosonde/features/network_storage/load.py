@@ -6,8 +6,8 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from iosonde.protocol import Event
-from iosonde.workload import streams_of
+from iosonde.engine.protocol import Event
+from iosonde.study.workload import streams_of
 
 COUNTERS = ("load_operations", "load_read_bytes", "load_write_bytes")
 UNCERTAIN = 0.05

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Protocol
 
+from iosonde.engine.protocol import Event
 from iosonde.errors import IosondeError, TargetError
 from iosonde.execution.context import RunContext
 from iosonde.execution.engine import EngineRun
@@ -20,7 +21,6 @@ from iosonde.features.network_storage import link
 from iosonde.features.network_storage.record import OutageReading
 from iosonde.features.network_storage.setup import OUTAGE_LENGTH
 from iosonde.features.network_storage.setups import nfs, nvme_tcp
-from iosonde.protocol import Event
 from iosonde.results.schema import RecordWarning
 from iosonde.storage.setups.file_systems import abort_calls, answers
 from iosonde.units import format_duration, parse_duration

@@ -12,7 +12,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from iosonde.core.check import OTHER_KERNEL, Check
+from iosonde.base.check import OTHER_KERNEL, Check
+from iosonde.engine.protocol import Event
+from iosonde.engine.supervisor.account import nfs_server_counters
 from iosonde.errors import TargetError
 from iosonde.execution.context import RunContext
 from iosonde.execution.engine import EngineRun
@@ -27,9 +29,7 @@ from iosonde.features.network_storage.setup import OUTAGE_LENGTH
 from iosonde.features.network_storage.setups import nvme_tcp
 from iosonde.features.network_storage.storage import ServerExport
 from iosonde.plan import Case, Destroys
-from iosonde.protocol import Event
 from iosonde.storage.tools import state_of
-from iosonde.supervisor.account import nfs_server_counters
 from iosonde.units import format_duration, parse_duration
 
 if TYPE_CHECKING:

@@ -19,11 +19,11 @@ from iosonde.features.network_storage.facts import (
     median,
 )
 from iosonde.features.network_storage.load import block_bytes
+from iosonde.metrics.verdict.evidence import MOST, SATURATED, Evidence, StorageBytes, share_of
+from iosonde.metrics.verdict.rules import Found, Result, Rule, percent
 from iosonde.results.schema import Record
+from iosonde.study.workload import streams_of
 from iosonde.units import format_bytes, format_latency
-from iosonde.verdict.evidence import MOST, SATURATED, Evidence, StorageBytes, share_of
-from iosonde.verdict.rules import Found, Result, Rule, percent
-from iosonde.workload import streams_of
 
 FILE_SYSTEMS = (
     *("nfs", "nfs4", "cifs", "smb3", "ceph", "9p", "virtiofs", "afs", "lustre", "beegfs", "orangefs", "gpfs"),

@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from iosonde import pcie
 from iosonde.errors import UnsupportedError
+from iosonde.storage import pcie
 from iosonde.storage.block_layer import block_stack
 from iosonde.storage.block_layer.kernel import Kernel
 from iosonde.storage.safety import guard, journal

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from iosonde import pcie
 from iosonde.features.nvme_driver import handover
+from iosonde.storage import pcie
 from iosonde.storage.safety.journal import OWN_DIRECTORY, JournalKind
 
 UNDO = (

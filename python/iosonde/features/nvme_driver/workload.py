@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from iosonde.workload.reading import Duration
-from iosonde.workload.workload import Backend
+from iosonde.study.workload.reading import Duration
+from iosonde.study.workload.workload import Backend
 
 NAME = "nvme_user"
 

@@ -12,16 +12,16 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from iosonde.engine.protocol import Event
 from iosonde.errors import ServerError, TargetError
 from iosonde.execution.context import RunContext, RunningServer
 from iosonde.execution.servers import ServerStarter, removed_on_failure, started
 from iosonde.features.object_stores.ceph import ClusterLayout, keyring_in
 from iosonde.features.object_stores.ceph.cluster import CephCluster
 from iosonde.features.object_stores.workload import ObjectsParameters
-from iosonde.protocol import Event
 from iosonde.results.schema import RecordWarning
-from iosonde.servers.directories import Directories
-from iosonde.servers.server import Connection, ServerDescription
+from iosonde.study.servers.directories import Directories
+from iosonde.study.servers.server import Connection, ServerDescription
 
 RECOVERY_S = 600.0
 POLL_S = 2.0

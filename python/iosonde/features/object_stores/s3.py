@@ -19,7 +19,7 @@ from urllib.parse import quote
 from xml.etree import ElementTree
 
 from iosonde.errors import ServerError
-from iosonde.servers.server import Address
+from iosonde.study.servers.server import Address
 
 OWNER = "created-by-iosonde"
 """The object that shows who created a bucket."""

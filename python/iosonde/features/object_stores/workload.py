@@ -14,11 +14,10 @@ from pydantic import BeforeValidator, ConfigDict, Field
 
 from iosonde.errors import StudyError, TargetError
 from iosonde.plan import ASSUMED_BYTES_PER_SECOND, Cost, JsonObject
-from iosonde.servers.foreign import ServerKind, ServerUrl
 from iosonde.storage.setups.file_systems import CONTROL_BYTES
-from iosonde.units import MIB, format_bytes
-from iosonde.workload import size_words, store_name
-from iosonde.workload.reading import (
+from iosonde.study.servers.foreign import ServerKind, ServerUrl
+from iosonde.study.workload import store_name
+from iosonde.study.workload.reading import (
     Cpus,
     Duration,
     DurationOrNone,
@@ -28,12 +27,24 @@ from iosonde.workload.reading import (
     WithRules,
     parse_positive_rate,
 )
-from iosonde.workload.servers import Settings, running_server, url_of
-from iosonde.workload.workload import Hints, Layout, Product, Rate, Spec, Workload, arrival_of, taken, whole_of
+from iosonde.study.workload.servers import Settings, running_server, url_of
+from iosonde.study.workload.workload import (
+    Hints,
+    Layout,
+    Product,
+    Rate,
+    Spec,
+    Workload,
+    arrival_of,
+    size_words,
+    taken,
+    whole_of,
+)
+from iosonde.units import MIB, format_bytes
 
 if TYPE_CHECKING:
-    from iosonde.servers.server import DatabaseHost
     from iosonde.storage import Target
+    from iosonde.study.servers.server import DatabaseHost
 
 
 KIB, GIB = 1 << 10, 1 << 30
@@ -227,7 +238,7 @@ def check_place(whole: ObjectsParameters, target: Target) -> None:
             "their files with `--set file_system=ext4`, or name a directory",
         )
     from iosonde.features.object_stores import ceph
-    from iosonde.workload.servers import check_reachable
+    from iosonde.study.workload.servers import check_reachable
 
     ceph.locate()
     ceph.check_settings(whole.ceph)

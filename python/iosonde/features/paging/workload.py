@@ -9,8 +9,7 @@ from pydantic import BeforeValidator, ConfigDict, Field
 
 from iosonde.errors import StudyError, TargetError
 from iosonde.plan import ASSUMED_BYTES_PER_SECOND, Cost, JsonObject
-from iosonde.units import MIB, parse_number
-from iosonde.workload.reading import (
+from iosonde.study.workload.reading import (
     Cpus,
     DurationOrNone,
     DurationOrZero,
@@ -19,7 +18,8 @@ from iosonde.workload.reading import (
     SizeOrNone,
     WithRules,
 )
-from iosonde.workload.workload import CLOSED, Hints, Layout, Rate, Spec, Workload, steady_ramp, taken, whole_of
+from iosonde.study.workload.workload import CLOSED, Hints, Layout, Rate, Spec, Workload, steady_ramp, taken, whole_of
+from iosonde.units import MIB, parse_number
 
 if TYPE_CHECKING:
     from iosonde.storage import Target

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from iosonde.features.rate_limits.known_limits import Identification, Rule
-from iosonde.procedure.observations import conclusions
+from iosonde.planning.procedure import conclusions
 from iosonde.results.result_set import ResultSet
 from iosonde.units import compact_size
 

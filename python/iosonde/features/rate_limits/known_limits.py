@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from iosonde import text_files
+from iosonde.base import text_files
 from iosonde.features.rate_limits import context
 from iosonde.findings.finding import FIRST, Finding
 from iosonde.plan import Case

@@ -18,7 +18,7 @@ from iosonde.features.rate_limits.series import Series
 from iosonde.features.rate_limits.stages import CONTINUE, run_of, series_of, stopped_in
 from iosonde.features.rate_limits.walk import Settings
 from iosonde.plan import Case, Run, target_of
-from iosonde.procedure.observations import (
+from iosonde.planning.procedure.observations import (
     Conclusion,
     Forecast,
     Observation,
@@ -27,8 +27,8 @@ from iosonde.procedure.observations import (
     UnfinishedError,
 )
 from iosonde.study.model import Part, Study
+from iosonde.study.workload.block import BLOCK
 from iosonde.units import format_bytes, format_duration, parse_duration, parse_size
-from iosonde.workload.block import BLOCK
 
 NAME = "identify_limits"
 _MOST_RUNS = 400

@@ -20,7 +20,7 @@ from iosonde.features.rate_limits.walk import load_text
 from iosonde.findings.finding import FIRST, Finding, Strength
 from iosonde.metrics import wording
 from iosonde.plan import Case
-from iosonde.procedure.observations import Conclusion
+from iosonde.planning.procedure.observations import Conclusion
 from iosonde.units import format_bandwidth, format_bytes, format_count, format_duration, format_latency
 
 _PLURAL = {"read": "reads", "write": "writes"}

@@ -16,7 +16,7 @@ from iosonde.features.rate_limits.questions import amount_text, counted_text, ra
 from iosonde.features.rate_limits.series import Load, Series
 from iosonde.features.rate_limits.sharing import Sharing, SharingConclusion
 from iosonde.features.rate_limits.walk import load_text
-from iosonde.procedure.observations import Conclusion
+from iosonde.planning.procedure.observations import Conclusion
 from iosonde.report import vega
 from iosonde.report.figure import Chart, Figure
 from iosonde.report.material import Material, Source

@@ -25,7 +25,7 @@ from iosonde.features.rate_limits.series import STEP, Load, Segment, Series, Sta
 from iosonde.features.rate_limits.stages import CONTINUE, run_of, series_of, stopped_in, stream_of
 from iosonde.features.rate_limits.walk import COUNTED, FailedError, OutOfTimeError, StoppedError, last_segment, same
 from iosonde.plan import Case, JsonObject, Run, target_of
-from iosonde.procedure.observations import (
+from iosonde.planning.procedure.observations import (
     Conclusion,
     Forecast,
     Observation,
@@ -34,8 +34,8 @@ from iosonde.procedure.observations import (
     UnfinishedError,
 )
 from iosonde.study.model import Part, Study
+from iosonde.study.workload.block import BLOCK
 from iosonde.units import format_duration, parse_duration
-from iosonde.workload.block import BLOCK
 
 Verdict = Literal["shared", "separate", "undecided"]
 _LOWER = 0.05

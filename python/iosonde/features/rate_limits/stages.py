@@ -12,7 +12,7 @@ import polars as pl
 from iosonde.features.rate_limits.series import Distribution, Series, Stage
 from iosonde.features.rate_limits.walk import StoppedError
 from iosonde.plan import Case, JsonObject, Run
-from iosonde.procedure.observations import RecordObservation, probe
+from iosonde.planning.procedure.observations import RecordObservation, probe
 from iosonde.results.schema import Record
 from iosonde.study.model import STAGE
 from iosonde.units import parse_duration

@@ -15,9 +15,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from iosonde import text_files
+from iosonde.base import text_files
+from iosonde.base.text_files import expanded
 from iosonde.errors import TargetError
-from iosonde.text_files import expanded
 from iosonde.units import format_bytes, parse_duration, parse_rate, parse_size
 
 PAGE_BYTES = 4096

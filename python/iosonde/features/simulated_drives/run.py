@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from iosonde.core.check import Check
+from iosonde.base.check import Check
 from iosonde.features.simulated_drives.model import models
 
 

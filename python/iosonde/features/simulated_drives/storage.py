@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from iosonde import memory
+from iosonde.base import memory
 from iosonde.errors import TargetError
 from iosonde.features.simulated_drives.model import PAGE_BYTES, DriveModel, load_model, models, parse_bandwidth
 from iosonde.features.simulated_drives.state import DriveState

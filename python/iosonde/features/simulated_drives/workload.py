@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from iosonde.workload.workload import Backend
+from iosonde.study.workload.workload import Backend
 
 NAME = "ssd"
 

@@ -22,8 +22,8 @@ from iosonde.metrics.statistics import Floats
 from iosonde.results import ResultSet
 from iosonde.results.schema import Record
 from iosonde.study.model import STAGE, Study
+from iosonde.study.workload.block.notation import active_window
 from iosonde.units import format_bytes, format_duration
-from iosonde.workload.block.notation import active_window
 
 NEAR = 0.10
 """A rate is back at the base line when it is at most so much above it, and has gained when it is more. A mean that is

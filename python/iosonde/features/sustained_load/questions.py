@@ -32,8 +32,8 @@ from iosonde.metrics.steady_state import Criteria
 from iosonde.metrics.sustained import LOWER_IS_BETTER, STALLED_SHARE, LongRun
 from iosonde.plan import PREPARATION
 from iosonde.study.model import STAGE, Level, Study
+from iosonde.study.workload import names_where
 from iosonde.units import format_bytes, format_duration
-from iosonde.workload import names_where
 
 
 class LoadChange(Finding, kind="load change", topic="state"):

@@ -7,8 +7,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from iosonde.study.workload.reading import renamed
 from iosonde.units import MIB, parse_size
-from iosonde.workload.reading import renamed
 
 SMALLEST_BYTES = MIB
 

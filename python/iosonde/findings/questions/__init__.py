@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from iosonde.core.features import contributed, sources
+from iosonde.base.features import contributed, sources
 
 if TYPE_CHECKING:
     from iosonde.findings.question import QuestionKind

@@ -14,9 +14,9 @@ from typing import Any
 from iosonde.errors import StudyError
 from iosonde.interop.fio import options
 from iosonde.interop.fio.given import Given, size
+from iosonde.study.workload.block import BLOCK
+from iosonde.study.workload.block.parameters import MOST_DUPLICATED
 from iosonde.units import compact_duration, compact_size, format_bytes
-from iosonde.workload.block import BLOCK
-from iosonde.workload.block.parameters import MOST_DUPLICATED
 
 MOST_COMPRESSIBLE = 32
 """The highest `compression_ratio`."""

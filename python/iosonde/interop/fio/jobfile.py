@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from iosonde import memory, text_files
+from iosonde.base import memory, text_files
 from iosonde.errors import StudyError
 
 _MAX_INCLUDE_DEPTH = 16

@@ -28,7 +28,7 @@ from iosonde.results import accounting
 from iosonde.results.column import lower_ns, midpoint_ns
 from iosonde.results.result_set import ResultSet
 from iosonde.results.schema import Record
-from iosonde.workload import described
+from iosonde.study.workload import described
 
 SUFFIX = ".json"
 PERCENTILES_FROM = "nearest rank in iosonde's histogram (0.1 %), within min and max; `bins` are fio's and end at 17.2 s"

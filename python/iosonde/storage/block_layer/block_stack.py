@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from iosonde import pcie
 from iosonde.errors import TargetError
+from iosonde.storage import pcie
 from iosonde.storage.block_layer.block_nodes import (
     SYS,
     device_number,

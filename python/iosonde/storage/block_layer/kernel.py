@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from iosonde.base.tools import ask, find
 from iosonde.storage.block_layer import block_nodes
 from iosonde.storage.block_layer.block_nodes import (
     LoopStatus,
@@ -32,7 +33,6 @@ from iosonde.storage.block_layer.block_nodes import (
 )
 from iosonde.storage.block_layer.block_stack import SECTOR_BYTES, disk_of, is_partition, size_bytes, wwid
 from iosonde.storage.block_layer.mounts import Mount, namespaces, unescape
-from iosonde.tools import ask, find
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,10 +15,10 @@ import subprocess
 from dataclasses import dataclass
 from typing import Any
 
+from iosonde.base.tools import run
 from iosonde.errors import TargetError
 from iosonde.storage.block_layer.block_nodes import opened
 from iosonde.storage.tools import require
-from iosonde.tools import run
 
 EDGE_BYTES = 1 << 20
 """Size of the first and last part of a device that is examined, and zeroed after it was measured raw."""

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from iosonde import pcie
+from iosonde.base.text_files import expanded
 from iosonde.errors import TargetError
+from iosonde.storage import pcie
 from iosonde.storage.block_layer import block_stack
 from iosonde.storage.block_layer.block_nodes import number_of
 from iosonde.storage.safety.guard import Findings
-from iosonde.text_files import expanded
 from iosonde.units import format_bytes, parse_size
 
 

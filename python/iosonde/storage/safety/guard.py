@@ -25,13 +25,13 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
+from iosonde.base.tools import ask, find
 from iosonde.errors import TargetError
 from iosonde.storage.block_layer import block_stack
 from iosonde.storage.block_layer.block_nodes import LoopStatus, open_device, opened, read, sys_path
 from iosonde.storage.block_layer.block_stack import disk_of, name_of, partitions
 from iosonde.storage.block_layer.kernel import Kernel
 from iosonde.storage.block_layer.signatures import Signature, signatures
-from iosonde.tools import ask, find
 
 
 class Claims:

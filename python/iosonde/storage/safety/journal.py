@@ -19,14 +19,14 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from iosonde.cache import TEMPORARY, abandoned
-from iosonde.core.features import contributed
-from iosonde.core.provided import provided
+from iosonde.base.cache import TEMPORARY, abandoned
+from iosonde.base.features import contributed
+from iosonde.base.provided import provided
+from iosonde.base.text_files import expanded
 from iosonde.errors import TargetError
 from iosonde.storage.block_layer.block_nodes import attached_to, identity_of
 from iosonde.storage.safety import own_directory
 from iosonde.storage.safety.own_directory import mark_of
-from iosonde.text_files import expanded
 
 CONTROL_GROUP = "control group"
 """A directory of a control group hierarchy, whose files are the kernel's."""

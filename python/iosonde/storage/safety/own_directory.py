@@ -23,7 +23,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from iosonde import directory_tree
+from iosonde.base import directory_tree
 from iosonde.storage.block_layer.block_nodes import identity_of
 
 DATABASE = re.compile(r"[a-z]+-[0-9a-f]{8}(-log|-cache)?")

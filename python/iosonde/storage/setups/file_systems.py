@@ -24,13 +24,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from iosonde.base.tools import Process
 from iosonde.errors import TargetError
 from iosonde.plan import Setup
 from iosonde.storage.block_layer.block_nodes import number_of
 from iosonde.storage.block_layer.mounts import mounted_elsewhere, mounts, unmount_copy
 from iosonde.storage.safety import guard, journal, own_directory
 from iosonde.storage.tools import call, require, require_root, state_of
-from iosonde.tools import Process
 from iosonde.units import MIB
 
 EXT4 = ("-q", "-F", "-b", "4096", "-m", "0", "-E", "lazy_itable_init=0,lazy_journal_init=0")

@@ -18,9 +18,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from iosonde import pcie
+from iosonde.base.text_files import expanded
 from iosonde.errors import TargetError
 from iosonde.plan import Destroys, Purge, Setup
+from iosonde.storage import pcie
 from iosonde.storage.block_layer import block_stack, signatures
 from iosonde.storage.block_layer.block_nodes import check_name, node_of, number_of
 from iosonde.storage.block_layer.kernel import Kernel
@@ -33,7 +34,6 @@ from iosonde.storage.setups import file_systems
 from iosonde.storage.targets import target
 from iosonde.storage.targets.setup_target import DeviceProvider, Provided, SetupTarget
 from iosonde.storage.targets.target import SIDE_BY_SIDE, Files, IoMode, Target
-from iosonde.text_files import expanded
 from iosonde.units import format_bytes
 
 RETURN_S = 10.0

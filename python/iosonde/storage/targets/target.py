@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from iosonde.core.features import contributed
+from iosonde.base.features import contributed
 from iosonde.errors import TargetError
 from iosonde.plan import Capacity, Destroys, JsonObject, Plan, Purge, Setup, SetupPart
 

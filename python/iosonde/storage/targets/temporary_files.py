@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from iosonde import directory_tree
-from iosonde.cache import TEMPORARY
+from iosonde.base import directory_tree
+from iosonde.base.cache import TEMPORARY
 from iosonde.errors import TargetError
 from iosonde.storage.safety import journal, own_directory
 from iosonde.storage.safety.journal import SCRATCH, TEMPORARY_FILES, Entry

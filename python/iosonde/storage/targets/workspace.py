@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from iosonde.base.text_files import expanded
 from iosonde.errors import TargetError
 from iosonde.plan import target_of
 from iosonde.storage.block_layer import block_nodes
@@ -32,7 +33,6 @@ from iosonde.storage.safety import journal, own_directory
 from iosonde.storage.safety.journal import MOUNTS, OWN_DIRECTORY
 from iosonde.storage.safety.own_directory import COMPANIONS
 from iosonde.storage.setups import file_systems
-from iosonde.text_files import expanded
 
 if TYPE_CHECKING:
     from iosonde.plan import JsonObject, Plan

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from iosonde.errors import ServerError
-from iosonde.servers.server import Address
+from iosonde.study.servers.server import Address
 
 ANSWER_S = 30.0
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
+from iosonde.base.tools import CASSANDRA_PLACES
 from iosonde.errors import ServerError, StudyError
-from iosonde.servers import programs
-from iosonde.tools import CASSANDRA_PLACES
+from iosonde.study.servers import programs
 
 HOME = "CASSANDRA_HOME"
 """Environment variable with the directory of a distribution, or of its jar files alone."""

@@ -23,9 +23,9 @@ from typing import Any, ClassVar
 from iosonde.errors import ServerError
 from iosonde.features.key_value_stores.cassandra import cql, files, gc_log
 from iosonde.features.key_value_stores.parameters import PERIODIC
-from iosonde.servers import directories, programs
-from iosonde.servers.programs import account_for
-from iosonde.servers.server import (
+from iosonde.study.servers import directories, programs
+from iosonde.study.servers.programs import account_for
+from iosonde.study.servers.server import (
     Address,
     Cause,
     Connection,

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from iosonde import directory_tree
+from iosonde.base import directory_tree
 from iosonde.errors import TargetError
 from iosonde.features.network_storage import mountstats, tcp
 from iosonde.features.network_storage.setup import NfsSetup

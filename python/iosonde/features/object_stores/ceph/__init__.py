@@ -16,11 +16,11 @@ from ctypes.util import find_library
 from dataclasses import dataclass
 from pathlib import Path
 
+from iosonde.base.tools import LIBRARY_DIRECTORIES
+from iosonde.engine.protocol.option_text import unsafe_option
 from iosonde.errors import ServerError, StudyError
-from iosonde.protocol.option_text import unsafe_option
-from iosonde.servers import programs
-from iosonde.servers.server import Installation, Settings
-from iosonde.tools import LIBRARY_DIRECTORIES
+from iosonde.study.servers import programs
+from iosonde.study.servers.server import Installation, Settings
 
 ACCOUNTS: Sequence[str] = ("ceph",)
 

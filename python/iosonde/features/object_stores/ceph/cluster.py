@@ -22,16 +22,16 @@ from typing import Any
 from iosonde.errors import ServerError
 from iosonde.features.object_stores import ceph
 from iosonde.features.object_stores.ceph import ClusterLayout
-from iosonde.servers import programs, server
-from iosonde.servers.directories import Directories
-from iosonde.servers.programs import Account, ServerProcess, account_for
-from iosonde.servers.server import Installation, no_check
 from iosonde.storage.block_layer import signatures
 from iosonde.storage.block_layer.block_nodes import number_of
 from iosonde.storage.control_groups import ProcessGroup
 from iosonde.storage.safety import guard
 from iosonde.storage.safety.guard import Claims
 from iosonde.storage.setups import file_systems
+from iosonde.study.servers import programs, server
+from iosonde.study.servers.directories import Directories
+from iosonde.study.servers.programs import Account, ServerProcess, account_for
+from iosonde.study.servers.server import Installation, no_check
 
 ANSWER_S = 30.0
 
