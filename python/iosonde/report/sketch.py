@@ -11,6 +11,7 @@ import polars as pl
 
 from iosonde.findings.published import published
 from iosonde.metrics.statistics import WIDE_TEXT, is_wide
+from iosonde.metrics.verdict.verdict import Kind
 from iosonde.metrics.wording import counted
 from iosonde.report import vega
 from iosonde.report.figure import Chart, Figure, Panel, columns, least_width
@@ -409,7 +410,7 @@ def _of_csv(heads: dict[str, str]) -> dict[str, str]:
 
 
 def _panels(
-    panels: Sequence[str], rows: list[Row], shared: tuple[float, float] | None, sketch: Sketch, verdicts: Sequence[str],
+    panels: Sequence[str], rows: list[Row], shared: tuple[float, float] | None, sketch: Sketch, verdicts: Sequence[Kind],
     absent: frozenset[str],
 ) -> list[Panel]:  # fmt: skip
     width = least_width(columns(len(panels)))
