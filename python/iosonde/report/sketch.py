@@ -410,8 +410,8 @@ def _of_csv(heads: dict[str, str]) -> dict[str, str]:
 
 
 def _panels(
-    panels: Sequence[str], rows: list[Row], shared: tuple[float, float] | None, sketch: Sketch, verdicts: Sequence[Kind],
-    absent: frozenset[str],
+    panels: Sequence[str], rows: list[Row], shared: tuple[float, float] | None, sketch: Sketch,
+    verdicts: Sequence[Kind], absent: frozenset[str],
 ) -> list[Panel]:  # fmt: skip
     width = least_width(columns(len(panels)))
     return [
