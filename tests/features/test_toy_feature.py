@@ -192,7 +192,7 @@ ORDINARY_NAMES = {"COLUMNS", "COUNTERS", "EXPORTS", "KINDS", "METRICS", "PARTS",
 
 def test_what_a_feature_lists_stands_where_the_core_reads_it() -> None:
     """A tuple in another module of a feature than the table of `features.py` names would contribute nothing."""
-    rows = re.findall(r"^ {4}(?:(\w+)\.py +| {17})([A-Z_]+) ", features.__doc__ or "", re.MULTILINE)
+    rows = re.findall(r"^ {4}(?:(\w+)\.py +| {15})([A-Z_]+) ", features.__doc__ or "", re.MULTILINE)
     modules = itertools.accumulate((module for module, _ in rows), lambda above, module: module or above)
     places: dict[str, set[str]] = {}
     for module, (_, name) in zip(modules, rows, strict=True):

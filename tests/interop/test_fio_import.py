@@ -274,6 +274,10 @@ def test_jobs_that_run_together_are_verified_all_or_none(tmp_path: Path) -> None
     result = imported(tmp_path, "[global]\nsize=64m\n[sealed]\nrw=write\nverify=md5\n[zeros]\nrw=write\nzero_buffers\n")
     assert "verify" not in parts(result)[0]["measurement"]
     assert noted(result, "`verify=md5`: a concurrent job cannot be verified")
+    lines = "[global]\nsize=64m\nrw=write\nverify=md5\n[cached]\ndirect=0\n[direct]\ndirect=1\n"
+    assert noted(
+        imported(tmp_path, lines), "cannot be verified: jobs that run together use the page cache and bypass it"
+    )
     both = "[global]\nsize=64m\nverify=md5\n[writer]\nrw=write\n[reader]\nrw=randread\n"
     assert parts(imported(tmp_path, both))[0]["measurement"]["verify"] == "after"
 

@@ -238,7 +238,9 @@ def test_the_outcome_of_a_check_has_no_markup_of_others() -> None:
     assert [each.tag for each in suite.iter()] == ["testsuite", "testcase", "failure"]
 
 
-@pytest.mark.parametrize("name", ["report/page/report.js", "library/page_files/library.js", "live/page_files/live.js"])
+@pytest.mark.parametrize(
+    "name", ["report/page/report.js", "collections/library/page_files/library.js", "execution/live/page_files/live.js"]
+)
 def test_scripts_of_pages_set_text_and_never_markup(name: str) -> None:
     from importlib import resources
 

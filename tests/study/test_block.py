@@ -333,3 +333,9 @@ def test_verification_is_in_the_spec(tmp_path: Path) -> None:
     streams = {"main": BLOCK.build({"verify": "during"})}
     spec = BLOCK.resolve(streams, open_target(str(tmp_path / "data")), seed=1, run_id="r")
     assert spec["workload"]["verify"] == {"when": "during", "journal_directory": None}
+
+
+def test_verified_streams_do_not_mix_buffered_and_direct_io(tmp_path: Path) -> None:
+    streams = {mode: BLOCK.build({"verify": "after", "io_mode": mode}) for mode in ("buffered", "direct")}
+    with pytest.raises(StudyError, match="differ in `io_mode`"):
+        BLOCK.fit(streams, open_target(str(tmp_path / "data")), room_bytes=1 << 30)

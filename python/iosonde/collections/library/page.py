@@ -98,7 +98,7 @@ def render(index: Index, directory: Path) -> str:
 
 def page_of(package: str, **values: Any) -> str:
     """Return the page of a package: its template with values, its style sheet after that of reports, its script."""
-    files = resources.files(f"iosonde.{package}") / "page_files"
+    files = resources.files(f"iosonde.collections.{package}") / "page_files"
     script, style, html = (files / f"{package}.{end}" for end in ("js", "css", "html"))
     scripts = [script.read_text(encoding="utf-8")] if script.is_file() else []
     text = template_of(html.read_text(encoding="utf-8")).render(

@@ -253,6 +253,8 @@ def _agreed(group: Sequence[Job]) -> dict[str, Any]:
             else:
                 job.given.note_section(text)
     reason = next((job.unverifiable for job in group if job.unverifiable), "")
+    if not reason and len({job.stream["io_mode"] for job in group}) > 1:
+        reason = "jobs that run together use the page cache and bypass it"
     if reason and agreed.pop("verify", None):
         for job in (job for job in group if "verify" in job.run):
             job.given.note(
