@@ -7,6 +7,7 @@ use std::path::Path;
 
 use iosonde_harness::target::held_path;
 use iosonde_protocol::{Backend, BackendInEffect, UringNvmeOptions, UringOptions};
+use tempfile::NamedTempFile;
 
 use crate::backend::Unavailable;
 use crate::buffer::Buffer;
@@ -32,7 +33,7 @@ pub struct ProbedBackend {
 /// # Errors
 /// When the path cannot be read, or the directory has no room for such a file.
 pub fn probe_backends(path: &Path) -> io::Result<Vec<ProbedBackend>> {
-    let file = open(path)?;
+    let (_named, file) = open(path)?;
     Ok(backends().iter().map(|backend| tried(backend, &file)).collect())
 }
 
@@ -79,15 +80,24 @@ fn tried(backend: &Backend, file: &File) -> ProbedBackend {
     ProbedBackend { name, result }
 }
 
-/// Opens what is tried; of a directory, a temporary file in it that has no name, so that nothing is left of it.
-fn open(path: &Path) -> io::Result<File> {
+/// Opens what is tried; of a directory, a temporary file in it, without a name where that works, so that nothing is left of it.
+///
+/// FUSE daemons that address files by path know nothing of a file without a name: there it has one, removed after it is closed.
+fn open(path: &Path) -> io::Result<(Option<NamedTempFile>, File)> {
     if !path.is_dir() {
-        return direct_if_possible(OpenOptions::new().read(true), path);
+        return Ok((None, direct_if_possible(OpenOptions::new().read(true), path)?));
     }
-    let temporary = tempfile::tempfile_in(path)?;
+    if let Ok(file) = tempfile::tempfile_in(path).and_then(|unnamed| filled(&unnamed)) {
+        return Ok((None, file));
+    }
+    let named = NamedTempFile::with_prefix_in(".iosonde-probe-", path)?;
+    filled(named.as_file()).map(|file| (Some(named), file))
+}
+
+fn filled(temporary: &File) -> io::Result<File> {
     temporary.write_all_at(&Buffer::new(TRIED_BYTES)?, 0)?;
     temporary.sync_all()?;
-    direct_if_possible(OpenOptions::new().read(true).write(true), &held_path(&temporary))
+    direct_if_possible(OpenOptions::new().read(true).write(true), &held_path(temporary))
 }
 
 fn direct_if_possible(options: &OpenOptions, path: &Path) -> io::Result<File> {
