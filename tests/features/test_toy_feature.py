@@ -135,14 +135,14 @@ def names_of_features() -> set[str]:
     models: list[type[BaseModel]] = [
         *(extension.parameters for extension in contributed("setup", "EXTENSIONS", SetupExtension)),
         *contributed("setup", "SETTINGS"),
-        *(each.parameters for each in contributed("workload", "BACKENDS", Backend) if each.parameters),
+        *(each.parameters for each in contributed("backends", "BACKENDS", Backend) if each.parameters),
     ]
     return {
         *WORDS,
         *(name for model in models for name in model.model_fields if "_" in name and name not in ORDINARY),
         *(name.rpartition(".")[2] for name in FEATURES),
         *(column.name for column in contributed("facts", "COLUMNS", Column)),
-        *(backend.name for backend in contributed("workload", "BACKENDS", Backend)),
+        *(backend.name for backend in contributed("backends", "BACKENDS", Backend)),
         *(metric.name for metric in contributed("facts", "METRICS", Metric)),
         *(name for name, _ in contributed("facts", "COUNTERS", tuple)),
         *(kind.name for kind in contributed("questions", "KINDS", QuestionKind)),

@@ -128,7 +128,7 @@ def test_a_database_of_that_name_is_not_touched(server: Server, tmp_path: Path) 
     plan = server.plan()
     name = name_of(plan)
     connection = MongoDb().connect(parse_url(server.url).address())
-    connection.insert(name, "accounts", {"_id": "mine"})
+    connection._opened[name]["accounts"].insert_one({"_id": "mine"})
     [record] = records_of(plan, tmp_path / "r")
     assert record.failure and record.failure.code == "foreign_data"
     assert connection.has(name, "accounts", "mine")
@@ -151,7 +151,7 @@ def test_a_database_that_a_client_creates_again_is_dropped_again(
     def drop_and_insert(name: str) -> None:
         drop(name)
         if late:
-            connection.insert(name, "records", {"_id": f"late-{late.pop()}"})
+            connection._opened[name]["records"].insert_one({"_id": f"late-{late.pop()}"})
 
     monkeypatch.setattr(connection, "drop", drop_and_insert)
     MongoDb().create_database(connection, "iosonde_12ab34cd")

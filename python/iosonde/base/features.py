@@ -7,8 +7,8 @@ it adds in a tuple:
     __init__.py    TOPICS        pairs of a topic and its heading                  `topic` of studies
                    PROCEDURES    names of the kinds in procedures.py               `[parts.procedure]` of studies
     workload.py    WORKLOADS     objects of a subclass of `Workload`               studies, plans, runs and records
-                   BACKENDS      `study.workload.workload.Backend`                 block I/O
                    SERVERS       `study.servers.foreign.ServerKind`                addresses of running servers
+    backends.py    BACKENDS      `study.workload.workload.Backend`                 block I/O
     setup.py       PARTS         subclasses of `plan.SetupPart`                    setups of a plan
                    EXTENSIONS    `study.setup_extension.SetupExtension`            parameters of studies for them
                    SETTINGS      models with `needs_root`; fields are parameters   other parameters of cases

@@ -279,16 +279,18 @@ def _stream(name: str, stream: KvParameters) -> JsonObject:
     is_traced = stream.arrival == "trace"
     found: JsonObject = {
         "name": name,
+        "jobs": stream.jobs,
         "operations": [{"operation": operation, "weight": weight} for operation, weight in weights],
         "choice": _choice(stream),
         "direction": stream.direction or "forward",
         "scan_records_min": int(low),
         "scan_records_max": int(high or low),
+        **taken(stream, "batch", "sync"),
         "arrival": {"kind": "trace", "speed": stream.trace_speed}
         if is_traced
         else arrival_of(stream.arrival, stream.rate),
         "rate_limit": stream.rate if stream.arrival == "closed" else None,
-        **taken(stream, "jobs", "batch", "sync", "background", "limit_bytes", "limit_operations", "cpus"),
+        **taken(stream, "background", "limit_bytes", "limit_operations", "cpus"),
     }
     if stream.freshness:
         found["freshness"] = True

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from iosonde.features.nvme_driver.workload import NAME
+from iosonde.features.nvme_driver.backends import NAME
 from iosonde.findings.cells import groups
 from iosonde.findings.finding import FIRST, Finding
 from iosonde.findings.kinds import asymmetry, between, of_question

@@ -17,8 +17,8 @@ from iosonde.errors import TargetError, UnsupportedError
 from iosonde.execution.context import RunContext
 from iosonde.execution.engine_programs import ProbedBackend
 from iosonde.features.nvme_driver import handover
+from iosonde.features.nvme_driver.backends import NAME
 from iosonde.features.nvme_driver.handover import Controller
-from iosonde.features.nvme_driver.workload import NAME
 from iosonde.plan import JsonObject, Plan
 from iosonde.storage import Target
 from iosonde.storage.block_layer.block_nodes import number_of

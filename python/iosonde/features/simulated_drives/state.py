@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from iosonde.errors import ResultsError, TargetError
-from iosonde.features.simulated_drives.workload import NAME
+from iosonde.features.simulated_drives.backends import NAME
 from iosonde.plan import JsonObject
 from iosonde.storage.safety import journal
 from iosonde.storage.targets.target import TargetState

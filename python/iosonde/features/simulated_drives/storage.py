@@ -15,9 +15,9 @@ from typing import Any, Literal
 
 from iosonde.base import memory
 from iosonde.errors import TargetError
+from iosonde.features.simulated_drives.backends import NAME
 from iosonde.features.simulated_drives.model import PAGE_BYTES, DriveModel, load_model, models, parse_bandwidth
 from iosonde.features.simulated_drives.state import DriveState
-from iosonde.features.simulated_drives.workload import NAME
 from iosonde.plan import Destroys, Purge, Setup
 from iosonde.storage.targets.target import SIDE_BY_SIDE, Files, IoMode, ShippedTarget, Target, TargetKind
 from iosonde.units import compact_size, format_bytes, parse_size

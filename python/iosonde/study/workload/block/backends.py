@@ -59,7 +59,7 @@ _OWN = (
 
 BACKENDS: Mapping[str, Backend] = {
     each.name: each
-    for each in sorted((*_OWN, *contributed("workload", "BACKENDS", Backend)), key=lambda backend: backend.is_virtual)
+    for each in sorted((*_OWN, *contributed("backends", "BACKENDS", Backend)), key=lambda backend: backend.is_virtual)
 }
 """All by name, those that reach a real target first."""
 
