@@ -7,12 +7,23 @@ use iosonde_harness::{Code, RunError};
 use iosonde_protocol::{Backend, Operation};
 
 use crate::backend::Unavailable;
-use crate::job::IoFailure;
 use crate::transport::name_of;
 
 /// The kernel refused something on a file of the target.
 pub(crate) fn target(action: &str, path: &Path) -> impl FnOnce(io::Error) -> RunError {
     move |error| RunError::io(action, path, &error).at("opening the target")
+}
+
+/// An I/O that failed, which ends the run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct IoFailure {
+    pub operation: Operation,
+    pub offset_bytes: u64,
+    pub bytes: u32,
+    /// Bytes moved, or a negative error number.
+    pub result: i32,
+    /// Cause for which the device can no longer be used, if the backend knows it.
+    pub cause: Option<String>,
 }
 
 /// An I/O of the load failed.

@@ -11,6 +11,7 @@ use iosonde_protocol::Operation;
 
 use crate::backend::{Backend, Wait};
 use crate::buffer::Arena;
+use crate::error::IoFailure;
 use crate::payload::Filler;
 use crate::verify::{JobVerifier, Tally};
 
@@ -28,18 +29,6 @@ pub(crate) struct JobPlan {
     pub queue_depth: u32,
     pub flush_every: Option<u64>,
     pub filler: Filler,
-}
-
-/// An I/O that failed, which ends the run.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct IoFailure {
-    pub operation: Operation,
-    pub offset_bytes: u64,
-    pub bytes: u32,
-    /// Bytes moved, or a negative error number.
-    pub result: i32,
-    /// Cause for which the device can no longer be used, if the backend knows it.
-    pub cause: Option<String>,
 }
 
 /// Results of a job besides the counts of its phases.

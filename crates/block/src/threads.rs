@@ -7,7 +7,8 @@ use iosonde_protocol::{Backend, BackendInEffect, BlockWorkload, Durability, IoMo
 
 use crate::backend::{self, JobFiles};
 use crate::buffer::{Arena, available_memory_bytes};
-use crate::job::{IoFailure, Job, JobPlan, drive};
+use crate::error::IoFailure;
+use crate::job::{Job, JobPlan, drive};
 use crate::prepare::{self, largest_bytes};
 use crate::target::{self, StreamFiles};
 use crate::transport::{Done, JobResources, Transport, Wanted, Work, has_abandoned};

@@ -4,10 +4,11 @@ use std::fmt::Display;
 use std::io;
 use std::path::Path;
 
+use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
+
 use crate::target::WrongTarget;
 use iosonde_protocol::Failure;
-
-use crate::cause;
 
 /// The protocol's codes that a run may end with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -155,7 +156,7 @@ impl RunError {
     pub fn store(store: &str, action: impl Display, words: impl Display) -> RunError {
         let words = words.to_string();
         let message = format!("{store} failed to {action}: {words}");
-        if let Some((code, hint)) = cause::named_in(&words) {
+        if let Some((code, hint)) = named_cause(&words) {
             return RunError::new(code, message, hint);
         }
         RunError::new(
@@ -173,7 +174,7 @@ impl RunError {
 
     /// An I/O of the load failed; code and hint.
     pub fn cause_of_io(error: &io::Error) -> (Code, String) {
-        cause::of(error).unwrap_or_else(|| {
+        system_cause(error).unwrap_or_else(|| {
             let hint = "see the kernel log (`dmesg`) for errors of the device";
             (Code::IoError, hint.into())
         })
@@ -182,7 +183,7 @@ impl RunError {
     /// A call failed that has no path and worked when it was tried: a limit of the process, else a defect of the engine.
     pub fn refused(action: &str, error: &io::Error) -> RunError {
         let message = format!("{action}: {error}");
-        match cause::of(error) {
+        match system_cause(error) {
             Some((code, hint)) => RunError::new(code, message, hint),
             None => RunError::internal(message),
         }
@@ -203,7 +204,7 @@ impl RunError {
                 Code::Unsupported,
                 "this file system may not support direct I/O: use `io_mode = \"buffered\"`, or another target".into(),
             ),
-            _ => cause::of(error).unwrap_or_else(|| {
+            _ => system_cause(error).unwrap_or_else(|| {
                 let hint = "see the kernel log (`dmesg`) for errors of the device";
                 (Code::NotWritable, hint.into())
             }),
@@ -253,5 +254,99 @@ pub fn require(holds: bool, context: impl Into<String>) -> Result<(), RunError> 
     match holds {
         true => Ok(()),
         false => Err(RunError::out_of_range(context)),
+    }
+}
+
+/// Advice to use less space.
+const SMALLER: &str = "reduce the size of the workload";
+
+/// Code and hint of an error of a system call, with the limit in effect; `None` if they depend on what was being done.
+fn system_cause(error: &io::Error) -> Option<(Code, String)> {
+    let (code, hint) = match Errno::from_io_error(error)? {
+        Errno::NOSPC => (Code::NoSpace, format!("free some space, or {SMALLER}")),
+        Errno::DQUOT => (Code::NoSpace, format!("raise the disk quota, or {SMALLER}")),
+        Errno::FBIG => (Code::ResourceLimit, file_size()),
+        Errno::MFILE => (Code::ResourceLimit, open_files()),
+        Errno::NFILE => (
+            Code::ResourceLimit,
+            "all open files of the system are in use: raise `fs.file-max` (sysctl), or use fewer jobs".into(),
+        ),
+        Errno::NOMEM => (Code::OutOfMemory, memory()),
+        Errno::IO => (
+            Code::IoError,
+            "see the kernel log (`dmesg`) for errors of the device".into(),
+        ),
+        Errno::ROFS => (Code::NotWritable, "the file system is mounted read-only".into()),
+        Errno::ACCESS | Errno::PERM => (
+            Code::NotWritable,
+            "choose a place you may write to, or run as a user who may".into(),
+        ),
+        Errno::BUSY => (
+            Code::Busy,
+            "something else holds the device exclusively: a mount, an array, another program".into(),
+        ),
+        _ => return None,
+    };
+    Some((code, hint))
+}
+
+/// Code and hint of the error of the system that a store's words name, as strerror(3) has it.
+fn named_cause(words: &str) -> Option<(Code, String)> {
+    let errors = [libc::ENOSPC, libc::EDQUOT, libc::EFBIG, libc::EMFILE, libc::EIO];
+    let is_named = |error: &io::Error| {
+        let text = error.to_string();
+        text.split(" (os error").next().is_some_and(|text| words.contains(text))
+    };
+    let mut errors = errors.into_iter().map(io::Error::from_raw_os_error);
+    system_cause(&errors.find(is_named)?)
+}
+
+fn file_size() -> String {
+    match getrlimit(Resource::Fsize).current {
+        Some(bytes) => format!(
+            "the limit on file size (`ulimit -f`) is {} KiB: raise it, or {SMALLER}",
+            bytes / 1024
+        ),
+        None => format!("the file system cannot store a file of this size: {SMALLER}"),
+    }
+}
+
+fn open_files() -> String {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    format!("the limit on open files (`ulimit -n`) is {limit}: raise it, or use fewer jobs")
+}
+
+fn memory() -> String {
+    match getrlimit(Resource::As).current {
+        Some(bytes) => format!(
+            "the limit on address space (`ulimit -v`) is {} KiB: raise it, or use fewer jobs, a smaller queue depth or smaller blocks",
+            bytes / 1024
+        ),
+        None => "use fewer jobs, a smaller queue depth or smaller blocks".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_of_the_system_are_named_also_in_the_words_of_a_store() {
+        for (words, code) in [
+            ("No space left on device: While appending: 12.sst", Some(Code::NoSpace)),
+            ("File too large: While appending: 12.sst", Some(Code::ResourceLimit)),
+            ("Too many open files: While opening a file", Some(Code::ResourceLimit)),
+            ("Corruption: block checksum mismatch", None),
+        ] {
+            assert_eq!(named_cause(words).map(|(code, _)| code), code, "{words}");
+        }
+        let limit = getrlimit(Resource::Nofile)
+            .current
+            .expect("the kernel limits open files");
+        let (code, hint) = system_cause(&io::Error::from_raw_os_error(libc::EMFILE)).expect("it is known");
+        assert_eq!(code, Code::ResourceLimit);
+        assert!(hint.contains(&format!("(`ulimit -n`) is {limit}")), "{hint}");
+        assert_eq!(system_cause(&io::Error::from_raw_os_error(libc::EINVAL)), None);
+        assert_eq!(system_cause(&io::Error::other("a text")), None);
     }
 }

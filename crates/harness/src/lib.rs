@@ -8,7 +8,6 @@
 //! It is built on [`load`] (where, what and when), [`metrics`] (instruments) and [`target`] (checked opens), which workloads use
 //! too.
 
-mod cause;
 mod collector;
 mod control;
 mod error;

@@ -9,8 +9,6 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use memmap2::{MmapMut, MmapRaw};
 
-use crate::placement;
-
 /// Bytes of a page of the controller's (CC.MPS = 0): the unit of PRP entries.
 pub const PAGE_BYTES: usize = 4096;
 
@@ -19,22 +17,6 @@ pub const PAGE_BYTES: usize = 4096;
 pub struct Memory(Arc<MmapRaw>);
 
 impl Memory {
-    /// Zeroed memory, faulted in, on any NUMA node.
-    ///
-    /// # Errors
-    /// When there is no memory.
-    pub fn allocate(bytes: usize) -> io::Result<Memory> {
-        Memory::near(bytes, None)
-    }
-
-    /// Zeroed memory, faulted in, preferred on a NUMA node, and in huge pages where the kernel has them for this size.
-    ///
-    /// # Errors
-    /// When there is no memory.
-    pub fn near(bytes: usize, node: Option<u32>) -> io::Result<Memory> {
-        Ok(Memory(Arc::new(placement::map(bytes, node)?.into())))
-    }
-
     /// The same mapping; its start is page-aligned, as of all mappings.
     pub fn from_mapping(mapping: Arc<MmapRaw>) -> Memory {
         Memory(mapping)

@@ -6,6 +6,7 @@
 
 use std::fs;
 use std::io;
+use std::sync::Arc;
 
 use memmap2::{Advice, MmapMut, MmapOptions};
 
@@ -36,8 +37,26 @@ pub enum Pages {
     TooSmall,
 }
 
+impl Memory {
+    /// Zeroed memory, faulted in, on any NUMA node.
+    ///
+    /// # Errors
+    /// When there is no memory.
+    pub fn allocate(bytes: usize) -> io::Result<Memory> {
+        Memory::near(bytes, None)
+    }
+
+    /// Zeroed memory, faulted in, preferred on a NUMA node, and in huge pages where the kernel has them for this size.
+    ///
+    /// # Errors
+    /// When there is no memory.
+    pub fn near(bytes: usize, node: Option<u32>) -> io::Result<Memory> {
+        Ok(Memory::from_mapping(Arc::new(map(bytes, node)?.into())))
+    }
+}
+
 /// Zeroed memory, faulted in, preferred on a NUMA node.
-pub(crate) fn map(bytes: usize, node: Option<u32>) -> io::Result<MmapMut> {
+fn map(bytes: usize, node: Option<u32>) -> io::Result<MmapMut> {
     choose(
         bytes.next_multiple_of(PAGE_BYTES),
         |bytes| map_huge(bytes, node),
