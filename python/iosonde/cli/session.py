@@ -65,7 +65,7 @@ def name_unsupported(result_set: ResultSet) -> None:
 
 
 def ahead(result_set: ResultSet, *, retry_failed: bool) -> Remaining:
-    """What remains of a study."""
+    """Runs and time that remain of a study."""
     from iosonde.planning.procedure import Schedule
     from iosonde.results.shapes import interpreting
 

@@ -50,7 +50,7 @@ class SetupTargets:
 
 
 class UnknownTarget:
-    """What planning needs of a target, with unlimited room: for a study without a target."""
+    """A stand-in for a target, with unlimited room: for a study without one."""
 
     kind = "directory"
 

@@ -160,7 +160,7 @@ def _nanoseconds(option: str, text: str) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class _Loads:
-    """What the runs of all loads have in common."""
+    """Options that the runs of all loads share."""
 
     given: RunOptions
     time_limit_ns: int | None

@@ -244,7 +244,7 @@ class KvParameters(WithRules):
     batch: int = Field(1, ge=1, le=10**6)
     """Records in one transaction or write batch; memcached: also reads that are sent together."""
     sync: bool = False
-    """Whether a completed write survives a power failure; otherwise it survives a crash of the process."""
+    """Completed writes survive a power failure; otherwise they survive a crash of the process."""
     freshness: bool = False
     """Check that reads return a value at least as new as the last write acknowledged before; takes 8 B of memory per
     record, and writers of one record take turns."""
@@ -293,7 +293,7 @@ class KvParameters(WithRules):
     """Maximum records per second of the load; empty: as fast as possible. memcached moves records to extstore in the
     background, and drops those that arrive faster."""
     load_sync: bool = False
-    """Whether each batch of the load is durable before the next."""
+    """Durability of the load: each batch is durable before the next."""
     settle: bool = False
     """After loading, wait until the store has done its background work."""
     reopen: bool = False

@@ -67,7 +67,7 @@ class Media(_Part):
     channel_bandwidth: Bandwidth
     """Speed of one channel."""
     program: Size
-    """What one die reads or programs at once: page times planes."""
+    """Bytes that one die reads or programs at once: page times planes."""
     read_time: Time
     """Time to sense any part of that."""
     program_time: Time
@@ -123,7 +123,7 @@ class Buffer(_Part):
     size: SizeOrZero = 0
     """Its size; 0 only for `in_place`, where a write goes to the media."""
     power_loss_protection: bool = False
-    """Whether it survives a power cut, so that flushes are free."""
+    """True if it survives a power cut, so that flushes are free."""
 
 
 class Interface(_Part):
@@ -168,7 +168,7 @@ class Limit(_Part):
     """A rate limit with credits, as of a cloud volume. Several limits hold at once."""
 
     counts: Literal["operations", "bytes"]
-    """What it counts."""
+    """Unit that is counted."""
     rate: Amount = Field(gt=0)
     """Sustained rate: operations per second, or bytes such as `128MiB/s`."""
     burst_rate: Amount | None = Field(None, gt=0)
@@ -220,13 +220,13 @@ class DriveModel(_Part):
     """A simulated drive."""
 
     title: str
-    """What it represents."""
+    """Text about the drive, for lists."""
     class_: str = Field("", alias="class")
     """The class of devices."""
     firmware: str = ""
     """Firmware revision, by which a fleet report groups drives."""
     capacity: Size
-    """What the host sees."""
+    """Capacity for the host, in bytes."""
     sources: str = ""
     """Source of each value."""
     media: Media
