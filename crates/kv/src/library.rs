@@ -1,7 +1,7 @@
 //! Shared libraries of stores, found and loaded while the engine runs.
 
 use std::ffi::{CStr, c_void};
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 
 use iosonde_harness::{Code, RunError};
@@ -29,10 +29,18 @@ fn open(path: &Path) -> Result<Library, String> {
 
 /// Loads a library from a descriptor: the file that the parent process has compiled and checked.
 ///
+/// The linker takes a path that it has loaded for the same library, so the number in this one stays in use while the process
+/// runs: the path would lead a later call to the library of this one.
+///
 /// # Errors
-/// The linker's reason.
+/// The linker's reason, or that the descriptor cannot be duplicated.
 pub fn load_descriptor(descriptor: RawFd) -> Result<Library, String> {
-    open(Path::new(&format!("/proc/self/fd/{descriptor}")))
+    // SAFETY: the descriptor is borrowed for this call.
+    let own = unsafe { BorrowedFd::borrow_raw(descriptor) }.try_clone_to_owned();
+    let own: OwnedFd = own.map_err(|error| error.to_string())?;
+    let library = open(Path::new(&format!("/proc/self/fd/{}", own.as_raw_fd())))?;
+    std::mem::forget(own);
+    Ok(library)
 }
 
 /// The library with the highest version in the library directories; if there is none, its name, for the linker to find.
@@ -89,5 +97,28 @@ mod tests {
         let refused = load(Path::new("/nowhere/libnone.so"), "").unwrap_err();
         assert!(refused.message.contains("No such file"), "{refused}");
         assert_eq!(newest_installed("libnone.so"), Path::new("libnone.so"));
+    }
+    #[test]
+    fn a_descriptor_leads_to_its_own_library_after_its_number_led_to_another() {
+        const NUMBER: RawFd = 600;
+        let directory = tempfile::tempdir().unwrap();
+        for answer in [1, 2] {
+            let [source, compiled] = ["c", "so"].map(|suffix| directory.path().join(format!("{answer}.{suffix}")));
+            std::fs::write(&source, format!("int answer(void) {{ return {answer}; }}")).unwrap();
+            let arguments = ["-shared", "-fPIC", "-o"];
+            let done = std::process::Command::new("cc")
+                .args(arguments)
+                .args([&compiled, &source])
+                .status();
+            assert!(done.unwrap().success());
+            let file = std::fs::File::open(compiled).unwrap();
+            // SAFETY: no other test uses the number.
+            assert_eq!(unsafe { libc::dup2(file.as_raw_fd(), NUMBER) }, NUMBER);
+            let library = load_descriptor(NUMBER).unwrap();
+            // SAFETY: the function has this type.
+            let found = unsafe { library.get::<unsafe extern "C" fn() -> i32>(b"answer").unwrap()() };
+            std::mem::forget(library);
+            assert_eq!(found, answer);
+        }
     }
 }

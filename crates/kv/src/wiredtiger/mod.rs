@@ -262,8 +262,6 @@ mod tests {
             assert_eq!((error.code, &error.context[..]), (Code::Library, "`store`"));
             assert!(error.to_string().contains(reason), "{error}");
         }
-        // The linker identifies a library by its path, here the number of its descriptor: no other test may get this one.
-        std::mem::forget(other);
     }
 
     #[test]
