@@ -694,6 +694,15 @@ def test_a_part_that_exceeds_half_by_more_than_the_time_without_a_cpu_is_named(
     assert "engine_stalled" in {each.code for each in verdict.warnings}, "its latencies are disturbed all the same"
 
 
+@pytest.mark.parametrize(("share", "kind"), [(0.15, "server-limited"), (0.8, "harness-limited")])
+def test_a_part_that_takes_more_of_the_time_than_iosonde_is_named(share: float, kind: Kind) -> None:
+    """The server takes 72 % of the time of an operation; in 10 s a job has 400,000, one after the other."""
+    harness = {"streams": {"main": {"ns_per_io": share * 25_000}}}
+    verdict = judge(changed(on_nfs(network_ns=20_000.0), having(stream={"queue_depth": 1}, harness=harness)))
+    assert verdict.kind == kind
+    assert "harness_cost" in {each.code for each in verdict.warnings}, "it is a note at least"
+
+
 # Verdicts by shares of resources -------------------------------------------------------------------------------------
 
 

@@ -266,6 +266,7 @@ def turnaround(run: Evidence) -> Result:
     points_to="harness-limited",
     bias="slower",
     of=("own I/O",),
+    is_outweighed=True,
 )
 def harness_cost(run: Evidence) -> Result:
     share, cost = run.harness_share, run.harness_ns_per_io
@@ -281,6 +282,7 @@ def harness_cost(run: Evidence) -> Result:
     points_to="harness-limited",
     bias="slower",
     of=("own I/O",),
+    is_outweighed=True,
 )
 def slow_clock(run: Evidence) -> Result:
     if (run.clock_share or 0.0) < 0.05:
