@@ -19,8 +19,8 @@ from simulated_disks import consent_for, disks, kill_during_measurement, mounted
 
 from iosonde.engine.protocol import Event
 from iosonde.execution import Observer, execute
-from iosonde.features.block_caches import bcache, device_mapper, setup
-from iosonde.features.block_caches.setup import BlockCacheSetup, announce
+from iosonde.features.block_caches import bcache, device_mapper
+from iosonde.features.block_caches.setup import MODULES, BlockCacheSetup, announce
 from iosonde.metrics.metrics import interval_metrics, run_metrics
 from iosonde.plan import Plan
 from iosonde.planning import expand
@@ -28,6 +28,7 @@ from iosonde.results.schema import Record
 from iosonde.storage import cleanup, open_target
 from iosonde.storage.safety import journal
 from iosonde.storage.safety.journal import MOUNTS
+from iosonde.storage.tools import state_of
 
 pytestmark = pytest.mark.usefixtures("inside_user_mode_linux")
 
@@ -158,7 +159,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Measured]:
 def test_every_state_is_measured_and_the_cached_device_moves_what_the_engine_counts(runs: dict[str, Measured]) -> None:
     outcomes = {name: (each.record.outcome, each.record.failure) for name, each in runs.items()}
     assert outcomes == dict.fromkeys(STATES, ("complete", None))
-    assert [setup.support(kind).state for kind in ("bcache", "dm-cache", "dm-writecache")] == ["loaded"] * 3
+    assert [state_of(*modules) for modules in MODULES.values()] == ["loaded"] * 3
     for state in STATES:
         for operation, name in (("read", "read_bytes"), ("write", "write_bytes")):
             counted = runs[state].moved.get(operation, 0)
@@ -289,9 +290,9 @@ def test_bcache_in_use_stays_in_the_journal() -> None:
 def test_a_detached_backing_device_is_still_ours() -> None:
     """Detaching clears the UUID of the cache set on the backing device; emptying attaches it again."""
     built = bcache.build(*two(), BCACHE, NAME)
-    bcache.empty(built)
-    assert bcache.state(built)["mode"] == "writeback"
+    built.empty()
     folder = Path("/sys/class/block", built.device.name, "bcache")
+    assert "[writeback]" in (folder / "cache_mode").read_text()
     (folder / "detach").write_text("1")
     wait_for(lambda: (folder / "state").read_text().strip() == "no cache")
     journal.undo(built.key)

@@ -15,8 +15,8 @@ import pytest
 
 from iosonde.base.check import OTHER_KERNEL
 from iosonde.errors import StudyError, TargetError
-from iosonde.features.block_caches import bcache, device_mapper, run, setup, storage
-from iosonde.features.block_caches.setup import JOURNALED, BlockCacheSetup
+from iosonde.features.block_caches import bcache, device_mapper, run, storage
+from iosonde.features.block_caches.setup import JOURNALED, MODULES, BlockCacheSetup
 from iosonde.plan import Setup
 from iosonde.storage import tools
 from iosonde.storage.safety import journal
@@ -84,10 +84,10 @@ def test_kernel_support_is_read_from_modules_and_reported(tmp_path: Path, monkey
     modules.mkdir()
     (modules / "modules.dep").write_text("kernel/drivers/md/dm-cache.ko.xz: x\nkernel/drivers/md/dm-writecache.ko:\n")
     (modules / "modules.builtin").write_text("kernel/drivers/md/bcache/bcache.ko\n")
-    assert [each.state for each in setup.every()] == ["built in", "missing", "module"]
+    assert [tools.state_of(*each) for each in MODULES.values()] == ["built in", "missing", "module"]
     (tmp_path / "sys/module/bcache").mkdir(parents=True)
     (modules / "modules.dep").write_text("kernel/drivers/md/dm-cache.ko.xz:\nkernel/drivers/md/dm-cache-smq.ko.xz:\n")
-    assert [each.state for each in setup.every()] == ["loaded", "module", "missing"]
+    assert [tools.state_of(*each) for each in MODULES.values()] == ["loaded", "module", "missing"]
     (tmp_path / "dmsetup").touch(mode=0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     missing = BlockCacheSetup(kind="dm-writecache", mode="writeback")
@@ -102,9 +102,9 @@ def test_kernel_support_is_read_from_modules_and_reported(tmp_path: Path, monkey
     assert (found["dm-writecache"].state, found["dm-writecache"].advice) == ("note", OTHER_KERNEL)
 
 
-def written_superblock(*, set_uuid: str = IDENTITY, device: str = "", version: int = 4) -> bytes:
+def written_superblock(*, set_uuid: str = IDENTITY, device: str = "") -> bytes:
     own = uuid.UUID(device) if device else uuid.uuid4()
-    head = struct.pack("<QQQ16s16s16s32s", 0, 8, version, bcache.MAGIC, own.bytes, uuid.UUID(set_uuid).bytes, b"")
+    head = struct.pack("<QQQ16s16s16s32s", 0, 8, 4, bcache.MAGIC, own.bytes, uuid.UUID(set_uuid).bytes, b"")
     return bytes(bcache.OFFSET) + head + bytes(8192)
 
 
@@ -112,10 +112,7 @@ def test_a_superblock_is_read_and_anything_else_is_none(tmp_path: Path) -> None:
     device, own = tmp_path / "device", str(uuid.uuid4())
     assert bcache.read_superblock(device) is None
     device.write_bytes(written_superblock(device=own))
-    assert bcache.read_superblock(device) == bcache.Superblock(device_uuid=own, set_uuid=IDENTITY, is_backing=True)
-    device.write_bytes(written_superblock(version=3))
-    found = bcache.read_superblock(device)
-    assert found and not found.is_backing
+    assert bcache.read_superblock(device) == bcache.Superblock(device_uuid=own, set_uuid=IDENTITY)
     for content in (b"", bytes(4096 + 20), bytes(16384), b"\xff" * 16384):
         device.write_bytes(content)
         assert bcache.read_superblock(device) is None

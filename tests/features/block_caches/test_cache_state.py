@@ -53,7 +53,6 @@ class Fake:
         self.dirty = 0
         self.counts = {"read_bytes": 0, "backing_read_bytes": 0}
         self.failure: Any = None
-        monkeypatch.setattr(run, "implementation", lambda kind: self)
         monkeypatch.setattr(run, "sample", lambda built: dict(self.counts, dirty_bytes=self.dirty))
         layer = BlockCacheSetup(kind="bcache", mode="writeback", **setup)
         self.case = SimpleNamespace(setup=Setup(parts={layer.part: layer.model_dump()}))
@@ -64,10 +63,10 @@ class Fake:
         )
         monkeypatch.setattr("iosonde.execution.context.drive", self.drive)
 
-    def empty(self, built: BlockCache) -> None:
+    def empty(self) -> None:
         self.done.append("emptied")
 
-    def hold_dirty(self, built: BlockCache, *, held: bool) -> None:
+    def hold_dirty(self, *, held: bool) -> None:
         self.done.append("held" if held else "released")
 
     def drive(self, spec: dict[str, Any], **options: Any) -> Any:
@@ -80,7 +79,8 @@ class Fake:
         return SimpleNamespace(failure=self.failure)
 
     def prepare(self) -> RunContext:
-        building: Any = SimpleNamespace(layer=lambda kind: CACHE)
+        cache = SimpleNamespace(**vars(CACHE), empty=self.empty, hold_dirty=self.hold_dirty)
+        building: Any = SimpleNamespace(layer=lambda kind: cache)
         given: Any = {"session": self.session, "run": self.run, "case": self.case, "number": 1, "target": None}
         return prepare(RunContext(building=building, **given))
 
@@ -163,11 +163,10 @@ def test_what_a_run_lays_out_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_dirty_cache_writes_back_once_the_engine_starts_or_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
     changes: list[bool] = []
-    fake = SimpleNamespace(hold_dirty=lambda built, *, held: changes.append(held), settle=lambda built: None)
-    monkeypatch.setattr(run, "implementation", lambda kind: fake)
+    cache: Any = SimpleNamespace(**vars(CACHE), hold_dirty=lambda *, held: changes.append(held))
     monkeypatch.setattr(run, "sample", lambda built: {})
     for expected in ([False], [False, False]):
-        instrument = run.BlockCacheCounters(context(seconds=2, prepared={"state": "dirty"}))
+        instrument = run.BlockCacheCounters(context(cache, seconds=2, prepared={"state": "dirty"}))
         instrument.start()
         assert len(changes) == len(expected) - 1
         if len(expected) == 1:

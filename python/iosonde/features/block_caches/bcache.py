@@ -18,19 +18,17 @@ from pathlib import Path
 from typing import Any
 
 from iosonde.errors import TargetError
-from iosonde.features.block_caches.setup import BlockCache, BlockCacheSetup, announce, load
+from iosonde.features.block_caches.setup import BlockCache, BlockCacheSetup, announce, begin
 from iosonde.storage.block_layer import block_stack, signatures
 from iosonde.storage.block_layer.block_nodes import node_of, number_of, opened_exclusively, read
 from iosonde.storage.safety import journal
-from iosonde.storage.safety.journal import MOUNTS
 from iosonde.storage.tools import call, wait_until
 from iosonde.units import format_bytes
 
 OFFSET = 4096
 MAGIC = bytes.fromhex("c68573f64e1a45ca8265f57f48ba6d81")
-_HEAD = struct.Struct("<QQQ16s16s16s32s")
-"""Checksum, place, version, magic, UUID of the device, UUID of the cache set, label."""
-_BACKING_VERSIONS = (1, 4, 6)
+_HEAD = struct.Struct("<24x16s16s16s")
+"""Magic, UUID of the device, UUID of the cache set."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,37 +38,24 @@ class Superblock:
     device_uuid: str
     set_uuid: str
     """Of zeros on a backing device that was detached."""
-    is_backing: bool
+
+
+def superblock_of(descriptor: int) -> Superblock | None:
+    """The superblock of an open device; None without one."""
+    data = os.pread(descriptor, _HEAD.size, OFFSET)
+    if len(data) < _HEAD.size:
+        return None
+    magic, device, cache_set = _HEAD.unpack(data)
+    if magic != MAGIC:
+        return None
+    return Superblock(device_uuid=str(uuid.UUID(bytes=device)), set_uuid=str(uuid.UUID(bytes=cache_set)))
 
 
 def read_superblock(device: Path) -> Superblock | None:
     """The superblock of a device; None without one, or if it cannot be read."""
-    try:
-        with device.open("rb") as file:
-            file.seek(OFFSET)
-            data = file.read(_HEAD.size)
-    except OSError:
-        return None
-    return parse(data)
-
-
-def read_open(descriptor: int) -> Superblock | None:
-    """The superblock of an open device; None without one."""
-    return parse(os.pread(descriptor, _HEAD.size, OFFSET))
-
-
-def parse(data: bytes) -> Superblock | None:
-    """The superblock in the bytes at `OFFSET`."""
-    if len(data) < _HEAD.size:
-        return None
-    _, _, version, magic, device, cache_set, _ = _HEAD.unpack(data[: _HEAD.size])
-    if magic != MAGIC:
-        return None
-    return Superblock(
-        device_uuid=str(uuid.UUID(bytes=device)),
-        set_uuid=str(uuid.UUID(bytes=cache_set)),
-        is_backing=version in _BACKING_VERSIONS,
-    )
+    with contextlib.suppress(OSError), device.open("rb", buffering=0) as opened:
+        return superblock_of(opened.fileno())
+    return None
 
 
 SYS = Path("/sys")
@@ -91,14 +76,49 @@ DETACHED = str(uuid.UUID(int=0))
 _UNITS = "kMGTPEZY"
 
 
+class Bcache(BlockCache):
+    """An active cache set with its backing device."""
+
+    def counters(self) -> dict[str, int]:
+        """Counters since the cache was created, up to 13.6 s old, and what is dirty and congested now."""
+        folder = _folder(self.device)
+        found = {name: number(read(folder / "stats_total" / name)) for name in COUNTERS}
+        found["bypassed_bytes"] = number(read(folder / "stats_total/bypassed"))
+        found["dirty_bytes"] = number(read(folder / "dirty_data"))
+        found["congested"] = number(read(_set(self.identity) / "congested"))
+        return {name: value for name, value in found.items() if value is not None}
+
+    def settle(self) -> None:
+        """Wait until the counters cover all I/O so far: until they change, or their update is certain."""
+        names = (*COUNTERS, "bypassed_bytes")
+        before = self.counters()
+        deadline = time.monotonic() + COUNTERS_UPDATE_S + 1
+        while time.monotonic() < deadline:
+            time.sleep(POLL_S)
+            now = self.counters()
+            if any(now.get(name) != before.get(name) for name in names):
+                return
+
+    def empty(self) -> None:
+        """Write dirty data back, and forget all cached data: a device that is attached again has none."""
+        folder = _folder(self.device)
+        _write(folder / "detach", "1")
+        problem = f"`{self.device}` did not detach from its cache"
+        wait_until(lambda: read(folder / "state") == "no cache", EMPTY_S, problem)
+        _attach(folder, self.identity, f"`{self.device}` did not attach")
+        # Attaching restores nothing of the backing device's settings; write the mode again to be certain.
+        _write(folder / "cache_mode", str(self.facts["mode"]))
+
+    def hold_dirty(self, *, held: bool) -> None:
+        """Stop or resume writing dirty data back."""
+        _write(_folder(self.device) / "writeback_running", "0" if held else "1")
+
+
 def build(backing: Path, cache: Path, setup: BlockCacheSetup, name: str) -> BlockCache:
     """Create superblocks, register both devices, wait until they are attached, and set them up."""
-    load("bcache")
     _check(backing, cache)
-    identity, key = identity_of(name), MOUNTS / name / "cache"
-    announce(key, "bcache", name, backing, cache, uuids=[])
-    for device in (backing, cache):
-        _wipe(device)
+    identity = identity_of(name)
+    key = begin("bcache", name, backing, cache, uuids=[])
     steps = [call(*create_command(backing, cache, identity))]
     uuids = [_created(device, identity) for device in (backing, cache)]
     announce(key, "bcache", name, backing, cache, uuids=uuids)
@@ -118,9 +138,7 @@ def build(backing: Path, cache: Path, setup: BlockCacheSetup, name: str) -> Bloc
         "settings": _settings(device, identity),
         "steps": steps,
     }
-    return BlockCache(
-        kind="bcache", device=device, backing=backing, cache=cache, key=key, identity=identity, facts=facts
-    )
+    return Bcache(kind="bcache", device=device, backing=backing, cache=cache, key=key, identity=identity, facts=facts)
 
 
 def identity_of(name: str) -> str:
@@ -133,51 +151,6 @@ def create_command(backing: Path, cache: Path, identity: str) -> list[str]:
     size = block_stack.size_bytes(number_of(cache))
     bucket = next(bucket for below, bucket in BUCKETS if size < below)
     return ["make-bcache", "--bucket", bucket, "--cset-uuid", identity, "-C", str(cache), "-B", str(backing)]
-
-
-def state(built: BlockCache) -> dict[str, Any]:
-    """Return its present state."""
-    folder = SYS / "class/block" / built.device.name / "bcache"
-    return {
-        "at": time.time(),
-        "attached": read(folder / "state"),
-        "mode": chosen(read(folder / "cache_mode")),
-        "dirty_bytes": number(read(folder / "dirty_data")),
-        "cache_available_percent": number(read(_set(built.identity) / "cache_available_percent")),
-        **counters(built),
-    }
-
-
-def counters(built: BlockCache) -> dict[str, int]:
-    """Counters since the cache was created, up to 13.6 s old, and what is dirty and congested now."""
-    folder = SYS / "class/block" / built.device.name / "bcache"
-    found = {name: number(read(folder / "stats_total" / name)) for name in COUNTERS}
-    found["bypassed_bytes"] = number(read(folder / "stats_total/bypassed"))
-    found["dirty_bytes"] = number(read(folder / "dirty_data"))
-    found["congested"] = number(read(_set(built.identity) / "congested"))
-    return {name: value for name, value in found.items() if value is not None}
-
-
-def settle(built: BlockCache) -> None:
-    """Wait until the counters cover all I/O so far: until they change, or their update is certain."""
-    names = (*COUNTERS, "bypassed_bytes")
-    before = counters(built)
-    deadline = time.monotonic() + COUNTERS_UPDATE_S + 1
-    while time.monotonic() < deadline:
-        time.sleep(POLL_S)
-        now = counters(built)
-        if any(now.get(name) != before.get(name) for name in names):
-            return
-
-
-def empty(built: BlockCache) -> None:
-    """Write dirty data back, and forget all cached data: a device that is attached again has none."""
-    folder = SYS / "class/block" / built.device.name / "bcache"
-    _write(folder / "detach", "1")
-    wait_until(lambda: read(folder / "state") == "no cache", EMPTY_S, f"`{built.device}` did not detach from its cache")
-    _attach(folder, built.identity, f"`{built.device}` did not attach")
-    # Attaching restores nothing of the settings that belong to the backing device; write the mode again to be certain.
-    _write(folder / "cache_mode", str(built.facts["mode"]))
 
 
 def _attach(folder: Path, identity: str, problem: str) -> None:
@@ -196,11 +169,6 @@ def _attach(folder: Path, identity: str, problem: str) -> None:
         if time.monotonic() > deadline:
             raise TargetError(f"{problem} within {ACTIVE_S:.0f} s", hint="see the kernel log (`dmesg`)")
         time.sleep(POLL_S)
-
-
-def hold_dirty(built: BlockCache, *, held: bool) -> None:
-    """Stop or resume writing dirty data back."""
-    _write(SYS / "class/block" / built.device.name / "bcache/writeback_running", "0" if held else "1")
 
 
 def undo(entry: journal.Entry) -> None:
@@ -249,11 +217,6 @@ def _check(backing: Path, cache: Path) -> None:
         )
 
 
-def _wipe(device: Path) -> None:
-    with opened_exclusively(device) as descriptor:
-        signatures.wipe_edges(descriptor)
-
-
 def _created(device: Path, identity: str) -> str:
     """UUID of a device with a new superblock. make-bcache skips a device with a signature, and exits with 0."""
     found = read_superblock(device)
@@ -277,7 +240,7 @@ def _register(device: Path) -> dict[str, Any]:
 
 def _attached(backing: Path, identity: str) -> Path:
     """The cached device, once backing device and cache set are active and attached."""
-    folder = SYS / "class/block" / backing.name / "bcache"
+    folder = _folder(backing)
     wait_until(_set(identity).is_dir, ACTIVE_S, f"the cache set of `{backing}` did not become active")
     wait_until(lambda: _device_of(backing) != "", ACTIVE_S, f"`{backing}` was not registered by bcache")
     _attach(folder, identity, f"`{backing}` did not attach to its cache")
@@ -287,12 +250,12 @@ def _attached(backing: Path, identity: str) -> Path:
 def _device_of(backing: Path) -> str:
     """The kernel's name of the cached device: `bcache0`; empty if there is none."""
     with contextlib.suppress(OSError):
-        return (SYS / "class/block" / backing.name / "bcache/dev").readlink().name
+        return (_folder(backing) / "dev").readlink().name
     return ""
 
 
 def _set_up(device: Path, setup: BlockCacheSetup) -> list[dict[str, Any]]:
-    folder = SYS / "class/block" / device.name / "bcache"
+    folder = _folder(device)
     settings = {"cache_mode": setup.mode, "sequential_cutoff": str(setup.sequential_cutoff)}
     for file, value in settings.items():
         _write(folder / file, value)
@@ -303,10 +266,14 @@ def _settings(device: Path, identity: str) -> dict[str, str]:
     """Settings that decide what is cached and when it is written back."""
     of_device = ("cache_mode", "sequential_cutoff", "readahead_cache_policy", "writeback_percent", "writeback_delay")
     of_set = ("congested_read_threshold_us", "congested_write_threshold_us", "block_size", "bucket_size")
-    folder = SYS / "class/block" / device.name / "bcache"
+    folder = _folder(device)
     found = {name: chosen(read(folder / name)) for name in of_device}
     found |= {name: read(_set(identity) / name) for name in of_set}
     return {name: value for name, value in found.items() if value}
+
+
+def _folder(device: Path) -> Path:
+    return SYS / "class/block" / device.name / "bcache"
 
 
 def _set(identity: str) -> Path:
@@ -322,7 +289,7 @@ def _is_ours(found: Superblock | None, identity: str, uuids: list[str]) -> bool:
 
 def _stop_and_wipe(device: Path, identity: str, uuids: list[str]) -> bool:
     """Stop a device of ours, and wipe it once it is unused; False if it is still in use."""
-    folder = SYS / "class/block" / device.name / "bcache"
+    folder = _folder(device)
     if folder.is_dir():
         if (folder / "stop").exists():  # A backing device; a cache device stops with its set.
             _ask(folder / "stop")
@@ -330,7 +297,7 @@ def _stop_and_wipe(device: Path, identity: str, uuids: list[str]) -> bool:
         return False
     try:
         with opened_exclusively(device) as descriptor:
-            if _is_ours(read_open(descriptor), identity, uuids):
+            if _is_ours(superblock_of(descriptor), identity, uuids):
                 signatures.wipe_edges(descriptor)
     except TargetError:
         return False

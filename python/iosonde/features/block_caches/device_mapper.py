@@ -9,18 +9,16 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from iosonde.errors import TargetError
-from iosonde.features.block_caches.setup import BlockCache, BlockCacheSetup, announce, load
+from iosonde.features.block_caches.setup import BlockCache, BlockCacheSetup, begin
 from iosonde.storage.block_layer import block_stack, signatures
 from iosonde.storage.block_layer.block_nodes import node_of, number_of, opened, opened_exclusively, read, sys_path
 from iosonde.storage.block_layer.kernel import Kernel
 from iosonde.storage.safety import journal
-from iosonde.storage.safety.journal import MOUNTS
 from iosonde.storage.tools import call, find, patiently, wait_until
 from iosonde.units import MIB, format_bytes
 
@@ -35,32 +33,51 @@ SMALLEST_BYTES = 64 * MIB
 EMPTY_S = 3600.0
 UUID_PREFIX = "IOSONDE-"
 
-_FEATURES = {"writethrough": "writethrough", "writeback": "writeback"}
 
-Run = Callable[..., dict[str, Any]]
+class MappedCache(BlockCache):
+    """An active cache of the device mapper."""
+
+    def counters(self) -> dict[str, int]:
+        """Counters since the cache was created or emptied, and what is dirty now."""
+        return parse(self.kind, call("dmsetup", "status", f"{self.identity}-cached")["output"])
+
+    def empty(self) -> None:
+        """Write dirty data back, replace the cache by its backing device, clear it, and put it back."""
+        name, is_dm_cache = f"{self.identity}-cached", self.kind == "dm-cache"
+        if is_dm_cache:
+            self._clean(name)
+        else:
+            call("dmsetup", "message", name, "0", "flush")
+        sectors = block_stack.size_bytes(number_of(self.backing)) // SECTOR_BYTES
+        _swap(name, f"0 {sectors} linear {self.backing} 0")
+        _clear(Path(f"/dev/mapper/{self.identity}-cache-metadata") if is_dm_cache else self.cache)
+        _swap(name, str(self.facts["table"]))
+
+    def _clean(self, name: str) -> None:
+        """Write everything dirty back, by the policy that the kernel has for it."""
+        if self.facts["mode"] == "writeback":
+            _swap(name, str(self.facts["table"]).replace(" smq 0", " cleaner 0"))
+            problem = f"`{self.device}` did not write its dirty data back"
+            wait_until(lambda: not self.counters().get("dirty_bytes", 0), EMPTY_S, problem)
 
 
 def build(backing: Path, cache: Path, setup: BlockCacheSetup, name: str) -> BlockCache:
     """Create the device mapper devices."""
-    load(setup.kind)
     size = block_stack.size_bytes(number_of(cache))
     if size < SMALLEST_BYTES or number_of(cache) == number_of(backing):
         raise TargetError(
             f"`{cache}` ({format_bytes(size)}) cannot be the cache device of `{backing}`",
             hint=f"name another device of {format_bytes(SMALLEST_BYTES)} or more, last",
         )
-    key = MOUNTS / name / "cache"
-    announce(key, setup.kind, name, backing, cache)
-    for device in (backing, cache):
-        with opened_exclusively(device) as descriptor:
-            signatures.wipe_edges(descriptor)
+    key = begin(setup.kind, name, backing, cache)
     steps = [] if setup.kind == "dm-writecache" else _create_parts(cache, name, size)
     table = table_of(setup.kind, setup.mode, backing, cache, name)
     steps.append(_create(f"{name}-cached", table))
+    device = _node(f"{name}-cached")
     facts = {
         "kind": setup.kind,
         "name": name,
-        "device": str(_node(f"{name}-cached")),
+        "device": str(device),
         "backing": str(backing),
         "cache": str(cache),
         "cache_bytes": size,
@@ -68,14 +85,8 @@ def build(backing: Path, cache: Path, setup: BlockCacheSetup, name: str) -> Bloc
         "table": table,
         "steps": steps,
     }
-    return BlockCache(
-        kind=setup.kind,
-        device=_node(f"{name}-cached"),
-        backing=backing,
-        cache=cache,
-        key=key,
-        identity=name,
-        facts=facts,
+    return MappedCache(
+        kind=setup.kind, device=device, backing=backing, cache=cache, key=key, identity=name, facts=facts
     )
 
 
@@ -85,23 +96,13 @@ def table_of(kind: str, mode: str, backing: Path, cache: Path, name: str) -> str
     if kind == "dm-writecache":
         return f"0 {sectors} writecache s {backing} {cache} {WRITECACHE_BLOCK_BYTES} 0"
     metadata, data = (f"/dev/mapper/{name}-cache-{part}" for part in ("metadata", "data"))
-    return f"0 {sectors} cache {metadata} {data} {backing} {BLOCK_BYTES // SECTOR_BYTES} 1 {_FEATURES[mode]} smq 0"
+    return f"0 {sectors} cache {metadata} {data} {backing} {BLOCK_BYTES // SECTOR_BYTES} 1 {mode} smq 0"
 
 
 def metadata_bytes(cache_bytes: int) -> int:
     """Size of the metadata of dm-cache, in whole MiB."""
     needed = METADATA_BYTES + cache_bytes // BLOCK_BYTES * METADATA_BYTES_PER_BLOCK
     return -(-needed // MIB) * MIB
-
-
-def state(built: BlockCache) -> dict[str, Any]:
-    """Return its present state."""
-    return {"at": time.time(), "attached": "yes", "mode": built.facts["mode"], **counters(built)}
-
-
-def counters(built: BlockCache, *, run: Run = call) -> dict[str, int]:
-    """Counters since the cache was created or emptied, and what is dirty now."""
-    return parse(built.kind, run("dmsetup", "status", f"{built.identity}-cached")["output"])
 
 
 def parse(kind: str, status: str) -> dict[str, int]:
@@ -111,27 +112,6 @@ def parse(kind: str, status: str) -> dict[str, int]:
     if len(words) < 4 or words[2] != target:
         return {}
     return _parse_cache(words[3:]) if kind == "dm-cache" else _parse_writecache(words[3:])
-
-
-def settle(built: BlockCache) -> None:
-    """Nothing: the counters are current."""
-
-
-def empty(built: BlockCache) -> None:
-    """Write dirty data back, replace the cache by its backing device, clear it, and put it back."""
-    name = f"{built.identity}-cached"
-    if built.kind == "dm-cache":
-        _clean(built, name)
-    else:
-        call("dmsetup", "message", name, "0", "flush")
-    sectors = block_stack.size_bytes(number_of(built.backing)) // SECTOR_BYTES
-    _swap(name, f"0 {sectors} linear {built.backing} 0")
-    _clear(Path(f"/dev/mapper/{built.identity}-cache-metadata") if built.kind == "dm-cache" else built.cache)
-    _swap(name, str(built.facts["table"]))
-
-
-def hold_dirty(built: BlockCache, *, held: bool) -> None:
-    """Nothing: neither has a way to keep dirty data. dm-writecache does so up to half of the cache."""
 
 
 def undo(entry: journal.Entry) -> None:
@@ -182,20 +162,11 @@ def _members(names: Sequence[str]) -> list[str]:
 def _parse_cache(words: list[str]) -> dict[str, int]:
     """`Documentation/admin-guide/device-mapper/cache.rst`, section "Status"."""
     block_bytes = int(words[2]) * SECTOR_BYTES
-    names = ("read_hits", "read_misses", "write_hits", "write_misses", "demotions", "promotions", "dirty_blocks")
+    names = ("cache_hits", "cache_misses", "write_hits", "write_misses", "demotions", "promotions", "dirty_bytes")
     found = dict(zip(names, map(int, words[4:11]), strict=False))
+    found["dirty_bytes"] *= block_bytes
     used, _, total = words[3].partition("/")
-    return {
-        "cache_hits": found["read_hits"],
-        "cache_misses": found["read_misses"],
-        "write_hits": found["write_hits"],
-        "write_misses": found["write_misses"],
-        "demotions": found["demotions"],
-        "promotions": found["promotions"],
-        "dirty_bytes": found["dirty_blocks"] * block_bytes,
-        "used_bytes": int(used) * block_bytes,
-        "total_bytes": int(total) * block_bytes,
-    }
+    return found | {"used_bytes": int(used) * block_bytes, "total_bytes": int(total) * block_bytes}
 
 
 def _parse_writecache(words: list[str]) -> dict[str, int]:
@@ -234,18 +205,6 @@ def _node(name: str) -> Path:
     return node_of(output.strip())
 
 
-def _clean(built: BlockCache, name: str) -> None:
-    """Write everything dirty back, by the policy that the kernel has for it."""
-    if built.facts["mode"] != "writeback":
-        return
-    _swap(name, str(built.facts["table"]).replace(" smq 0", " cleaner 0"))
-    wait_until(
-        lambda: not counters(built).get("dirty_bytes", 0),
-        EMPTY_S,
-        f"`{built.device}` did not write its dirty data back",
-    )
-
-
 def _swap(name: str, table: str) -> None:
     """Replace the table; I/O waits meanwhile. An exclusive claim or a mount of the device remains."""
     call("dmsetup", "suspend", name)
@@ -266,21 +225,16 @@ def _clear(device: Path) -> None:
     patiently(zero)
 
 
-def _remove(name: str) -> bool:
-    """Remove a device of ours -> whether there was one; `OSError` if it is in use."""
-    if _uuid(name) != UUID_PREFIX + name:
-        return False
+def _remove(name: str) -> None:
+    """Remove a device if it is ours; `OSError` if it is in use."""
+    try:
+        uuid = str(call("dmsetup", "info", "-c", "--noheadings", "-o", "uuid", name)["output"]).strip()
+    except TargetError:
+        return  # There is none of that name.
+    if uuid != UUID_PREFIX + name:
+        return
     try:
         patiently(lambda: call("dmsetup", "remove", name))
     except TargetError:
         raise OSError(errno.EBUSY, f"`/dev/mapper/{name}` is still in use") from None
     Path("/dev/mapper", name).unlink(missing_ok=True)  # Without udev the node remains.
-    return True
-
-
-def _uuid(name: str) -> str:
-    """UUID of a device mapper device; empty if there is none of that name."""
-    try:
-        return str(call("dmsetup", "info", "-c", "--noheadings", "-o", "uuid", name)["output"]).strip()
-    except TargetError:
-        return ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,26 +22,23 @@ from iosonde.execution.context import RunContext
 from iosonde.execution.engine import EngineRun
 from iosonde.execution.instruments.counters import CounterSampler
 from iosonde.execution.instruments.instrument import Instrument, NotStartedError, Reading
-from iosonde.features.block_caches import setup
 from iosonde.features.block_caches.facts import read_hits
-from iosonde.features.block_caches.record import BlockCacheReading, Prepared
-from iosonde.features.block_caches.setup import BlockCache, BlockCacheSetup
-from iosonde.features.block_caches.storage import implementation
+from iosonde.features.block_caches.record import STATISTICS, BlockCacheReading, Prepared
+from iosonde.features.block_caches.setup import MODULES, OPTIONS, BlockCache, BlockCacheSetup
 from iosonde.plan import JsonObject
 from iosonde.results.schema import RecordWarning
+from iosonde.storage.tools import state_of
 from iosonde.units import format_bytes
 
 
-def _checks() -> list[Check]:
-    return [_check(each) for each in setup.every()]
-
-
-def _check(support: setup.Support) -> Check:
-    needed = f'for setups with `cache = "{support.kind}"`'
-    if support.is_available:
-        return Check(name=support.kind, state="ok", found=f"{support.state}, {needed}")
-    found = f"not in this kernel ({setup.OPTIONS[support.kind]}), {needed}"
-    return Check(name=support.kind, state="note", found=found, advice=OTHER_KERNEL)
+def _checks() -> Iterator[Check]:
+    for kind, modules in MODULES.items():
+        state, needed = state_of(*modules), f'for setups with `cache = "{kind}"`'
+        if state == "missing":
+            found = f"not in this kernel ({OPTIONS[kind]}), {needed}"
+            yield Check(name=kind, state="note", found=found, advice=OTHER_KERNEL)
+        else:
+            yield Check(name=kind, state="ok", found=f"{state}, {needed}")
 
 
 CHECKS = (_checks,)
@@ -50,8 +47,6 @@ CHECKS = (_checks,)
 LONG_NS = 10_000_000_000
 """Shortest run whose driver counters are worth waiting for."""
 SYS = Path("/sys")
-PREFIX = "block_cache."
-"""Of the names of its statistics."""
 NOT_WARM = "cache_not_warm"
 NOT_DIRTY = "cache_not_dirty"
 
@@ -71,7 +66,7 @@ class BlockCacheCounters(Instrument):
         self._is_held = dict(context.setup_facts.get("cache_prepared") or {}).get("state") == "dirty"
         """True if the cache does not write dirty data back until the engine starts (`preparations.py`)."""
         self._before: dict[str, int] = {}
-        self._counters = CounterSampler(context.run.run_id, lambda: sample(cache), prefix=PREFIX)
+        self._counters = CounterSampler(context.run.run_id, lambda: sample(cache), prefix=STATISTICS)
 
     def start(self) -> None:
         """Read the counters once they cover all I/O before the run."""
@@ -101,7 +96,7 @@ class BlockCacheCounters(Instrument):
             self._settle()
             after = sample(self._cache)
         measured = self._counters.measured()
-        dirty, congested = (measured.get(f"{PREFIX}{name}", []) for name in ("dirty_bytes", "congested"))
+        dirty, congested = (measured.get(f"{STATISTICS}{name}", []) for name in ("dirty_bytes", "congested"))
         prepared = Prepared.model_validate(self.context.setup_facts.get("cache_prepared") or {})
         reading = BlockCacheReading(
             kind=self._cache.kind,
@@ -128,7 +123,7 @@ class BlockCacheCounters(Instrument):
         if self._is_held:
             self._is_held = False
             with contextlib.suppress(TargetError):  # Without the devices there is nothing to write back.
-                implementation(self._cache.kind).hold_dirty(self._cache, held=False)
+                self._cache.hold_dirty(held=False)
 
     @property
     def _counts(self) -> bool:
@@ -139,7 +134,7 @@ class BlockCacheCounters(Instrument):
     def _settle(self) -> None:
         """Wait until the counters of the driver cover all I/O so far, if they are reported."""
         if self._counts:
-            implementation(self._cache.kind).settle(self._cache)
+            self._cache.settle()
 
 
 INSTRUMENTS = (BlockCacheCounters,)
@@ -166,7 +161,7 @@ def warnings(prepared: Prepared) -> Iterator[RecordWarning]:
 
 def sample(built: BlockCache) -> dict[str, int]:
     """Counters of a cache and of its three block devices since they were created, and what is dirty and congested."""
-    found = dict(implementation(built.kind).counters(built))
+    found = built.counters()
     for prefix, device in {"": built.device, "backing_": built.backing, "cache_device_": built.cache}.items():
         counted = device_counters(SYS / "class/block" / device.name)
         found |= {f"{prefix}{name}": counted[name] for name in ("read_bytes", "write_bytes") if name in counted}
@@ -188,18 +183,19 @@ def prepare(context: RunContext) -> RunContext:
     asked = context.case.setup.layer(BlockCacheSetup) if context.case.setup else None
     if cache is None or asked is None or asked.state == "kept":
         return context
-    kind = implementation(cache.kind)
-    context = _laid_out(context)
-    kind.empty(cache)
+    if context.workload.get("layout") in ("missing", "always"):  # Lay out now what the run would lay out.
+        _step(context, step_spec(context.run.spec, 0, duration_ns=LAYOUT_NS))
+        context = context.laid_out()
+    cache.empty()
     facts: dict[str, Any] = {"state": asked.state}
     if asked.state == "warm":
         facts |= _warm(context, cache, asked.hit_ratio)
     elif asked.state == "dirty":
-        kind.hold_dirty(cache, held=True)  # Until the engine of the run starts (`instruments.py`).
+        cache.hold_dirty(held=True)  # Until the engine of the run starts (`instruments.py`).
         try:
             facts |= _dirty(context, cache, asked.dirty_fraction)
         except BaseException:
-            kind.hold_dirty(cache, held=False)
+            cache.hold_dirty(held=False)
             raise
     return replace(context, setup_facts={**context.setup_facts, "cache_prepared": facts})
 
@@ -207,41 +203,37 @@ def prepare(context: RunContext) -> RunContext:
 PREPARATIONS = (prepare,)
 
 
-def _laid_out(context: RunContext) -> RunContext:
-    """Lay out now what the run would lay out."""
-    if context.workload.get("layout") not in ("missing", "always"):
-        return context
-    _step(context, step_spec(context.run.spec, 0, duration_ns=LAYOUT_NS))
-    return context.laid_out()
-
-
 def _warm(context: RunContext, cache: BlockCache, requested: float) -> dict[str, Any]:
-    reached, best, best_at, steps = 0.0, 0.0, 0, 0
-    while reached < requested and steps - best_at < PATIENCE and _may_step(context, steps):
+    def hit_ratio(step: int) -> float:
         before = sample(cache)
-        steps += 1
-        _step(context, step_spec(context.run.spec, steps))
+        _step(context, step_spec(context.run.spec, step))
         hits, reads = read_hits(cache.kind, before, sample(cache))
-        reached = (hits or 0) / reads if reads else 0.0
-        if reached >= best + PROGRESS:
-            best, best_at = reached, steps
+        return (hits or 0) / reads if reads else 0.0
+
+    reached, steps = _repeated(context, hit_ratio, requested, PROGRESS)
     return {"requested_hit_ratio": requested, "hit_ratio": round(reached, 4), "steps": steps}
 
 
 def _dirty(context: RunContext, cache: BlockCache, requested: float) -> dict[str, Any]:
+    def dirty_bytes(step: int) -> int:
+        _step(context, step_spec(context.run.spec, step, read_fraction=0.0))
+        return sample(cache).get("dirty_bytes", 0)
+
     size = int(cache.facts["cache_bytes"])
-    wanted, dirty, best, best_at, steps = int(requested * size), 0, 0, 0, 0
-    while dirty < wanted and steps - best_at < PATIENCE and _may_step(context, steps):
+    wanted = int(requested * size)
+    reached, steps = _repeated(context, dirty_bytes, wanted, PROGRESS * size)
+    return {"requested_dirty_bytes": wanted, "dirty_bytes": int(reached), "steps": steps}
+
+
+def _repeated(context: RunContext, step: Callable[[int], float], wanted: float, progress: float) -> tuple[float, int]:
+    """Repeat a step until its result is as wanted or makes no more progress -> the last result, number of steps."""
+    reached, best, best_at, steps = 0.0, 0.0, 0, 0
+    while reached < wanted and steps - best_at < PATIENCE and steps < MOST_STEPS and not context.session.stop.is_set():
         steps += 1
-        _step(context, step_spec(context.run.spec, steps, read_fraction=0.0))
-        dirty = sample(cache).get("dirty_bytes", 0)
-        if dirty >= best + PROGRESS * size:
-            best, best_at = dirty, steps
-    return {"requested_dirty_bytes": wanted, "dirty_bytes": dirty, "steps": steps}
-
-
-def _may_step(context: RunContext, steps: int) -> bool:
-    return steps < MOST_STEPS and not context.session.stop.is_set()
+        reached = step(steps)
+        if reached >= best + progress:
+            best, best_at = reached, steps
+    return reached, steps
 
 
 def _step(context: RunContext, spec: JsonObject) -> None:

@@ -11,9 +11,11 @@ from pydantic import AliasGenerator, BaseModel, BeforeValidator, ConfigDict
 
 from iosonde.plan import Setup, SetupPart
 from iosonde.storage import tools
+from iosonde.storage.block_layer import signatures
+from iosonde.storage.block_layer.block_nodes import opened_exclusively
 from iosonde.storage.safety import journal
+from iosonde.storage.safety.journal import MOUNTS
 from iosonde.storage.targets.target import BuiltLayer
-from iosonde.storage.tools import State, call, state_of
 from iosonde.study.setup_extension import Rule, SetupExtension
 from iosonde.study.workload.workload import Workload
 from iosonde.units import MIB, format_bytes, parse_size
@@ -27,38 +29,6 @@ MODULES = {
 
 OPTIONS = {"bcache": "CONFIG_BCACHE", "dm-cache": "CONFIG_DM_CACHE", "dm-writecache": "CONFIG_DM_WRITECACHE"}
 """Options of the kernel's configuration."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Support:
-    """True if the kernel has a block cache."""
-
-    kind: str
-    state: State
-
-    @property
-    def is_available(self) -> bool:
-        """Return True if it is there or can be loaded."""
-        return self.state != "missing"
-
-
-def support(kind: str) -> Support:
-    """Return whether this kernel has a kind of block cache: all of its modules."""
-    return Support(kind=kind, state=state_of(*MODULES[kind]))
-
-
-def every() -> list[Support]:
-    """Each kind of block cache."""
-    return [support(kind) for kind in MODULES]
-
-
-def advice(kind: str) -> str:
-    """Return advice on where to get it."""
-    modules = " and ".join(f"`{module}`" for module in MODULES[kind])
-    return (
-        f"use a kernel with the module {modules} ({OPTIONS[kind]}), such as Debian's `linux-image-amd64`, or "
-        "`iosonde lab run`"
-    )
 
 
 JOURNALED = "block cache"
@@ -77,18 +47,38 @@ class BlockCache(BuiltLayer):
     identity: str
     """UUID of the cache set (bcache); prefix of the names of its devices (device mapper)."""
 
+    def counters(self) -> dict[str, int]:
+        """Return counters since the cache was created or emptied, and its dirty bytes now."""
+        raise NotImplementedError
 
-def load(kind: str) -> None:
-    """Load the kernel modules of a kind; `TargetError` if that fails."""
-    for module in MODULES[kind]:
-        if not tools.is_loaded(module):
-            call("modprobe", module)
+    def settle(self) -> None:
+        """Wait until the counters cover all I/O so far; most are always current."""
+
+    def empty(self) -> None:
+        """Write dirty data back, and forget all cached data."""
+        raise NotImplementedError
+
+    def hold_dirty(self, *, held: bool) -> None:
+        """Stop or resume writing dirty data back; device mapper has no way to stop it."""
 
 
 def announce(key: Path, kind: str, name: str, backing: Path, cache: Path, **facts: Any) -> None:
     """Record a block cache before its first command, or record more about it."""
     members = [str(backing), str(cache)]
     journal.created(key, JOURNALED, facts={"kind": kind, "name": name, "members": members, **facts})
+
+
+def begin(kind: str, name: str, backing: Path, cache: Path, **facts: Any) -> Path:
+    """Load the kernel modules, announce the block cache and wipe both devices -> the path of its journal entry."""
+    for module in MODULES[kind]:
+        if not tools.is_loaded(module):
+            tools.call("modprobe", module)
+    key = MOUNTS / name / "cache"
+    announce(key, kind, name, backing, cache, **facts)
+    for device in (backing, cache):
+        with opened_exclusively(device) as descriptor:
+            signatures.wipe_edges(descriptor)
+    return key
 
 
 CacheKind = Literal["none", "bcache", "dm-cache", "dm-writecache"]
