@@ -15,6 +15,9 @@ by us is an assertion. The tree:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class IosondeError(Exception):
     """An error with four parts: what, where, hint (likely cause and next step).
@@ -44,6 +47,15 @@ class StudyError(IosondeError):
 
 class TargetError(IosondeError):
     """A target cannot be used, or must not be."""
+
+
+@contextmanager
+def os_errors(what: str, *, where: str = "", hint: str = "") -> Iterator[None]:
+    """An `OSError` within becomes a `TargetError`: `what`, and the reason of the kernel."""
+    try:
+        yield
+    except OSError as error:
+        raise TargetError(f"{what}: {error.strerror or error}", where=where, hint=hint) from error
 
 
 class ServerError(TargetError):

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from iosonde.errors import TargetError
+from iosonde.errors import TargetError, os_errors
 from iosonde.features.block_caches.setup import BlockCache, BlockCacheSetup, announce, begin
 from iosonde.storage.block_layer import block_stack, signatures
 from iosonde.storage.block_layer.block_nodes import node_of, number_of, opened_exclusively, read
@@ -317,9 +317,5 @@ def _ask(file: Path) -> None:
 
 
 def _write(file: Path, value: str) -> None:
-    try:
+    with os_errors(f"the kernel refused `{value}` for `{file}`", hint="see the kernel log (`dmesg`)"):
         file.write_text(value, encoding="utf-8")
-    except OSError as error:
-        raise TargetError(
-            f"the kernel refused `{value}` for `{file}`: {error.strerror}", hint="see the kernel log (`dmesg`)"
-        ) from error

@@ -25,6 +25,7 @@ from pydantic import BaseModel
 
 from iosonde.errors import TargetError
 from iosonde.storage.block_layer.block_nodes import (
+    closing,
     identity_at,
     identity_of,
     node_of,
@@ -170,13 +171,11 @@ def on_file(directory: Path, own: str, size_bytes: int) -> SwapArea:
             with own_directory.opened(place) as parent:
                 journal.create_in(place, parent, FILE_NAME)
                 descriptor = os.open(FILE_NAME, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
-            try:
+            with closing(descriptor):
                 with contextlib.suppress(TargetError):  # For btrfs: neither copied on write nor compressed.
                     call("chattr", "+C", place / FILE_NAME)
                 os.posix_fallocate(descriptor, 0, size_bytes)  # A swap file has no holes.
                 return _enable(own, "file", place / FILE_NAME, descriptor, size_bytes)
-            finally:
-                os.close(descriptor)
         except BaseException:
             with contextlib.suppress(OSError):
                 _remove_place(place)
@@ -278,10 +277,8 @@ def _has_header(area: Path, identity: str, own: str) -> bool:
         descriptor = os.open(area, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
-    try:
+    with closing(descriptor):
         return _identity_of(descriptor) == identity and _is_of(descriptor, own)
-    finally:
-        os.close(descriptor)
 
 
 def _is_of(descriptor: int, own: str) -> bool:

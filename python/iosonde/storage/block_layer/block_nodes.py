@@ -97,13 +97,17 @@ def open_device(number: str, flags: int) -> int:
 
 
 @contextlib.contextmanager
-def opened(number: str, flags: int = os.O_RDONLY) -> Iterator[int]:
-    """`open_device` for the length of a block."""
-    descriptor = open_device(number, flags)
+def closing(descriptor: int) -> Iterator[int]:
+    """A descriptor for the length of a block."""
     try:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def opened(number: str, flags: int = os.O_RDONLY) -> contextlib.AbstractContextManager[int]:
+    """`open_device` for the length of a block."""
+    return closing(open_device(number, flags))
 
 
 @contextlib.contextmanager
@@ -120,10 +124,8 @@ def opened_exclusively(device: Path) -> Iterator[int]:
         raise TargetError(
             f"`{device}` is claimed exclusively by another program", hint="`iosonde devices` shows its users"
         ) from None
-    try:
+    with closing(descriptor):
         yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def sys_path(number: str) -> Path:

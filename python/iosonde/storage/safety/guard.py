@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from iosonde.base.tools import ask, find
-from iosonde.errors import TargetError
+from iosonde.errors import TargetError, os_errors
 from iosonde.storage.block_layer import block_stack
 from iosonde.storage.block_layer.block_nodes import LoopStatus, open_device, opened, read, sys_path
 from iosonde.storage.block_layer.block_stack import disk_of, name_of, partitions
@@ -258,11 +258,10 @@ def _relation(number: str, other: str, kernel: Kernel) -> str:
 
 def _claims(number: str, kernel: Kernel) -> Iterator[str]:
     for each in (number, *underlying(number, kernel)):
-        try:
-            if is_claimed(each):
-                yield f"`{name_of(each)}` is claimed exclusively by another program"
-        except OSError as error:
-            raise TargetError(f"cannot open `{name_of(each)}`: {error.strerror}", hint="run iosonde as root") from error
+        with os_errors(f"cannot open `{name_of(each)}`", hint="run iosonde as root"):
+            is_taken = is_claimed(each)
+        if is_taken:
+            yield f"`{name_of(each)}` is claimed exclusively by another program"
 
 
 def _state(number: str) -> Iterator[str]:

@@ -14,7 +14,7 @@ import re
 import stat
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from iosonde.base.cache import TEMPORARY, abandoned
 from iosonde.base.features import contributed
 from iosonde.base.provided import provided
 from iosonde.base.text_files import expanded
-from iosonde.errors import TargetError
+from iosonde.errors import TargetError, os_errors
 from iosonde.storage.block_layer.block_nodes import attached_to, identity_of
 from iosonde.storage.safety import own_directory
 from iosonde.storage.safety.own_directory import mark_of
@@ -300,12 +300,26 @@ def add_files(path: Path, files: Mapping[str, int]) -> None:
 def create_directory(path: Path, *, keep: bool = False) -> None:
     """Create a directory of ours, which only its owner can enter; `OSError` if that fails."""
     created(path, "directory", keep=keep)
-    try:
+    with _forgotten_on_failure(path):
         own_directory.create(path)
+    identify(path)
+
+
+def create_file(path: Path, *, keep: bool = False) -> None:
+    """Create an empty file of ours, which only its owner can read and write; `OSError` if that fails."""
+    created(path, "file", keep=keep)
+    with _forgotten_on_failure(path):
+        path.touch(mode=0o600, exist_ok=False)
+    identify(path)
+
+
+@contextmanager
+def _forgotten_on_failure(path: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError:
         removed(path)
         raise
-    identify(path)
 
 
 def create_in(path: Path, directory: int, name: str, *, size_bytes: int = 0, is_database: bool = False) -> int:
@@ -455,16 +469,9 @@ def undo_abandoned(path: Path) -> None:
             undo(path)
 
 
-@contextmanager
-def undoing(what: str) -> Iterator[None]:
+def undoing(what: str) -> AbstractContextManager[None]:
     """Whatever prevents a removal becomes a `TargetError`; `what` is a clause as `remove PATH`."""
-    try:
-        yield
-    except OSError as error:
-        raise TargetError(
-            f"cannot {what}: {error.strerror or error}",
-            hint="`iosonde cleanup` tries again, once the cause is removed",
-        ) from error
+    return os_errors(f"cannot {what}", hint="`iosonde cleanup` tries again, once the cause is removed")
 
 
 def restore(paths: Sequence[Path]) -> None:
@@ -591,14 +598,12 @@ def _temporary_files() -> list[Cleaned]:
 
 
 def _files(is_wanted: Any) -> list[Path]:
-    try:
+    with (
+        os_errors(f"cannot read the journal `{_directory()}`", hint="make that directory readable"),
+        suppress(FileNotFoundError),
+    ):
         return sorted(Path(each.path) for each in os.scandir(_directory()) if is_wanted(each.name))
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise TargetError(
-            f"cannot read the journal `{_directory()}`: {error.strerror}", hint="make that directory readable"
-        ) from error
+    return []
 
 
 def _identified(entry: Entry) -> Entry:
@@ -620,10 +625,13 @@ def _entry_file(path: Path) -> Path:
 def _write(entry: Entry) -> None:
     file = _entry_file(Path(entry.path))
     temporary = file.with_name(f"{TEMPORARY}{file.name}-{os.getpid()}")
-    try:
+    with os_errors(
+        f"cannot record in `{file.parent}` that `{entry.path}` will be created",
+        hint="iosonde creates nothing that it could not remove after a crash; make that directory writable, or "
+        "name another with the environment variable `XDG_STATE_HOME`",
+    ):
         own_directory.create_parents(file.parent)
-        with suppress(FileNotFoundError):
-            temporary.unlink()
+        temporary.unlink(missing_ok=True)
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as handle:
             handle.write(json.dumps(asdict(entry), indent=1))
@@ -632,9 +640,3 @@ def _write(entry: Entry) -> None:
         temporary.rename(file)
         with own_directory.opened(file.parent, follow=True) as directory:
             os.fsync(directory)
-    except OSError as error:
-        raise TargetError(
-            f"cannot record in `{file.parent}` that `{entry.path}` will be created: {error.strerror}",
-            hint="iosonde creates nothing that it could not remove after a crash; make that directory writable, or "
-            "name another with the environment variable `XDG_STATE_HOME`",
-        ) from error

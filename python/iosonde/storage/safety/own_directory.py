@@ -24,7 +24,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from iosonde.base import directory_tree
-from iosonde.storage.block_layer.block_nodes import identity_of
+from iosonde.storage.block_layer.block_nodes import closing, identity_of
 
 DATABASE = re.compile(r"[a-z]+-[0-9a-f]{8}(-log|-cache)?")
 """Name of a directory in one of ours that contains the database of a store, its log, or its read cache."""
@@ -131,23 +131,17 @@ def create_parents(path: Path) -> None:
 @contextmanager
 def opened(path: Path, identity: str | None = None, *, follow: bool = False) -> Iterator[int]:
     """A descriptor of the directory at `path`, which must have this identity, and be no link unless that is allowed."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | (os.O_CLOEXEC if follow else _NO_FOLLOW))
-    try:
+    with closing(os.open(path, os.O_RDONLY | os.O_DIRECTORY | (os.O_CLOEXEC if follow else _NO_FOLLOW))) as descriptor:
         if identity is not None and identity != identity_of(os.fstat(descriptor)):
             raise WrongDirectoryError(f"`{path}` is not the directory that iosonde created")
         yield descriptor
-    finally:
-        os.close(descriptor)
 
 
-def create_file(directory: int, name: str, size_bytes: int = 0) -> int:
-    """A new file of that size without data -> its inode number; `FileExistsError` if anything has that name."""
-    descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_FOLLOW, 0o600, dir_fd=directory)
-    try:
+def create_file(directory: int, name: str, size_bytes: int) -> None:
+    """A new file of that size without data; `FileExistsError` if anything has that name."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_FOLLOW
+    with closing(os.open(name, flags, 0o600, dir_fd=directory)) as descriptor:
         os.truncate(descriptor, size_bytes)
-        return os.fstat(descriptor).st_ino
-    finally:
-        os.close(descriptor)
 
 
 def open_file(directory: int, name: str, inode: int) -> int:
@@ -191,11 +185,8 @@ def _is_empty_directory(parent: int, name: str) -> bool:
 
 def truncate(directory: int, name: str, inode: int) -> None:
     """Free the blocks of a file of ours; `OSError` if another file, or a link, has its name."""
-    descriptor = open_file(directory, name, inode)
-    try:
+    with closing(open_file(directory, name, inode)) as descriptor:
         os.truncate(descriptor, 0)
-    finally:
-        os.close(descriptor)
 
 
 def plain_files(directory: int) -> dict[str, int]:

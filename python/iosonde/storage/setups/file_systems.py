@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from iosonde.base.tools import Process
-from iosonde.errors import TargetError
+from iosonde.errors import TargetError, os_errors
 from iosonde.plan import Setup
 from iosonde.storage.block_layer.block_nodes import number_of
 from iosonde.storage.block_layer.mounts import mounted_elsewhere, mounts, unmount_copy
@@ -127,24 +127,22 @@ def opened_on_mount(path: Path) -> Iterator[int]:
     """
     entry = journal.find(path.parent)
     with contextlib.ExitStack() as stack:
-        try:
-            if entry is None or entry.identity is None:
-                raise own_directory.WrongDirectoryError
-            root = stack.enter_context(own_directory.opened(path.parent, entry.identity))
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(path.name, mode=0o700, dir_fd=root)
-            directory = stack.enter_context(own_directory.opened(path))
-            if os.fstat(root).st_dev != os.fstat(directory).st_dev:
-                raise own_directory.WrongDirectoryError
-        except (own_directory.WrongDirectoryError, FileNotFoundError):
-            raise TargetError(
-                f"the file system that iosonde mounted at `{path.parent}` is not mounted there any more",
-                hint="nothing was written there; find out what unmounted it, and continue with `iosonde resume DIR`",
-            ) from None
-        except OSError as error:
-            raise TargetError(
-                f"cannot create `{path}`: {error.strerror}", hint="see the kernel log (`dmesg`)"
-            ) from error
+        with os_errors(f"cannot create `{path}`", hint="see the kernel log (`dmesg`)"):
+            try:
+                if entry is None or entry.identity is None:
+                    raise own_directory.WrongDirectoryError
+                root = stack.enter_context(own_directory.opened(path.parent, entry.identity))
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(path.name, mode=0o700, dir_fd=root)
+                directory = stack.enter_context(own_directory.opened(path))
+                if os.fstat(root).st_dev != os.fstat(directory).st_dev:
+                    raise own_directory.WrongDirectoryError
+            except (own_directory.WrongDirectoryError, FileNotFoundError):
+                raise TargetError(
+                    f"the file system that iosonde mounted at `{path.parent}` is not mounted there any more",
+                    hint="nothing was written there; find out what unmounted it, and continue with "
+                    "`iosonde resume DIR`",
+                ) from None
         yield directory
 
 

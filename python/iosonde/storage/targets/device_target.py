@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from iosonde.base.text_files import expanded
-from iosonde.errors import TargetError
+from iosonde.errors import TargetError, os_errors
 from iosonde.plan import Destroys, Purge, Setup
 from iosonde.storage import pcie
 from iosonde.storage.block_layer import block_stack, signatures
@@ -323,14 +323,12 @@ class DeviceTarget(Target, DeviceProvider):
     def wipe(self, number: str, *, measured: bool = True) -> None:
         """Zero the edges of a claimed device, mark it if it was measured; `TargetError` if it does not take that."""
         wipe = signatures.wipe_measured if measured else signatures.wipe_edges
-        try:
+        with os_errors(
+            f"cannot zero the first and last MiB of `{self.devices[number]}`",
+            where="signatures of what was measured may remain",
+            hint="completed runs are kept; see the kernel log (`dmesg`)",
+        ):
             wipe(self.claims.descriptors[number])
-        except OSError as error:
-            raise TargetError(
-                f"cannot zero the first and last MiB of `{self.devices[number]}`: {error.strerror}",
-                where="signatures of what was measured may remain",
-                hint="completed runs are kept; see the kernel log (`dmesg`)",
-            ) from error
 
     @property
     def _raw(self) -> SetupTarget:

@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from iosonde.storage.block_layer.block_nodes import closing
 from iosonde.storage.targets import temporary_files
 
 _CANDIDATES = (512, 1024, 2048, 4096)
@@ -78,11 +79,8 @@ def _leaves_page(file: int, offset: int) -> bool:
     os.fsync(file)
     with mmap.mmap(file, mmap.PAGESIZE, offset=offset) as mapped, mmap.mmap(-1, mmap.PAGESIZE) as buffer:
         mapped.madvise(_MADV_POPULATE_READ)
-        direct = os.open(f"/proc/self/fd/{file}", os.O_WRONLY | os.O_DIRECT)
-        try:
+        with closing(os.open(f"/proc/self/fd/{file}", os.O_WRONLY | os.O_DIRECT)) as direct:
             os.pwritev(direct, [buffer], offset)
-        finally:
-            os.close(direct)
         return _is_resident(mapped)
 
 
@@ -138,11 +136,8 @@ def _found_by_reading(file: int) -> int | None:
         direct = os.open(f"/proc/self/fd/{file}", os.O_RDONLY | os.O_DIRECT)
     except OSError:
         return None
-    try:
-        with mmap.mmap(-1, max(_CANDIDATES)) as buffer, memoryview(buffer) as view:
-            return next((size for size in _CANDIDATES if _can_read(direct, view[:size])), None)
-    finally:
-        os.close(direct)
+    with closing(direct), mmap.mmap(-1, max(_CANDIDATES)) as buffer, memoryview(buffer) as view:
+        return next((size for size in _CANDIDATES if _can_read(direct, view[:size])), None)
 
 
 def _can_read(file: int, buffer: memoryview) -> bool:

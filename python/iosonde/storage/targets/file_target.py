@@ -17,7 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from iosonde.errors import TargetError
+from iosonde.errors import TargetError, os_errors
 from iosonde.plan import Capacity, Destroys, Purge, Setup
 from iosonde.storage.block_layer import block_stack
 from iosonde.storage.block_layer.block_nodes import attached_to, identity_of
@@ -101,12 +101,8 @@ class _OnDisk(Target):
     @cached_property
     def direct_alignment(self) -> int | None:
         """Bytes that direct I/O takes multiples of; None if there is no direct I/O here."""
-        try:
+        with os_errors(f"cannot write in `{self._directory}`", hint="name a target that you may write to"):
             return direct_io.offset_alignment(self._directory)
-        except OSError as error:
-            raise TargetError(
-                f"cannot write in `{self._directory}`: {error.strerror}", hint="name a target that you may write to"
-            ) from error
 
     def direct_unit(self) -> int | None:
         """As the file system reports it, or a read shows."""

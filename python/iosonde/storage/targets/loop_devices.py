@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from iosonde.errors import TargetError
+from iosonde.errors import TargetError, os_errors
 from iosonde.plan import Destroys, Purge, Setup
-from iosonde.storage.block_layer.block_nodes import LoopStatus, loop_status, loops_on, opened, read, status_of
+from iosonde.storage.block_layer.block_nodes import LoopStatus, closing, loop_status, loops_on, opened, read, status_of
 from iosonde.storage.safety import journal, own_directory
 from iosonde.storage.safety.own_directory import handle_of
 from iosonde.storage.setups import file_systems
@@ -53,11 +53,8 @@ class LoopDevice:
     """
 
     def __init__(self, image: Path, *, opened: int | None = None, sector_bytes: int = 512) -> None:
-        backing = os.open(image, os.O_RDWR | os.O_CLOEXEC) if opened is None else os.dup(opened)
-        try:
+        with closing(os.open(image, os.O_RDWR | os.O_CLOEXEC) if opened is None else os.dup(opened)) as backing:
             self.path, self._descriptor, self._status = _attach(backing, image, sector_bytes)
-        finally:
-            os.close(backing)
         self.image = image
 
     @property
@@ -132,8 +129,9 @@ def _is_on(loop: LoopStatus, entry: journal.Entry) -> bool:
 
 
 def _attach(backing: int, image: Path, sector_bytes: int) -> tuple[Path, int, LoopStatus]:
+    problem = f"cannot attach a loop device to `{image}`"
     control = os.open(CONTROL, os.O_RDWR | os.O_CLOEXEC)
-    try:
+    with os_errors(problem, hint="see the kernel log (`dmesg`)"), closing(control):
         for _ in range(_ATTEMPTS):
             path = Path(f"/dev/loop{fcntl.ioctl(control, _CTL_GET_FREE)}")
             descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -144,12 +142,6 @@ def _attach(backing: int, image: Path, sector_bytes: int) -> tuple[Path, int, Lo
                 os.close(descriptor)
                 if error.errno != errno.EBUSY:  # Busy: another process took it first; the next one may be free.
                     raise
-    except OSError as error:
-        raise TargetError(
-            f"cannot attach a loop device to `{image}`: {error.strerror}", hint="see the kernel log (`dmesg`)"
-        ) from error
-    finally:
-        os.close(control)
     raise TargetError("no free loop device: other processes took each one first", hint="try again")
 
 
@@ -229,7 +221,8 @@ class LoopProvider(DeviceProvider):
 
     def provide(self, setup: Setup) -> Provided:
         """Create the files and attach loop devices."""
-        _make_directory(self.images)
+        with os_errors(f"cannot create `{self.images}`"):
+            journal.create_directory(self.images)
         devices = [self._attach(f"device-{number}", self.device_bytes) for number in range(setup.devices)]
         apart = None
         if setup.journal == "external":
@@ -252,17 +245,15 @@ class LoopProvider(DeviceProvider):
         image = self.images / name
         journal.created(image, "loop device", facts={"image": str(image)})
         made = journal.find(self.images)
-        try:
-            with own_directory.opened(self.images, made.identity if made else None) as directory:
-                inode = journal.create_in(self.images, directory, name, size_bytes=size_bytes)
-                journal.identify(image)
-                backing = own_directory.open_file(directory, name, inode)
-        except OSError as error:
-            raise TargetError(f"cannot create `{image}`: {error.strerror or error}") from error
-        try:
+        with (
+            os_errors(f"cannot create `{image}`"),
+            own_directory.opened(self.images, made.identity if made else None) as directory,
+        ):
+            inode = journal.create_in(self.images, directory, name, size_bytes=size_bytes)
+            journal.identify(image)
+            backing = own_directory.open_file(directory, name, inode)
+        with closing(backing):
             self._attached.append(LoopDevice(image, opened=backing, sector_bytes=self.sector_bytes))
-        finally:
-            os.close(backing)
         return self._attached[-1].path
 
 
@@ -303,13 +294,6 @@ def on_loop_devices(target: Target, setup: Setup) -> SetupTarget:
 def further_files(setup: Setup, device_bytes: int) -> list[tuple[str, int]]:
     """Return the files under the further devices of layers: name of the part, bytes."""
     return [(part.part, size) for part in setup.layers for size in part.further_bytes(device_bytes)]
-
-
-def _make_directory(path: Path) -> None:
-    try:
-        journal.create_directory(path)
-    except OSError as error:
-        raise TargetError(f"cannot create `{path}`: {error.strerror}") from error
 
 
 def _facts(device: LoopDevice) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
-from iosonde.errors import TargetError
+from iosonde.errors import TargetError, os_errors
 from iosonde.plan import OF_WHOLE_DEVICE, Destroys, Purge, Setup
 from iosonde.storage.block_layer import block_stack
 from iosonde.storage.block_layer.block_nodes import check_name, number_of
@@ -298,13 +298,11 @@ class ActiveSetup:
         for part in setup.layers:
             own = [further.pop(0) for _ in part.further_bytes(0)]
             below = provided.devices if part.combines else [device]
-            try:
+            with os_errors(  # A device does not answer or stays in use.
+                f"cannot create {setup.text} on `{self.target.provider.name}`",
+                hint="look for errors of the devices in the kernel's log, `dmesg`",
+            ):
                 made = layer_kind_of(part).build(below, own, part, self.target.own)
-            except OSError as error:  # A device does not answer or stays in use.
-                raise TargetError(
-                    f"cannot create {setup.text} on `{self.target.provider.name}`: {error.strerror}",
-                    hint="look for errors of the devices in the kernel's log, `dmesg`",
-                ) from error
             self._layers.append(made)
             device, layers[part.part] = made.device, made.facts
         number = number_of(device)
@@ -368,10 +366,6 @@ def undo(entry: journal.Entry) -> None:
 
 def _create_place(place: Path) -> None:
     journal.created(place, "setup")
-    try:
+    with os_errors(f"cannot create `{place}`", hint="`iosonde cleanup` removes leftovers of an earlier run"):
         MOUNTS.mkdir(mode=0o755, exist_ok=True)
         own_directory.create(place)
-    except OSError as error:
-        raise TargetError(
-            f"cannot create `{place}`: {error.strerror}", hint="`iosonde cleanup` removes leftovers of an earlier run"
-        ) from error

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iosonde.base.text_files import expanded
-from iosonde.errors import TargetError
+from iosonde.errors import TargetError, os_errors
 from iosonde.plan import target_of
 from iosonde.storage.block_layer import block_nodes
 from iosonde.storage.block_layer.block_nodes import device_number, identity_of, loops_on
@@ -87,20 +87,20 @@ def join(spec: JsonObject) -> dict[str, str]:
     workload = spec["workload"]
     identities: dict[str, str] = {}
     for path, names in _contents(workload).items():
-        try:
-            with own_directory.opened(path) as directory:
-                found = os.fstat(directory)
-                identities[str(path)] = identity_of(found)
-                for name in names:
-                    inode = own_directory.inode_of(directory, name)
-                    if not own_directory.is_unchanged(directory, name, inode, is_directory=False):
-                        raise _foreign(path / name)
-                    identities[str(path / name)] = f"{device_number(found.st_dev)}:{inode}"
-        except OSError as error:
-            raise TargetError(
-                f"cannot use `{path}`, which the first host creates: {error.strerror or error}",
+        with (
+            os_errors(
+                f"cannot use `{path}`, which the first host creates",
                 hint="check that the target is the same file system on all hosts",
-            ) from error
+            ),
+            own_directory.opened(path) as directory,
+        ):
+            found = os.fstat(directory)
+            identities[str(path)] = identity_of(found)
+            for name in names:
+                inode = own_directory.inode_of(directory, name)
+                if not own_directory.is_unchanged(directory, name, inode, is_directory=False):
+                    raise _foreign(path / name)
+                identities[str(path / name)] = f"{device_number(found.st_dev)}:{inode}"
     return identities
 
 
@@ -131,20 +131,13 @@ def _provision_directory(path: Path, names: Iterable[str]) -> dict[str, str]:
         raise _foreign(path)
     else:
         opening, known = own_directory.opened(path, entry.identity), entry.own_files
-    try:
-        with opening as directory:
-            found = os.fstat(directory)
-            identities = {str(path): identity_of(found)}
-            for name in names:
-                inode = _provision_entry(path, directory, name, known)
-                identities[str(path / name)] = f"{device_number(found.st_dev)}:{inode}"
-            return identities
-    except FileExistsError as error:
-        raise _foreign(path / str(error.filename)) from None
-    except OSError as error:
-        raise TargetError(
-            f"cannot use `{path}`: {error.strerror or error}", hint="name a target that you may write to"
-        ) from error
+    with os_errors(f"cannot use `{path}`", hint="name a target that you may write to"), opening as directory:
+        found = os.fstat(directory)
+        identities = {str(path): identity_of(found)}
+        for name in names:
+            inode = _provision_entry(path, directory, name, known)
+            identities[str(path / name)] = f"{device_number(found.st_dev)}:{inode}"
+        return identities
 
 
 def _provision_entry(path: Path, directory: int, name: str, known: Mapping[str, int] | None) -> int:
@@ -158,11 +151,14 @@ def _provision_entry(path: Path, directory: int, name: str, known: Mapping[str, 
     if is_there:
         inode = own_directory.inode_of(directory, name) if known is None else known.get(name)
         if not own_directory.is_unchanged(directory, name, inode, is_directory=is_database):
-            raise FileExistsError(0, "is not what iosonde created", name)
+            raise _foreign(path / name)
         inode = own_directory.inode_of(directory, name)
         journal.add_files(path, {name: inode})
         return inode
-    return journal.create_in(path, directory, name, is_database=is_database)
+    try:
+        return journal.create_in(path, directory, name, is_database=is_database)
+    except FileExistsError:
+        raise _foreign(path / name) from None
 
 
 def _checked_file(path: Path) -> str:
@@ -257,21 +253,13 @@ def _own_files(workload: JsonObject) -> list[Path]:
 
 
 def _create(path: Path, *, keep: bool) -> None:
-    is_directory = OWN_DIRECTORY.fullmatch(path.name) is not None
     if path.suffix in COMPANIONS:
         own_directory.create_parents(path.parent)
-    try:
-        if is_directory:
+    with os_errors(f"cannot create `{path}`", hint="name a target that you may write to"):
+        if OWN_DIRECTORY.fullmatch(path.name):
             journal.create_directory(path, keep=keep)
-            return
-        journal.created(path, "file", keep=keep)
-        path.touch(mode=0o600, exist_ok=False)
-    except OSError as error:
-        journal.removed(path)
-        raise TargetError(
-            f"cannot create `{path}`: {error.strerror}", hint="name a target that you may write to"
-        ) from error
-    journal.identify(path)
+        else:
+            journal.create_file(path, keep=keep)
 
 
 _FITRIM = 0xC0185879
