@@ -18,6 +18,7 @@ from iosonde.features.swap_areas.settings import Changed
 from iosonde.features.swap_areas.setup import DEFAULT_BYTES, uses_swap
 from iosonde.plan import Case, Destroys
 from iosonde.results.schema import RecordWarning
+from iosonde.storage.setups import machine_settings
 from iosonde.storage.targets.device_target import DeviceTarget
 from iosonde.units import format_bytes
 
@@ -84,7 +85,7 @@ class SwapAreas(Instrument):
 
     def __init__(self, context: RunContext) -> None:
         super().__init__(context)
-        self._changed: list[Changed] = []
+        self._changed: list[machine_settings.Saved] = []
         self._area: SwapArea | None = None
         self._released = ""
         """Number of the target's device, whose claim was released for the area."""
@@ -105,7 +106,8 @@ class SwapAreas(Instrument):
         if self._area is None and not self._changed:
             return Reading()
         found = self._area.reading() if self._area else None
-        part = SwapReading(area=found, settings=settings.in_effect(), changed=self._changed)
+        changed = [Changed(**each.fact()) for each in self._changed]
+        part = SwapReading(area=found, settings=settings.in_effect(), changed=changed)
         return Reading(parts=[part], warnings=self._warnings(found))
 
     def close(self) -> None:
@@ -120,7 +122,7 @@ class SwapAreas(Instrument):
             if released and isinstance(target, DeviceTarget):
                 target.claims.take(released, str(target.devices[released]))
         finally:
-            settings.restore(changed)
+            machine_settings.restore(changed)
 
     def _enabled(self) -> SwapArea:
         parameters, own, target = self.context.parameters, self.context.session.plan.created_name, self.context.target

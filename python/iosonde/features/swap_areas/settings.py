@@ -6,7 +6,8 @@ one session at a time changes it (`machine_settings.py`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,6 @@ from pydantic import BaseModel
 from iosonde.errors import TargetError
 from iosonde.storage.block_layer.block_nodes import read
 from iosonde.storage.safety import journal
-from iosonde.storage.safety.journal import Entry
 from iosonde.storage.setups import machine_settings
 from iosonde.storage.tools import require_root
 
@@ -70,43 +70,14 @@ def check_possible(settings: Mapping[str, Any]) -> None:
             )
 
 
-def apply(settings: Mapping[str, Any], *, own: str) -> list[Changed]:
+def apply(settings: Mapping[str, Any], *, own: str) -> list[machine_settings.Saved]:
     """Set them; `own` names the study."""
     check_possible(settings)
-    changed: list[Changed] = []
-    try:
-        for name, value in settings.items():
-            path = FILES[name]
-            journal.undo_abandoned(path)
-            before = machine_settings.take(path, read(path))
-            text = ("Y" if value else "N") if isinstance(value, bool) else str(value)
-            journal.created(path, JOURNALED, facts={"value": before, "own": own})
-            changed.append(Changed(setting=name, before=before, value=text))
-            path.write_text(text, encoding="utf-8")
-    except TargetError:
-        restore(changed)
-        raise
-    except OSError as error:
-        restore(changed)
-        raise TargetError(
-            f"cannot set `{error.filename}`: {error.strerror or error}",
-            hint="only root may change it; a container may not be permitted to",
-        ) from error
-    return changed
-
-
-def restore(changed: Sequence[Changed]) -> None:
-    """Write the former values back; `TargetError` for what could not be restored."""
-    journal.restore([FILES[each.setting] for each in changed])
-
-
-def undo(entry: Entry) -> None:
-    """Write the value of a journal entry back; `OSError` if another session has changed the setting by now."""
-    path = Path(entry.path)
-    machine_settings.lock(path)
-    if path.exists() and read(path) != entry.facts["value"]:
-        path.write_text(entry.facts["value"], encoding="utf-8")
-    machine_settings.release(path)
+    for name in settings:
+        journal.undo_abandoned(FILES[name])
+    save = partial(machine_settings.save, own=own, what=JOURNALED)
+    found = (save(name, FILES[name], value) for name, value in settings.items())
+    return machine_settings.change(found, hint="only root may change it; a container may not be permitted to")
 
 
 def in_effect() -> Settings:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from iosonde.features.swap_areas import area, settings
 from iosonde.storage.safety.journal import MOUNTS, OWN_DIRECTORY, JournalKind
+from iosonde.storage.setups import machine_settings
 
 _OWN = OWN_DIRECTORY.pattern
 
@@ -22,8 +23,8 @@ UNDO = (
     JournalKind(
         what=settings.JOURNALED,
         path=r"/proc/sys/vm/page-cluster|/sys/module/zswap/parameters/enabled",
-        facts={"value": r"[0-9]{1,3}|Y|N", "own": rf"({_OWN})?"},
+        facts={"value": r"[0-9]{1,3}|Y|N", "own": rf"({_OWN})?", "disk": ""},
         ends_with_boot=True,
-        undo=settings.undo,
+        undo=machine_settings.undo,
     ),
 )

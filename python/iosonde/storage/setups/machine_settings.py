@@ -17,7 +17,7 @@ import errno
 import fcntl
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +35,7 @@ _held: dict[Path, int] = {}
 """Descriptors of locked files by setting; the kernel unlocks them when this process ends."""
 
 
-def take(path: Path, value: str, *, owner: str = "") -> str:
+def take(path: Path, value: str, *, owner: str) -> str:
     """Lock a setting before it is changed -> the value to restore: `value`, or what a killed session has recorded.
 
     `owner` identifies the device that has the setting. `TargetError` if another session has changed it.
@@ -120,27 +120,12 @@ class Saved:
 
 def apply(devices: Sequence[Mapping[str, Any]], settings: Mapping[str, Any], *, own: str) -> list[Saved]:
     """Set the block queues of a target; `devices` describes them (`block_stack.describe`), `own` names the study."""
-    saved: list[Saved] = []
     queues = _queues(devices)
     for device in queues:
         for file in reversed(FILES.values()):
             journal.undo_abandoned(_path(device, file))
-    try:
-        for device in queues:
-            saved += _save(device, settings, own)
-        for each in reversed(saved):
-            if each.value is not None:
-                each.path.write_text(each.value, encoding="utf-8")
-        _check_in_effect(saved)
-    except TargetError:
-        restore(saved)
-        raise
-    except OSError as error:
-        restore(saved)
-        raise TargetError(
-            f"cannot set `{error.filename or 'a block queue'}`: {error.strerror or error}",
-            hint="only root may change block queues; `cat` the file for its possible values",
-        ) from error
+    found = (each for device in queues for each in _save(device, settings, own))
+    saved = change(found, hint="only root may change block queues; `cat` the file for its possible values")
     missing = [name for name in settings if name not in {each.setting for each in saved if each.value is not None}]
     if missing:
         restore(saved)
@@ -148,6 +133,35 @@ def apply(devices: Sequence[Mapping[str, Any]], settings: Mapping[str, Any], *, 
             f"no device of the target has the setting `{missing[0]}`",
             hint="block queues belong to block devices: name one, or a directory on one",
         )
+    return saved
+
+
+def save(setting: str, path: Path, value: Any, *, own: str, what: str, device: str = "") -> Saved:
+    """Lock a setting, and record its value in the journal as an entry of the kind `what`, before it is changed."""
+    disk = _disk_of(path)
+    before = take(path, _value(path), owner=disk)
+    journal.created(path, what, facts={"value": before, "own": own, "disk": disk})
+    text = ("Y" if value else "N") if isinstance(value, bool) else str(value)
+    return Saved(setting=setting, device=device, path=path, before=before, value=None if value is None else text)
+
+
+def change(found: Iterable[Saved], *, hint: str) -> list[Saved]:
+    """Save settings, then set them, the last first; where that fails, what was changed is restored."""
+    saved: list[Saved] = []
+    try:
+        for each in found:
+            saved.append(each)
+        for each in reversed(saved):
+            if each.value is not None:
+                each.path.write_text(each.value, encoding="utf-8")
+        _check_in_effect(saved)
+    except (OSError, TargetError) as error:
+        restore(saved)
+        if isinstance(error, TargetError):
+            raise
+        raise TargetError(
+            f"cannot set `{error.filename or 'a block queue'}`: {error.strerror or error}", hint=hint
+        ) from error
     return saved
 
 
@@ -170,13 +184,11 @@ def restore(saved: Sequence[Saved]) -> None:
 def undo(entry: Entry) -> None:
     """Write the value of a journal entry back; nothing if the device is gone, or another one has its name by now."""
     path = Path(entry.path)
-    number = _number_of(path)
     lock(path)
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):
-            stack.enter_context(opened(number))  # While it is open, no other one gets its name.
-        is_same = entry.facts["disk"] == incarnation(number)
-        if is_same and path.exists() and _value(path) != entry.facts["value"]:
+            stack.enter_context(opened(_number_of(path)))  # While it is open, no other one gets its name.
+        if entry.facts["disk"] == _disk_of(path) and path.exists() and _value(path) != entry.facts["value"]:
             path.write_text(entry.facts["value"], encoding="utf-8")
     release(path)
 
@@ -187,11 +199,9 @@ def _save(device: str, settings: Mapping[str, Any], own: str) -> Iterator[Saved]
         is_reset = setting == "nr_requests" and "io_scheduler" in settings
         if (setting not in settings and not is_reset) or not path.exists():
             continue
-        disk = incarnation(_number_of(path))
-        before = take(path, _value(path), owner=disk)
-        journal.created(path, QUEUE_SETTING, facts={"value": before, "own": own, "disk": disk})
-        value = _text(setting, settings[setting]) if setting in settings else None
-        yield Saved(setting=setting, device=device, path=path, before=before, value=value)
+        value = settings.get(setting)
+        value = value >> 10 if value and setting in KIB else value
+        yield save(setting, path, value, own=own, what=QUEUE_SETTING, device=device)
 
 
 def _queues(devices: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -219,15 +229,17 @@ def _path(device: str, file: str) -> Path:
 
 
 def _number_of(path: Path) -> str:
-    """`major:minor` of the device of a file in `/sys/block/DEVICE/queue`; empty if it is gone."""
+    """`major:minor` of the device of a file in `/sys/block/DEVICE/queue`; empty if it is gone, and for other files."""
     return read(path.parents[1] / "dev")
+
+
+def _disk_of(path: Path) -> str:
+    """`block_stack.incarnation` of that device; empty without one."""
+    number = _number_of(path)
+    return incarnation(number) if number else ""
 
 
 def _value(path: Path) -> str:
     text = path.read_text(encoding="utf-8").strip()
     chosen = re.search(r"\[(.+?)\]", text)
     return chosen[1] if chosen else text
-
-
-def _text(setting: str, value: Any) -> str:
-    return str(value >> 10 if setting in KIB else value)
