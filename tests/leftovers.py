@@ -16,7 +16,7 @@ from iosonde.storage.safety import journal
 SESSION = """
 import sys
 from iosonde.execution import resume
-from iosonde.storage.safety.consent import Consent
+from iosonde.storage.safety.guard import Consent
 
 print("ready", flush=True)
 sys.stdin.readline()

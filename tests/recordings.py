@@ -24,7 +24,7 @@ from iosonde.plan import commands
 from iosonde.planning import Against, expand, parse
 from iosonde.results import ResultSet
 from iosonde.storage import open_target
-from iosonde.storage.safety.consent import Consent
+from iosonde.storage.safety.guard import Consent
 
 RECORDED = Path(__file__).with_name("recorded")
 

@@ -34,7 +34,7 @@ from iosonde.storage import cleanup, open_target
 from iosonde.storage.block_layer.block_nodes import number_of
 from iosonde.storage.block_layer.signatures import EDGE_BYTES, MARK
 from iosonde.storage.safety import journal
-from iosonde.storage.safety.consent import Consent
+from iosonde.storage.safety.guard import Consent
 from iosonde.storage.setups import file_systems
 from iosonde.storage.targets.loop_devices import LoopDevice
 

@@ -16,7 +16,7 @@ from iosonde.metrics.metrics import run_metrics
 from iosonde.plan import commands
 from iosonde.planning import expand, load
 from iosonde.storage import open_target
-from iosonde.storage.safety.consent import Consent
+from iosonde.storage.safety.guard import Consent
 
 SHORT: dict[str, dict[str, str]] = {
     "command-fio": {"queue_depth": "4", "duration": "1s", "size": "4M", "space": "16MiB"},

@@ -25,7 +25,7 @@ from iosonde.plan import Plan, commands
 from iosonde.planning import expand, parse
 from iosonde.results import ResultSet
 from iosonde.storage import open_target
-from iosonde.storage.safety.consent import Consent
+from iosonde.storage.safety.guard import Consent
 from iosonde.study.model import Study
 
 STUDY = """
@@ -188,7 +188,7 @@ def test_a_command_beyond_its_memory_limit_is_out_of_memory(tmp_path: Path) -> N
 SESSION = """
 import sys
 from iosonde.execution import resume
-from iosonde.storage.safety.consent import Consent
+from iosonde.storage.safety.guard import Consent
 resume(sys.argv[1], consent=Consent(commands=sys.argv[2]))
 """
 

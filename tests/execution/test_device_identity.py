@@ -21,7 +21,7 @@ from iosonde.storage.block_layer.block_nodes import number_of
 from iosonde.storage.block_layer.kernel import Kernel
 from iosonde.storage.block_layer.signatures import MARK
 from iosonde.storage.safety import guard, journal
-from iosonde.storage.safety.consent import NO_CONSENT, Consent
+from iosonde.storage.safety.guard import NO_CONSENT, Consent
 from iosonde.storage.targets import device_target
 
 Replaced = tuple[Path, Path, Callable[[], None]]

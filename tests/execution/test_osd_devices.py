@@ -24,7 +24,7 @@ from iosonde.storage import cleanup, open_target
 from iosonde.storage.block_layer.block_nodes import number_of
 from iosonde.storage.block_layer.signatures import EDGE_BYTES, MARK
 from iosonde.storage.safety import guard, journal
-from iosonde.storage.safety.consent import Consent
+from iosonde.storage.safety.guard import Consent
 from iosonde.storage.safety.journal import MOUNTS
 from iosonde.storage.setups import file_systems
 from iosonde.storage.targets import device_target

@@ -36,7 +36,7 @@ from iosonde.errors import ResultsError, StudyError, TargetError
 from iosonde.execution.environment import require_same_software
 from iosonde.planning import load
 from iosonde.results import ResultSet
-from iosonde.storage.safety.consent import NO_CONSENT, Consent
+from iosonde.storage.safety.guard import NO_CONSENT, Consent
 
 MODELS = Path(__file__).parents[2] / "python/iosonde/features/simulated_drives/models"
 LISTED = '[[targets]]\nname = "{}"\ntarget = "{}"\n'

@@ -36,7 +36,7 @@ from iosonde.planning import load
 from iosonde.results import ResultSet
 from iosonde.results.reading import manifest
 from iosonde.results.schema import MANIFEST, RECORD_TABLES
-from iosonde.storage.safety.consent import NO_CONSENT
+from iosonde.storage.safety.guard import NO_CONSENT
 from iosonde.study.model import Study
 
 MUTATIONS = 3_000

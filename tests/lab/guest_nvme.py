@@ -19,7 +19,7 @@ from iosonde.storage import nvme, open_target
 from iosonde.storage.block_layer import block_stack
 from iosonde.storage.block_layer.block_nodes import number_of
 from iosonde.storage.nvme import can_format, can_sanitize
-from iosonde.storage.safety.consent import Consent
+from iosonde.storage.safety.guard import Consent
 
 MIB = 1 << 20
 PURGED = {

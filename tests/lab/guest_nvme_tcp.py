@@ -30,7 +30,7 @@ from iosonde.storage.block_layer import block_stack
 from iosonde.storage.block_layer.block_nodes import number_of, read
 from iosonde.storage.block_layer.mounts import mounts
 from iosonde.storage.safety import journal
-from iosonde.storage.safety.consent import Consent
+from iosonde.storage.safety.guard import Consent
 
 DRIVE = LAB / "8"
 TARGET = nvme_tcp.TARGET

@@ -18,7 +18,7 @@ from iosonde.engine.protocol import Event
 from iosonde.execution import Observer, resume
 from iosonde.plan import Run
 from iosonde.planning import parse
-from iosonde.storage.safety.consent import Consent
+from iosonde.storage.safety.guard import Consent
 from iosonde.study.model import Study
 
 LAB = Path("/dev/lab")

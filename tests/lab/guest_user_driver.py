@@ -30,8 +30,7 @@ from iosonde.results import ResultSet
 from iosonde.storage import nvme, open_target
 from iosonde.storage.block_layer.block_nodes import number_of
 from iosonde.storage.safety import journal
-from iosonde.storage.safety.consent import Consent
-from iosonde.storage.safety.guard import Claims
+from iosonde.storage.safety.guard import Claims, Consent
 from iosonde.storage.targets.workspace import journal_directory
 
 SLOW, DRIVE = LAB / "7", LAB / "12"

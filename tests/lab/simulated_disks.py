@@ -15,7 +15,7 @@ from iosonde.plan import Plan
 from iosonde.results import ResultSet
 from iosonde.storage.block_layer import block_stack
 from iosonde.storage.block_layer.block_nodes import number_of
-from iosonde.storage.safety.consent import Consent
+from iosonde.storage.safety.guard import Consent
 
 MODULES = (
     *("sd_mod", "loop", "bcache", "dm-snapshot", "dm-flakey", "dm-cache-smq", "dm-writecache"),

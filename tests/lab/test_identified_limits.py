@@ -18,7 +18,7 @@ from iosonde.planning import expand, load
 from iosonde.planning.procedure import conclusions
 from iosonde.results import ResultSet
 from iosonde.storage import open_target
-from iosonde.storage.safety.consent import Consent
+from iosonde.storage.safety.guard import Consent
 
 pytestmark = pytest.mark.usefixtures("host_devices")
 

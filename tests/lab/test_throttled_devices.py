@@ -25,7 +25,7 @@ from iosonde.metrics.metrics import run_metrics
 from iosonde.planning import expand
 from iosonde.results import ResultSet
 from iosonde.storage import open_target
-from iosonde.storage.safety.consent import Consent
+from iosonde.storage.safety.guard import Consent
 
 MIB = 1 << 20
 IOPS = 100

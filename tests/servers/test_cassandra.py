@@ -31,7 +31,7 @@ from iosonde.results import ResultSet
 from iosonde.results.schema import SHARED_LOG_DEVICE, Record
 from iosonde.storage import open_target
 from iosonde.storage.safety import journal
-from iosonde.storage.safety.consent import Consent
+from iosonde.storage.safety.guard import Consent
 from iosonde.study.servers.directories import Directories
 from iosonde.study.servers.server import Instance
 

@@ -27,7 +27,7 @@ from iosonde.planning import expand, parse
 from iosonde.results import ResultSet
 from iosonde.storage import open_target
 from iosonde.storage.safety import journal
-from iosonde.storage.safety.consent import Consent
+from iosonde.storage.safety.guard import Consent
 from iosonde.storage.safety.journal import DATABASE_ON_SERVER, DATABASES
 from iosonde.study import servers
 from iosonde.study.servers import foreign

@@ -25,7 +25,7 @@ from iosonde.plan import Plan
 from iosonde.planning import expand, parse
 from iosonde.results.schema import Record
 from iosonde.storage import open_target
-from iosonde.storage.safety.consent import Consent
+from iosonde.storage.safety.guard import Consent
 from iosonde.study.servers.foreign import parse as parse_url
 
 pytestmark = [pytest.mark.engine, pytest.mark.needs("ferretdb")]

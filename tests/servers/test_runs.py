@@ -40,7 +40,7 @@ from iosonde.results import ResultSet
 from iosonde.results.schema import Record
 from iosonde.storage import cleanup, open_target
 from iosonde.storage.safety import journal
-from iosonde.storage.safety.consent import Consent
+from iosonde.storage.safety.guard import Consent
 from iosonde.storage.safety.journal import DATABASE_ON_SERVER
 from iosonde.study.servers.mariadb import MariaDb
 from iosonde.study.servers.postgresql import PostgreSql

@@ -26,7 +26,7 @@ from iosonde.results import ResultSet
 from iosonde.results.schema import Record
 from iosonde.storage import open_target
 from iosonde.storage.safety import journal
-from iosonde.storage.safety.consent import Consent
+from iosonde.storage.safety.guard import Consent
 from iosonde.study.servers import foreign
 from iosonde.study.servers.foreign import parse as parse_url
 

@@ -21,7 +21,7 @@ from needs import BTRFS
 from iosonde.errors import TargetError
 from iosonde.storage import open_target
 from iosonde.storage.block_layer.block_nodes import number_of
-from iosonde.storage.safety.consent import Consent
+from iosonde.storage.safety.guard import Consent
 from iosonde.storage.targets.device_target import DeviceTarget
 
 pytestmark = [pytest.mark.system, pytest.mark.needs("loop devices"), BTRFS]

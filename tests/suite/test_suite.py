@@ -28,7 +28,7 @@ from iosonde.metrics.verdict.verdict import TimeUse
 from iosonde.plan import Cost
 from iosonde.planning import load as load_study
 from iosonde.results import ResultSet
-from iosonde.storage.safety.consent import NO_CONSENT, Consent
+from iosonde.storage.safety.guard import NO_CONSENT, Consent
 from iosonde.study.effective import effective
 from iosonde.study.model import Level
 

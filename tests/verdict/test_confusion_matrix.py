@@ -29,7 +29,7 @@ from iosonde.metrics.verdict.evidence import SOME
 from iosonde.planning import expand
 from iosonde.results.schema import Record
 from iosonde.storage import open_target
-from iosonde.storage.safety.consent import Consent
+from iosonde.storage.safety.guard import Consent
 from iosonde.storage.targets.direct_io import writes_to_page_cache
 from iosonde.study.model import Study
 

@@ -19,7 +19,7 @@ from iosonde.units import parse_duration
 if TYPE_CHECKING:
     from iosonde.execution.session import HostOptions
     from iosonde.plan import Plan
-    from iosonde.storage.safety.consent import Consent
+    from iosonde.storage.safety.guard import Consent
 
 
 def completing(names: str) -> Callable[[str], list[str]]:
@@ -230,7 +230,7 @@ class RunOptions:
 
     def consent(self, targets: Sequence[str]) -> Consent:
         """Return what the command line allows to be destroyed and started; `TargetError` for a device of no target."""
-        from iosonde.storage.safety.consent import Consent, refuse_surplus
+        from iosonde.storage.safety.guard import Consent, refuse_surplus
 
         given = Consent(
             destroy=tuple(self.destroy or ()),

@@ -21,7 +21,7 @@ from iosonde.errors import TargetError
 from iosonde.plan import Case, JsonObject, Plan, Run, commands
 from iosonde.results.result_set import ResultSet
 from iosonde.storage.opening import open_target
-from iosonde.storage.safety.consent import Consent
+from iosonde.storage.safety.guard import Consent
 from iosonde.storage.safety.journal import OWN_DIRECTORY
 from iosonde.storage.targets.target import Files, Target, is_file_name
 from iosonde.storage.targets.workspace import journal_directory

@@ -24,7 +24,7 @@ from iosonde.plan import Case, JsonObject, Plan, Run, target_of
 from iosonde.results.schema import RecordWarning
 from iosonde.storage import Target
 from iosonde.storage.control_groups import ProcessGroup
-from iosonde.storage.safety.consent import Consent
+from iosonde.storage.safety.guard import Consent
 from iosonde.storage.targets.device_target import DeviceTarget
 from iosonde.storage.targets.setup_target import ActiveSetup, SetupTarget
 from iosonde.storage.targets.target import TargetState

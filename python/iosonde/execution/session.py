@@ -40,7 +40,7 @@ from iosonde.results.result_set import ResultSet
 from iosonde.results.shapes import interpreting
 from iosonde.storage import Target, has_leftovers, open_target, prepare, restore
 from iosonde.storage.safety import journal
-from iosonde.storage.safety.consent import NO_CONSENT, Consent, ConsentError, together
+from iosonde.storage.safety.guard import NO_CONSENT, Consent, ConsentError, together
 from iosonde.storage.targets.device_target import DeviceTarget
 from iosonde.storage.targets.target import state_of
 from iosonde.storage.targets.workspace import reused

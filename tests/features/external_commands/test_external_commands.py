@@ -22,7 +22,7 @@ from iosonde.plan import Plan, commands
 from iosonde.planning import expand, load, parse
 from iosonde.results.schema import Record
 from iosonde.storage import open_target
-from iosonde.storage.safety.consent import Consent
+from iosonde.storage.safety.guard import Consent
 from iosonde.study.workload import workloads
 
 STUDY = study_text(

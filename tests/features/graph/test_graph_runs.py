@@ -29,7 +29,7 @@ from iosonde.results.schema import Record
 from iosonde.storage import open_target
 from iosonde.storage.block_layer.signatures import MARK
 from iosonde.storage.safety import journal
-from iosonde.storage.safety.consent import Consent
+from iosonde.storage.safety.guard import Consent
 
 MIB = 1 << 20
 

@@ -21,7 +21,7 @@ from iosonde.plan import Plan
 from iosonde.results import ResultSet
 from iosonde.storage.block_layer.signatures import MARK
 from iosonde.storage.safety import journal
-from iosonde.storage.safety.consent import NO_CONSENT, Consent
+from iosonde.storage.safety.guard import NO_CONSENT, Consent
 
 pytestmark = [pytest.mark.system, pytest.mark.needs("root", "loop devices")]
 

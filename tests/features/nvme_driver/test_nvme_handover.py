@@ -17,8 +17,7 @@ from iosonde.features.nvme_driver.handover import JOURNALED, KERNEL_DRIVER, VFIO
 from iosonde.planning import expand, parse
 from iosonde.storage import open_target
 from iosonde.storage.safety import guard, journal
-from iosonde.storage.safety.consent import Consent
-from iosonde.storage.safety.guard import Claims
+from iosonde.storage.safety.guard import Claims, Consent
 from iosonde.storage.safety.journal import Entry
 from iosonde.storage.targets.device_target import DeviceTarget
 

@@ -31,7 +31,7 @@ from iosonde.plan import commands
 from iosonde.planning import expand, load, parse
 from iosonde.storage import open_target
 from iosonde.storage.safety import journal
-from iosonde.storage.safety.consent import Consent
+from iosonde.storage.safety.guard import Consent
 from iosonde.study.servers.directories import Directories
 from iosonde.study.workload.workload import engine_spec
 

@@ -23,7 +23,7 @@ from iosonde.results import ResultSet
 from iosonde.results.schema import Record
 from iosonde.storage import open_target
 from iosonde.storage.safety import journal
-from iosonde.storage.safety.consent import Consent
+from iosonde.storage.safety.guard import Consent
 from iosonde.storage.targets.loop_devices import LoopDevice
 
 pytestmark = [pytest.mark.system, pytest.mark.alone]

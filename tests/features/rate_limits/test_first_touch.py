@@ -25,7 +25,7 @@ from iosonde.report.content import answer
 from iosonde.report.material import gather
 from iosonde.results import ResultSet
 from iosonde.storage import open_target
-from iosonde.storage.safety.consent import Consent
+from iosonde.storage.safety.guard import Consent
 
 MIB = 1 << 20
 SPAN = 256 * MIB

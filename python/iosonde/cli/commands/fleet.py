@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from iosonde.collections.fleet.directory import FleetDirectory, FleetFile, Planned
     from iosonde.collections.fleet.model import Fleet
     from iosonde.collections.fleet.session import Outcome
-    from iosonde.storage.safety.consent import Consent
+    from iosonde.storage.safety.guard import Consent
 
 
 @takes(
@@ -98,7 +98,7 @@ def resume(directory: Path, given: RunOptions) -> None:
 def _consent(fleet: Fleet | FleetFile, given: RunOptions) -> Consent:
     """Return what may be destroyed; each host checks its own part."""
     from iosonde.collections.fleet.hosts import here
-    from iosonde.storage.safety.consent import Consent
+    from iosonde.storage.safety.guard import Consent
 
     destroy = given.destroy or []
     listed = [each.target for each in fleet.targets if not each.host]

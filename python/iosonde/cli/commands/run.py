@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from iosonde.plan import Plan, Run
     from iosonde.results import ResultSet
     from iosonde.results.schema import Record
-    from iosonde.storage.safety.consent import Consent
+    from iosonde.storage.safety.guard import Consent
 
 
 @takes(

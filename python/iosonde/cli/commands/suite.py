@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from iosonde.collections.suite.directory import SuiteDirectory
     from iosonde.collections.suite.planning import Planned, Suite
     from iosonde.collections.suite.summary import Summary
-    from iosonde.storage.safety.consent import Consent
+    from iosonde.storage.safety.guard import Consent
 
 
 @takes(

@@ -25,8 +25,7 @@ from iosonde.plan import Plan
 from iosonde.results import ResultSet
 from iosonde.results.files import Directory
 from iosonde.results.shapes import interpreting
-from iosonde.storage.safety.consent import Consent, ConsentError
-from iosonde.storage.safety.guard import InUseError
+from iosonde.storage.safety.guard import Consent, ConsentError, InUseError
 from iosonde.study.model import Study
 
 FAILED = "failed.json"

@@ -31,7 +31,7 @@ from iosonde.results.files import Directory
 from iosonde.results.reading import attempt_of, checked_plan, is_environment, manifest
 from iosonde.results.schema import MANIFEST, RECORD_TABLES, WORKLOAD_TABLES
 from iosonde.results.shapes import first_line
-from iosonde.storage.safety.consent import Consent
+from iosonde.storage.safety.guard import Consent
 from iosonde.storage.safety.journal import boot_id
 from iosonde.study.model import Study
 from iosonde.units import format_bytes, format_duration

@@ -20,8 +20,7 @@ from pydantic import AfterValidator, Base64Bytes, BaseModel, ConfigDict, Field, 
 from iosonde.base.foreign_text import printable
 from iosonde.errors import IosondeError, TargetError
 from iosonde.results.reading import parsed
-from iosonde.storage.safety.consent import ConsentError
-from iosonde.storage.safety.guard import InUseError
+from iosonde.storage.safety.guard import ConsentError, InUseError
 
 SHOWN = 100
 """Characters of a line that is no message, in its error."""

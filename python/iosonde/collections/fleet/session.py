@@ -22,7 +22,7 @@ from iosonde.errors import IosondeError, ResultsError
 from iosonde.execution.stop import Stop, stop_on_signals
 from iosonde.plan import Plan
 from iosonde.results import ResultSet
-from iosonde.storage.safety.consent import Consent
+from iosonde.storage.safety.guard import Consent
 
 
 @dataclass(kw_only=True, eq=False)

@@ -30,7 +30,7 @@ from iosonde.planning import expand
 from iosonde.results import ResultSet
 from iosonde.results.schema import Record
 from iosonde.storage import open_target
-from iosonde.storage.safety.consent import Consent, refuse_surplus
+from iosonde.storage.safety.guard import Consent, refuse_surplus
 from iosonde.storage.safety.journal import boot_id
 from iosonde.study.model import Study
 

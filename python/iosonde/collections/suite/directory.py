@@ -21,7 +21,7 @@ from iosonde.storage import open_target
 
 if TYPE_CHECKING:
     from iosonde.plan import Plan
-    from iosonde.storage.safety.consent import Consent
+    from iosonde.storage.safety.guard import Consent
 
 
 class SuiteFile(Description):

@@ -42,7 +42,7 @@ from iosonde.results.reading import record_name
 from iosonde.results.result_set import ResultSet
 from iosonde.storage import open_target
 from iosonde.storage.safety import guard
-from iosonde.storage.safety.consent import Consent
+from iosonde.storage.safety.guard import Consent
 from iosonde.storage.targets.device_target import DeviceTarget
 
 ALIVE_S = 1.0

@@ -18,7 +18,7 @@ from iosonde.features.many_hosts.together import Together
 from iosonde.plan import Plan
 from iosonde.results.schema import RecordWarning
 from iosonde.storage import Target
-from iosonde.storage.safety.consent import Consent
+from iosonde.storage.safety.guard import Consent
 
 
 def _require_hosts(plan: Plan, target: Target, consent: Consent) -> None:

@@ -35,7 +35,7 @@ from iosonde.results.result_set import ResultSet
 from iosonde.results.schema import MANIFEST, RECORD_TABLES, Failure, Record, RecordWarning
 from iosonde.storage import open_target
 from iosonde.storage.safety import guard
-from iosonde.storage.safety.consent import Consent
+from iosonde.storage.safety.guard import Consent
 
 MARGIN_NS = 500_000_000
 """From the readiness of the last host to the start. An engine needs 100 ms of it, and messages a few."""

@@ -22,7 +22,7 @@ from iosonde.features.nvme_driver.handover import Controller
 from iosonde.plan import JsonObject, Plan
 from iosonde.storage import Target
 from iosonde.storage.block_layer.block_nodes import number_of
-from iosonde.storage.safety.consent import NO_CONSENT, Consent
+from iosonde.storage.safety.guard import NO_CONSENT, Consent
 from iosonde.storage.targets.device_target import DeviceTarget
 
 

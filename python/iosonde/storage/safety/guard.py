@@ -10,6 +10,9 @@ All of it is read at every call, from the kernel and the device itself, and noth
 
 Devices are compared by number and files by inode, never by path.
 
+A device that the target names is written only if the command has `--destroy DEVICE` as well, and one with contents only
+if it also repeats the device's serial number, or its size in bytes if it has none (`--confirm`).
+
 A device that is accepted is claimed (`O_EXCL`), so that no program mounts or assembles it. The kernel grants a claim to
 one open file. It is released while another program needs it (mkfs, a mount, an array). An engine inherits the
 descriptor instead of claiming again, so the claim lasts as long as either process.
@@ -19,19 +22,23 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
+from iosonde.base.text_files import expanded
 from iosonde.base.tools import ask, find
 from iosonde.errors import TargetError, os_errors
+from iosonde.storage import pcie
 from iosonde.storage.block_layer import block_stack
-from iosonde.storage.block_layer.block_nodes import LoopStatus, open_device, opened, read, sys_path
+from iosonde.storage.block_layer.block_nodes import LoopStatus, number_of, open_device, opened, read, sys_path
 from iosonde.storage.block_layer.block_stack import disk_of, name_of, partitions
 from iosonde.storage.block_layer.kernel import Kernel
 from iosonde.storage.block_layer.signatures import Signature, signatures
+from iosonde.units import format_bytes, parse_size
 
 
 class Claims:
@@ -353,3 +360,95 @@ def _signature(name: str) -> str:
     answer = ask(tool, "--probe", "--output", "export", f"/dev/{name}") if tool else None
     found = dict(line.partition("=")[::2] for line in answer.stdout.splitlines()) if answer else {}
     return found.get("TYPE") or (f"a {found['PTTYPE']} partition table" if "PTTYPE" in found else "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Consent:
+    """Options of the command line."""
+
+    destroy: tuple[str, ...] = ()
+    """Devices, by any of their names."""
+    confirm: tuple[str, ...] = ()
+    """Serial numbers, or sizes."""
+    commands: str = ""
+    """Hash of the study whose external commands may be started."""
+    libraries: tuple[str, ...] = ()
+    """Libraries of stores outside of the system's directories that a plan which exists already may load."""
+    servers: tuple[str, ...] = ()
+    """Addresses of servers of the user that a plan which exists already may connect to, with the user's passwords."""
+
+
+NO_CONSENT = Consent()
+
+
+class ConsentError(TargetError):
+    """A device that must not be overwritten yet."""
+
+    def __init__(self, what: str, *, where: str, options: Sequence[str]) -> None:
+        super().__init__(what, where=where, hint=f"to overwrite it, add {' '.join(options)}")
+        self.options = tuple(options)
+        """Options of the command line that are missing."""
+
+
+def together(errors: Sequence[ConsentError]) -> TargetError:
+    """Return one error for all devices that are refused, with the missing options of all of them."""
+    if len(errors) == 1:
+        return errors[0]
+    found = ConsentError(
+        f"{len(errors)} devices would be overwritten",
+        where="\n  ".join(f"{each.what}: {each.where}" for each in errors),
+        options=[option for each in errors for option in each.options],
+    )
+    found.hint = found.hint.replace("overwrite it", "overwrite them")
+    return found
+
+
+def refuse_surplus(consent: Consent, targets: Sequence[str]) -> None:
+    """`TargetError` for a device that may be overwritten and is not part of any target: one of both is a mistake."""
+    names = [name for target in targets for name in (target, *target.split(","))]
+    numbers = {number_of(expanded(name.strip()).absolute()) for name in names} - {""}
+    for text in consent.destroy:
+        if not re.fullmatch(pcie.ADDRESS, text) and number_of(expanded(text).absolute()) not in numbers:
+            raise TargetError(
+                f"`--destroy {text}` must name a device of the target",
+                where=f"the target is {' and '.join(f'`{each}`' for each in targets)}",
+                hint="remove the option, or name that device as a target",
+            )
+
+
+def missing(name: str, findings: Findings, consent: Consent) -> list[str]:
+    """Options that are still missing before a device may be written."""
+    number = findings.number
+    named = [number_of(expanded(text).absolute()) for text in consent.destroy]
+    words = [] if number in named else [f"--destroy {name}"]
+    if findings.signatures and not _is_confirmed(number, consent):
+        words.append(f"--confirm {block_stack.serial(number) or block_stack.size_bytes(number)}")
+    return words
+
+
+def refusal(name: str, findings: Findings, consent: Consent) -> ConsentError | None:
+    """Return why a device must not be overwritten yet; None with sufficient consent."""
+    options = missing(name, findings, consent)
+    if not options:
+        return None
+    held = findings.contents
+    size = format_bytes(block_stack.size_bytes(findings.number))
+    loses = f"contains {held}, which would be lost" if held else f"would be overwritten ({size})"
+    return ConsentError(f"`{name}` {loses}", where=_identity(findings.number), options=options)
+
+
+def _is_confirmed(number: str, consent: Consent) -> bool:
+    serial = block_stack.serial(number)
+    if serial:
+        return serial in consent.confirm
+    for text in consent.confirm:
+        with suppress(ValueError):
+            if parse_size(text) == block_stack.size_bytes(number):
+                return True
+    return False
+
+
+def _identity(number: str) -> str:
+    model = block_stack.model(number) or "no model"
+    serial = block_stack.serial(number)
+    return f"{model}, {f'serial {serial}' if serial else 'no serial'}, {format_bytes(block_stack.size_bytes(number))}"

@@ -2,8 +2,7 @@
 
 Their names are resolved once, when the target is opened. From then on a device is its number: what was examined is what
 is claimed, written and wiped, wherever a name leads later. They pass the guard (`guard.py`) when the target is
-opened and again when a session starts, which also needs the user's consent (`consent.py`). From then to its end each is
-claimed (`guard.py`).
+opened and again when a session starts, which also needs the user's consent. From then to its end each is claimed.
 """
 
 from __future__ import annotations
@@ -26,9 +25,8 @@ from iosonde.storage.block_layer import block_stack, signatures
 from iosonde.storage.block_layer.block_nodes import check_name, node_of, number_of
 from iosonde.storage.block_layer.kernel import Kernel
 from iosonde.storage.nvme import can_format, can_sanitize
-from iosonde.storage.safety import consent, guard, journal
-from iosonde.storage.safety.consent import Consent
-from iosonde.storage.safety.guard import Claims, underlying
+from iosonde.storage.safety import guard, journal
+from iosonde.storage.safety.guard import Claims, Consent, underlying
 from iosonde.storage.safety.journal import MOUNTS
 from iosonde.storage.setups import file_systems
 from iosonde.storage.targets import target
@@ -185,10 +183,10 @@ class DeviceTarget(Target, DeviceProvider):
                 findings = guard.examine(number, kernel=kernel, is_claimed_by_us=True)
                 if findings.refusals:
                     raise guard.InUseError(f"`{device}` must not be written: {findings.refusals[0]}")
-                if error := consent.refusal(str(device), findings, given):
+                if error := guard.refusal(str(device), findings, given):
                     refused.append(error)
             if refused:
-                raise consent.together(refused)
+                raise guard.together(refused)
             before = {number: _written_sectors(number) for number in self.numbers}
             try:
                 yield
@@ -243,7 +241,7 @@ class DeviceTarget(Target, DeviceProvider):
     def asks(self) -> list[str]:
         """The device by name, and its serial number or size if it has contents."""
         looked = zip(self.devices.values(), self.examine(), strict=True)
-        return [each for device, found in looked for each in consent.missing(str(device), found, consent.NO_CONSENT)]
+        return [each for device, found in looked for each in guard.missing(str(device), found, guard.NO_CONSENT)]
 
     def with_setup(self, setup: Setup) -> Target:
         """The target with a setup on the first of them."""

@@ -18,7 +18,7 @@ from iosonde.errors import TargetError
 from iosonde.plan import Capacity, Destroys, JsonObject, Plan, Purge, Setup, SetupPart
 
 if TYPE_CHECKING:
-    from iosonde.storage.safety.consent import Consent
+    from iosonde.storage.safety.guard import Consent
 
 
 MOST_BYTES = 128
