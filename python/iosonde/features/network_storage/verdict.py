@@ -159,7 +159,7 @@ class StoragePath:
         return max(self.run.cpu_wait_share or 0.0, self.run.stalled_share or 0.0)
 
     def limits(self, message: str) -> Found:
-        """A part that took most of the time, perhaps even without all of the time that had no CPU, and more than iosonde."""
+        """A part that took most of the time, perhaps even without the time that had no CPU, and more than iosonde."""
         parts = (self.network_share, self.server_share_least, self.daemon_share, self.remote.window_share)
         most, lost = max(each or 0.0 for each in parts), self.not_running_share
         own = max(self.run.harness_share or 0.0, self.run.clock_share or 0.0)
