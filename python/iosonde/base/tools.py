@@ -12,7 +12,7 @@ import os
 import select
 import shutil
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -60,8 +60,8 @@ class Tool:
     """Debian and Ubuntu packages that contain it: the first one that the distribution has is installed."""
     kind: Kind
     purpose: str
-    version: tuple[str, ...] = ()
-    """Arguments that print its version; none where a call without effect is not known."""
+    version: str = ""
+    """Argument with which a program prints its version; empty where a call without effect is not known."""
     form: Literal["program", "library", "files"] = "program"
     places: tuple[str, ...] = ()
     """Further directories of a program, as patterns; directories or files, one of which must exist."""
@@ -112,223 +112,123 @@ second, and the last only inside the lab's machine, whose image has it."""
 _IN_EVERY_DEBIAN = ("apt", "bash", "coreutils", "dpkg", "fdisk", "libc-bin", "mount", "util-linux")
 
 
-def _tool(name: str, package: str, kind: Kind, purpose: str, *version: str) -> Tool:
-    return Tool(name=name, packages=tuple(package.split("|")), kind=kind, purpose=purpose, version=version)
+_TABLE: dict[Kind, str] = {
+    "build": """
+        cargo rustc: the engine is compiled from source
+        cc/gcc: the engine is linked with it
+    """,
+    "runtime": """
+        mdadm: md arrays
+        btrfs/btrfs-progs: btrfs arrays
+        mkfs.ext4/e2fsprogs: ext4 file systems created for a study
+        mke2fs/e2fsprogs: external journals of ext4
+        mkfs.xfs/xfsprogs: xfs file systems created for a study
+        mkfs.btrfs/btrfs-progs: btrfs file systems created for a study
+        mount umount/mount: file systems created for a study
+        make-bcache/bcache-tools: block caches of bcache
+        dmsetup: block caches of device mapper
+        modprobe/kmod: kernel modules of arrays and block caches
+        wipefs/util-linux: signatures on a block device before it is overwritten
+        mkswap/util-linux swapon/mount swapoff/mount: swap areas
+        chattr/e2fsprogs: swap files on btrfs
+        mount.nfs/nfs-common: mounts of NFS with the options of a case
+        ip/iproute2: outages of the path to a server (`outage = "link"`)
+        exportfs/nfs-kernel-server: exports of this machine's NFS server
+        blkid/util-linux: signatures in `iosonde devices`
+        setpriv/util-linux: servers without root's privileges, which end with iosonde
+        sbatch/slurm-client scancel/slurm-client squeue/slurm-client: hosts of `--hosts slurm:N`
+        ssh/openssh-client: hosts of `--hosts ssh:FILE`
+        systemd-detect-virt/systemd: the hypervisor in the record
+        g++ rocksdb-headers/librocksdb-dev: RocksDB's persistent read cache and reads into a reused slice
+        rocksdb/librocksdb7.8|librocksdb8.9|librocksdb9.10|librocksdb9.11: the store `rocksdb`
+        wiredtiger/libwiredtiger0: the store `wiredtiger`
+        wiredtiger-header/libwiredtiger-dev: the store `wiredtiger`, for which `cc` compiles a shim
+    """,
+    "lab": """
+        qemu-storage-daemon/qemu-utils: throttled devices (`iosonde lab device`)
+        qemu-system-x86_64/qemu-system-x86: the virtual machine (`iosonde lab run`)
+        virtiofsd/virtiofsd|qemu-system-common: directories shared with the virtual machine
+        unshare/util-linux: mounts that only the lab sees
+        truncate/coreutils: drives of the virtual machine
+        losetup/mount: loop devices
+        bash: the script that builds the virtual machine's image
+        apt-get/apt apt-cache/apt dpkg-deb/dpkg: packages of the virtual machine's image
+        cpio depmod/kmod: the virtual machine's image
+    """,
+    "dev": """
+        cargo-fmt/rustfmt: the format check
+        cargo-clippy/rust-clippy: the Rust lints
+        nbdkit: tests with a device that loses its write cache, or is slow
+        qemu-img/qemu-utils: tests with a volume that loads its blocks when they are read
+        linux.uml/user-mode-linux: tests with NFS in User Mode Linux
+        debootstrap chroot/coreutils: the test of an installation on a fresh Debian
+        fio: the study `command-fio`, and comparison with fio
+        strace: the test that fio and the engine do the same I/O
+        lmdb/liblmdb0: the store `lmdb` with the library of the system, and its tests
+        mdb_stat/lmdb-utils: the test of databases of the system's LMDB
+        fio_jsonplus_clat2csv/fio: the test of the fio export
+        localedef/libc-bin|glibc-common: tests in locales with other encodings than UTF-8
+        charmaps/locales|glibc-locale-source: tests in locales with other encodings than UTF-8
+        fio-examples/fio-examples|fio: the test that imports all of fio's example jobs
+        chromium/chromium|chromium-browser: tests of the HTML report in a browser
+        chromedriver/chromium-driver|chromium-chromedriver: tests of the HTML report in a browser
+        valgrind: instructions of a read (`bench/read_code.py`)
+        db_bench/rocksdb-tools: the studies `command-db-bench`, and comparison with db_bench
+        pgbench/postgresql: the study `command-pgbench`
+        sysbench: the studies `command-sysbench`
+        java/openjdk-17-jre-headless: the store `cassandra`, and its tests
+        mvn/maven: Cassandra's jar files, which `scripts/setup` assembles for tests
+        cassandra: the store `cassandra`, and its tests; without it name a distribution with `CASSANDRA_HOME`
+        memcached: the store `memcached`, and its tests
+        ceph-mon ceph-mgr ceph-osd ceph/ceph-common: clusters of the workload `objects`, and its tests
+        ceph-authtool/ceph-common monmaptool/ceph-base: clusters of the workload `objects`, and its tests
+        librados/librados2: the workload `objects`, and its tests
+        rados/ceph-common: the study `command-rados-bench`, and comparison with it
+        memcaslap/libmemcached-tools: the study `command-memcaslap`, and comparison with it
+        postgres/postgresql: the server of the studies on PostgreSQL, and its tests
+        mariadbd/mariadb-server: the server of the studies on MariaDB, and its tests
+        mysqld/mariadb-server: MySQL, which the studies on MariaDB use where it is installed instead
+        go/golang-1.26-go|golang-1.25-go|golang-1.24-go: FerretDB, built by `scripts/setup`
+        ferretdb: tests of the store `mongodb`: MongoDB's protocol with other storage; built with Go 1.24
+        moto: tests of S3: a server for tests, which `scripts/setup` installs from the Python Package Index
+        dumpe2fs/e2fsprogs: tests of ext4 options
+        mkfs.ntfs/ntfs-3g ntfs-3g: tests of a file system that a FUSE daemon serves
+        bindfs: tests of a directory that a FUSE daemon serves
+        blockdev/util-linux: tests on loop devices
+        addpart/util-linux delpart/util-linux partx/util-linux sfdisk/fdisk: tests of partitions
+        slurmctld slurmd sinfo/slurm-client munged/munge: tests of hosts in a Slurm job
+        sshd/openssh-server ssh-keygen/openssh-client: tests of hosts that ssh reaches
+        tc/iproute2 nsenter/util-linux: tests of hosts on a network of their own
+        git: the test that builds the source distribution
+        ldd/libc-bin: the libraries of db_bench
+        taskset/util-linux: benchmarks on one processor
+    """,
+}
+"""Tools by kind, those for one purpose in a line: NAME, or NAME/PACKAGE|PACKAGE if the packages have other names."""
 
+_VERSION = {
+    **dict.fromkeys(("mkfs.ext4", "mke2fs", "mkfs.xfs", "chattr", "mount.nfs", "ip", "ssh", "mdb_stat"), "-V"),
+    **dict.fromkeys(("dumpe2fs", "slurmctld", "slurmd", "sshd", "tc"), "-V"),
+    **dict.fromkeys(("make-bcache", "exportfs", "fio_jsonplus_clat2csv", "db_bench", "ssh-keygen"), ""),
+    **{"java": "-version", "go": "version"},
+}
+"""Arguments other than `--version`."""
 
-def _library(name: str, package: str, kind: Kind, purpose: str) -> Tool:
-    return Tool(name=name, packages=tuple(package.split("|")), kind=kind, purpose=purpose, form="library")
-
-
-_RUNTIME = (
-    _tool("mdadm", "mdadm", "runtime", "md arrays", "--version"),
-    _tool("btrfs", "btrfs-progs", "runtime", "btrfs arrays", "--version"),
-    _tool("mkfs.ext4", "e2fsprogs", "runtime", "ext4 file systems created for a study", "-V"),
-    _tool("mke2fs", "e2fsprogs", "runtime", "external journals of ext4", "-V"),
-    _tool("mkfs.xfs", "xfsprogs", "runtime", "xfs file systems created for a study", "-V"),
-    _tool("mkfs.btrfs", "btrfs-progs", "runtime", "btrfs file systems created for a study", "--version"),
-    _tool("mount", "mount", "runtime", "file systems created for a study", "--version"),
-    _tool("umount", "mount", "runtime", "file systems created for a study", "--version"),
-    _tool("make-bcache", "bcache-tools", "runtime", "block caches of bcache"),
-    _tool("dmsetup", "dmsetup", "runtime", "block caches of device mapper", "--version"),
-    _tool("modprobe", "kmod", "runtime", "kernel modules of arrays and block caches", "--version"),
-    _tool("wipefs", "util-linux", "runtime", "signatures on a block device before it is overwritten", "--version"),
-    _tool("mkswap", "util-linux", "runtime", "swap areas", "--version"),
-    _tool("swapon", "mount", "runtime", "swap areas", "--version"),
-    _tool("swapoff", "mount", "runtime", "swap areas", "--version"),
-    _tool("chattr", "e2fsprogs", "runtime", "swap files on btrfs", "-V"),
-    _tool("mount.nfs", "nfs-common", "runtime", "mounts of NFS with the options of a case", "-V"),
-    _tool("ip", "iproute2", "runtime", 'outages of the path to a server (`outage = "link"`)', "-V"),
-    _tool("exportfs", "nfs-kernel-server", "runtime", "exports of this machine's NFS server"),
-    _tool("blkid", "util-linux", "runtime", "signatures in `iosonde devices`", "--version"),
-    _tool("setpriv", "util-linux", "runtime", "servers without root's privileges, which end with iosonde", "--version"),
-    _tool("unshare", "util-linux", "runtime", "an IPC namespace for each server", "--version"),
-    _tool("sbatch", "slurm-client", "runtime", "hosts of `--hosts slurm:N`", "--version"),
-    _tool("scancel", "slurm-client", "runtime", "hosts of `--hosts slurm:N`", "--version"),
-    _tool("squeue", "slurm-client", "runtime", "hosts of `--hosts slurm:N`", "--version"),
-    _tool("ssh", "openssh-client", "runtime", "hosts of `--hosts ssh:FILE`", "-V"),
-    _tool("systemd-detect-virt", "systemd", "runtime", "the hypervisor in the record", "--version"),
-    _library("rocksdb", "librocksdb7.8|librocksdb8.9|librocksdb9.10|librocksdb9.11", "runtime", "the store `rocksdb`"),
-    _tool("g++", "g++", "runtime", "RocksDB's persistent read cache and reads into a reused slice", "--version"),
-    Tool(
-        name="rocksdb-headers",
-        packages=("librocksdb-dev",),
-        kind="runtime",
-        purpose="RocksDB's persistent read cache and reads into a reused slice",
-        form="files",
-        places=("/usr/include/rocksdb", "/usr/local/include/rocksdb"),
-    ),
-    _library("wiredtiger", "libwiredtiger0", "runtime", "the store `wiredtiger`"),
-    Tool(
-        name="wiredtiger-header",
-        packages=("libwiredtiger-dev",),
-        kind="runtime",
-        purpose="the store `wiredtiger`, for which `cc` compiles a shim",
-        form="files",
-        places=("/usr/include/wiredtiger.h", "/usr/local/include/wiredtiger.h"),
-    ),
-)
-
-_LAB = (
-    _tool("qemu-storage-daemon", "qemu-utils", "lab", "throttled devices (`iosonde lab device`)", "--version"),
-    _tool("qemu-system-x86_64", "qemu-system-x86", "lab", "the virtual machine (`iosonde lab run`)", "--version"),
-    Tool(
-        name="virtiofsd",
-        packages=("virtiofsd", "qemu-system-common"),
-        kind="lab",
-        purpose="directories shared with the virtual machine",
-        version=("--version",),
-        places=("/usr/lib/qemu", "/usr/libexec"),
-    ),
-    _tool("nbdkit", "nbdkit", "dev", "tests with a device that loses its write cache, or is slow", "--version"),
-    _tool("qemu-img", "qemu-utils", "dev", "tests with a volume that loads its blocks when they are read", "--version"),
-    _tool("unshare", "util-linux", "lab", "mounts that only the lab sees", "--version"),
-    _tool("truncate", "coreutils", "lab", "drives of the virtual machine", "--version"),
-    _tool("losetup", "mount", "lab", "loop devices", "--version"),
-    _tool("bash", "bash", "lab", "the script that builds the virtual machine's image", "--version"),
-    _tool("apt-get", "apt", "lab", "packages of the virtual machine's image", "--version"),
-    _tool("apt-cache", "apt", "lab", "packages of the virtual machine's image", "--version"),
-    _tool("dpkg-deb", "dpkg", "lab", "packages of the virtual machine's image", "--version"),
-    _tool("cpio", "cpio", "lab", "the virtual machine's image", "--version"),
-    _tool("linux.uml", "user-mode-linux", "dev", "tests with NFS in User Mode Linux", "--version"),
-    _tool("depmod", "kmod", "lab", "the virtual machine's image", "--version"),
-    _tool("debootstrap", "debootstrap", "dev", "the test of an installation on a fresh Debian", "--version"),
-    _tool("chroot", "coreutils", "dev", "the test of an installation on a fresh Debian", "--version"),
-)
-
-_DEV = (
-    _tool("fio", "fio", "dev", "the study `command-fio`, and comparison with fio", "--version"),
-    _tool("strace", "strace", "dev", "the test that fio and the engine do the same I/O", "--version"),
-    _library("lmdb", "liblmdb0", "dev", "the store `lmdb` with the library of the system, and its tests"),
-    _tool("mdb_stat", "lmdb-utils", "dev", "the test of databases of the system's LMDB", "-V"),
-    _tool("fio_jsonplus_clat2csv", "fio", "dev", "the test of the fio export"),
-    _tool("localedef", "libc-bin|glibc-common", "dev", "tests in locales with other encodings than UTF-8", "--version"),
-    Tool(
-        name="charmaps",
-        packages=("locales", "glibc-locale-source"),
-        kind="dev",
-        purpose="tests in locales with other encodings than UTF-8",
-        form="files",
-        places=("/usr/share/i18n/charmaps",),
-    ),
-    Tool(
-        name="fio-examples",
-        packages=("fio-examples", "fio"),
-        kind="dev",
-        purpose="the test that imports all of fio's example jobs",
-        form="files",
-        places=("/usr/share/doc/fio/examples", "/usr/share/doc/fio-examples"),
-    ),
-    _tool("chromium", "chromium|chromium-browser", "dev", "tests of the HTML report in a browser", "--version"),
-    _tool(
-        "chromedriver",
-        "chromium-driver|chromium-chromedriver",
-        "dev",
-        "tests of the HTML report in a browser",
-        "--version",
-    ),
-    _tool("valgrind", "valgrind", "dev", "instructions of a read (`bench/read_code.py`)", "--version"),
-    _tool("db_bench", "rocksdb-tools", "dev", "the studies `command-db-bench`, and comparison with db_bench"),
-    Tool(
-        name="pgbench",
-        packages=("postgresql",),
-        kind="dev",
-        purpose="the study `command-pgbench`",
-        version=("--version",),
-        places=tuple(sorted(map(str, Path("/usr/lib/postgresql").glob("*/bin")))),
-    ),
-    _tool("sysbench", "sysbench", "dev", "the studies `command-sysbench`", "--version"),
-    _tool("java", "openjdk-17-jre-headless", "dev", "the store `cassandra`, and its tests", "-version"),
-    _tool("mvn", "maven", "dev", "Cassandra's jar files, which `scripts/setup` assembles for tests", "--version"),
-    Tool(
-        name="cassandra",
-        packages=("cassandra",),
-        kind="dev",
-        purpose="the store `cassandra`, and its tests; without it name a distribution with `CASSANDRA_HOME`",
-        form="files",
-        places=CASSANDRA_PLACES,
-    ),
-    _tool("memcached", "memcached", "dev", "the store `memcached`, and its tests", "--version"),
-    _tool("ceph-mon", "ceph-mon", "dev", "clusters of the workload `objects`, and its tests", "--version"),
-    _tool("ceph-mgr", "ceph-mgr", "dev", "clusters of the workload `objects`, and its tests", "--version"),
-    _tool("ceph-osd", "ceph-osd", "dev", "clusters of the workload `objects`, and its tests", "--version"),
-    _tool("ceph", "ceph-common", "dev", "clusters of the workload `objects`, and its tests", "--version"),
-    _tool("ceph-authtool", "ceph-common", "dev", "clusters of the workload `objects`, and its tests", "--version"),
-    _tool("monmaptool", "ceph-base", "dev", "clusters of the workload `objects`, and its tests", "--version"),
-    Tool(
-        name="librados",
-        packages=("librados2",),
-        kind="dev",
-        purpose="the workload `objects`, and its tests",
-        form="files",
-        places=tuple(f"{each}/librados.so.2" for each in LIBRARY_DIRECTORIES),
-    ),
-    _tool("rados", "ceph-common", "dev", "the study `command-rados-bench`, and comparison with it", "--version"),
-    _tool(
-        "memcaslap", "libmemcached-tools", "dev", "the study `command-memcaslap`, and comparison with it", "--version"
-    ),
-    Tool(
-        name="postgres",
-        packages=("postgresql",),
-        kind="dev",
-        purpose="the server of the studies on PostgreSQL, and its tests",
-        version=("--version",),
-        places=("/usr/lib/postgresql/*/bin",),
-    ),
-    _tool("mariadbd", "mariadb-server", "dev", "the server of the studies on MariaDB, and its tests", "--version"),
-    _tool(
-        "mysqld",
-        "mariadb-server",
-        "dev",
-        "MySQL, which the studies on MariaDB use where it is installed instead",
-        "--version",
-    ),
-    _tool("go", "golang-1.26-go|golang-1.25-go|golang-1.24-go", "dev", "FerretDB, built by `scripts/setup`", "version"),
-    Tool(
-        name="ferretdb",
-        packages=("ferretdb",),
-        kind="dev",
-        purpose="tests of the store `mongodb`: MongoDB's protocol with other storage; built with Go 1.24",
-        form="files",
-        places=(FERRETDB,),
-    ),
-    Tool(
-        name="moto",
-        packages=("moto",),
-        kind="dev",
-        purpose="tests of S3: a server for tests, which `scripts/setup` installs from the Python Package Index",
-        form="files",
-        places=(f"{MOTO}/bin/python",),
-    ),
-    _tool("dumpe2fs", "e2fsprogs", "dev", "tests of ext4 options", "-V"),
-    _tool("mkfs.ntfs", "ntfs-3g", "dev", "tests of a file system that a FUSE daemon serves", "--version"),
-    _tool("ntfs-3g", "ntfs-3g", "dev", "tests of a file system that a FUSE daemon serves", "--version"),
-    _tool("bindfs", "bindfs", "dev", "tests of a directory that a FUSE daemon serves", "--version"),
-    _tool("blockdev", "util-linux", "dev", "tests on loop devices", "--version"),
-    _tool("addpart", "util-linux", "dev", "tests of partitions", "--version"),
-    _tool("delpart", "util-linux", "dev", "tests of partitions", "--version"),
-    _tool("partx", "util-linux", "dev", "tests of partitions", "--version"),
-    _tool("sfdisk", "fdisk", "dev", "tests of partitions", "--version"),
-    _tool("slurmctld", "slurmctld", "dev", "tests of hosts in a Slurm job", "-V"),
-    _tool("slurmd", "slurmd", "dev", "tests of hosts in a Slurm job", "-V"),
-    _tool("sinfo", "slurm-client", "dev", "tests of hosts in a Slurm job", "--version"),
-    _tool("munged", "munge", "dev", "tests of hosts in a Slurm job", "--version"),
-    _tool("sshd", "openssh-server", "dev", "tests of hosts that ssh reaches", "-V"),
-    _tool("ssh-keygen", "openssh-client", "dev", "tests of hosts that ssh reaches"),
-    _tool("tc", "iproute2", "dev", "tests of hosts on a network of their own", "-V"),
-    _tool("nsenter", "util-linux", "dev", "tests of hosts on a network of their own", "--version"),
-    _tool("git", "git", "dev", "the test that builds the source distribution", "--version"),
-    _tool("ldd", "libc-bin", "dev", "the libraries of db_bench", "--version"),
-    _tool("taskset", "util-linux", "dev", "benchmarks on one processor", "--version"),
-)
-
-_BUILD = (
-    _tool("cargo", "cargo", "build", "the engine is compiled from source", "--version"),
-    _tool("rustc", "rustc", "build", "the engine is compiled from source", "--version"),
-    _tool("cc", "gcc", "build", "the engine is linked with it", "--version"),
-    _tool("cargo-fmt", "rustfmt", "dev", "the format check", "--version"),
-    _tool("cargo-clippy", "rust-clippy", "dev", "the Rust lints", "--version"),
-)
+_LIBRARIES = ("rocksdb", "wiredtiger", "lmdb")
+_PROGRAM_PLACES = {
+    "virtiofsd": ("/usr/lib/qemu", "/usr/libexec"),
+    **dict.fromkeys(("pgbench", "postgres"), ("/usr/lib/postgresql/*/bin",)),
+}
+_FILES = {
+    "rocksdb-headers": ("/usr/include/rocksdb", "/usr/local/include/rocksdb"),
+    "wiredtiger-header": ("/usr/include/wiredtiger.h", "/usr/local/include/wiredtiger.h"),
+    "charmaps": ("/usr/share/i18n/charmaps",),
+    "fio-examples": ("/usr/share/doc/fio/examples", "/usr/share/doc/fio-examples"),
+    "cassandra": CASSANDRA_PLACES,
+    "librados": tuple(f"{each}/librados.so.2" for each in LIBRARY_DIRECTORIES),
+    "ferretdb": (FERRETDB,),
+    "moto": (f"{MOTO}/bin/python",),
+}
 
 USES: dict[str, dict[str, tuple[str, ...]]] = {
     "arrays": {"md": ("mdadm",), "btrfs": ("btrfs",)},
@@ -371,7 +271,25 @@ GUEST_TOOLS = (
 ESSENTIAL = ("sh", "rm", "stat", "dd", "sleep", "cat", "cp", "env", "uname", "true", "false", "head", "ldconfig")
 """Programs of Debian's essential packages, which every installation has."""
 
-TOOLS: dict[str, Tool] = {tool.name: tool for tool in (*_BUILD, *_RUNTIME, *_LAB, *_DEV)}
+
+def _tools() -> Iterator[Tool]:
+    for kind, lines in _TABLE.items():
+        for line in lines.strip().splitlines():
+            names, _, purpose = line.strip().partition(": ")
+            for each in names.split():
+                name, _, packages = each.partition("/")
+                yield Tool(
+                    name=name,
+                    packages=tuple((packages or name).split("|")),
+                    kind=kind,
+                    purpose=purpose,
+                    version=_VERSION.get(name, "--version"),
+                    form="library" if name in _LIBRARIES else "files" if name in _FILES else "program",
+                    places=_FILES.get(name) or _PROGRAM_PLACES.get(name, ()),
+                )
+
+
+TOOLS: dict[str, Tool] = {tool.name: tool for tool in _tools()}
 
 
 def find(name: str) -> str | None:

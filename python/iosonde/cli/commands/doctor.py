@@ -200,7 +200,7 @@ def _clients() -> Check:
         if is_built_on_demand():
             return _noted(name, True, f"built when a study first needs it; {stores}")
         return _noted(name, False, f"{error.what}, {error.where}; {stores}", error.hint)
-    version = _version(str(program), ("--version",))
+    version = _version(str(program), "--version")
     if not version:
         return _noted(name, False, f"{program} does not respond; {stores}", "build it again")
     return _noted(name, True, f"{program}, version {version}")
@@ -400,10 +400,8 @@ def _tool(tool: Tool) -> Check:
     return _noted(tool.name, True, f"{_version(path, tool.version) or path}, for {tool.purpose}")
 
 
-def _version(path: str, arguments: Sequence[str]) -> str:
-    if not arguments:
-        return ""
-    asked = ask(path, *arguments)
+def _version(path: str, argument: str) -> str:
+    asked = ask(path, argument) if argument else None
     if asked is None:
         return ""
     matched = re.search(r"\d+(?:\.\d+)+[\w.+~:-]*", asked.stdout + asked.stderr)
