@@ -43,21 +43,33 @@ def _read_seed(text: str) -> int:
     return int(text)
 
 
-def output_option(metavar: str, help: str, *, default: Any = None, callback: Callable[[Any], Any] | None = None) -> Any:
+def option(metavar: str, help: str, *names: str, default: Any = None, **more: Any) -> Any:
+    """An option with a value; its name is that of the parameter unless `names` are given."""
+    return typer.Option(default, *names, metavar=metavar, help=help, **more)
+
+
+def output_option(metavar: str, help: str, **more: Any) -> Any:
     """The option `--output` of a subcommand."""
-    return typer.Option(default, "--output", "-o", metavar=metavar, help=help, callback=callback)
+    return option(metavar, help, "--output", "-o", **more)
 
 
-AS_JSON = typer.Option(False, "--json", help="Print JSON.")
+def switch(name: str, help: str) -> Any:
+    """An option without a value."""
+    return typer.Option(False, name, help=help)
 
-MIX_SIMULATED = typer.Option(
-    False, "--mix-simulated", help="Allow simulated and measured result sets together; each is marked."
-)
 
-HOSTS = typer.Option(
-    None,
-    metavar="HOSTS",
-    help="Use several hosts at the same time: `local:4` for four processes on this machine, `ssh:hosts.toml` for "
+def argument(metavar: str, help: str, *, default: Any = ..., **more: Any) -> Any:
+    """An argument, which is required unless it has a default."""
+    return typer.Argument(default, metavar=metavar, help=help, **more)
+
+
+AS_JSON = switch("--json", "Print JSON.")
+
+MIX_SIMULATED = switch("--mix-simulated", "Allow simulated and measured result sets together; each is marked.")
+
+HOSTS = option(
+    "HOSTS",
+    "Use several hosts at the same time: `local:4` for four processes on this machine, `ssh:hosts.toml` for "
     "hosts that ssh reaches, `slurm:4` for nodes of a Slurm job, or the address of a Dask scheduler such as "
     "`tls://10.0.0.1:8786`.",
 )
@@ -67,110 +79,75 @@ HOSTS = typer.Option(
 class RunOptions:
     """Options of the subcommands that plan, run and report. A subcommand has those that it names (`takes`)."""
 
-    study: str = typer.Argument(
-        ...,
-        metavar="STUDY",
-        help="Name of a study (`iosonde list`) or a TOML file.",
-        autocompletion=completing("shipped"),
+    study: str = argument(
+        "STUDY", "Name of a study (`iosonde list`) or a TOML file.", autocompletion=completing("shipped")
     )
-    target: str = typer.Option(
-        ...,
-        metavar="TARGET",
-        help="What to measure: a directory, a new file, block devices separated by commas, or a simulated target such "
+    target: str = option(
+        "TARGET",
+        "What to measure: a directory, a new file, block devices separated by commas, or a simulated target such "
         "as `sim:p900*4`, `simulated:servers=4,read=100us,size=1TiB` or `null:1GiB`.",
+        default=...,
     )
-    against: str | None = typer.Option(
-        None,
-        metavar="TARGET",
-        help="Compare with this target in the same session: runs on both alternate, pair by pair.",
+    against: str | None = option(
+        "TARGET", "Compare with this target in the same session: runs on both alternate, pair by pair."
     )
-    against_settings: list[str] | None = typer.Option(
-        None,
+    against_settings: list[str] | None = option(
+        "NAME=VALUE",
+        "Compare with this setting in the same session, such as `io_mode=buffered` (repeatable).",
         "--against-set",
-        metavar="NAME=VALUE",
-        help="Compare with this setting in the same session, such as `io_mode=buffered` (repeatable).",
     )
     output: str | None = output_option(
         "DIR", "New directory for the result set (default `iosonde-results/STUDY-TIME`)."
     )
-    profile: str = typer.Option(
-        "standard",
-        metavar="NAME",
-        help="Study size: `quick` (the shortest), `standard`, and of some studies `paper` (as published).",
+    profile: str = option(
+        "NAME",
+        "Study size: `quick` (the shortest), `standard`, and of some studies `paper` (as published).",
+        default="standard",
         show_default=True,
         autocompletion=_profiles,
     )
-    repeats: str | None = typer.Option(
-        None,
-        metavar="N|until",
-        help="Runs per case, or `until`: repeat until confidence intervals are narrow enough.",
+    repeats: str | None = option(
+        "N|until", "Runs per case, or `until`: repeat until confidence intervals are narrow enough."
     )
-    precision: str | None = typer.Option(
-        None,
-        metavar="PERCENT",
-        help="Repeat each case until half the confidence interval of every metric shown is within this share of its "
+    precision: str | None = option(
+        "PERCENT",
+        "Repeat each case until half the confidence interval of every metric shown is within this share of its "
         "value, such as `5%`; the same as `--repeats until --set until.half_width=5%`.",
     )
-    settings: list[str] | None = typer.Option(
-        None,
-        "--set",
-        metavar="NAME=VALUE[,VALUE...]",
-        help="Override a parameter, or the levels of a factor (repeatable).",
+    settings: list[str] | None = option(
+        "NAME=VALUE[,VALUE...]", "Override a parameter, or the levels of a factor (repeatable).", "--set"
     )
-    server: str | None = typer.Option(
-        None,
-        metavar="URL",
-        help="Measure a running database server, such as `postgresql://me@host:5432`, in a database created for it.",
+    server: str | None = option(
+        "URL", "Measure a running database server, such as `postgresql://me@host:5432`, in a database created for it."
     )
-    seed: int | None = typer.Option(
-        None, metavar="N", parser=_read_seed, help="Seed of the run order and all random choices."
-    )
-    keep: bool = typer.Option(False, "--keep", help="Keep the test files.")
+    seed: int | None = option("N", "Seed of the run order and all random choices.", parser=_read_seed)
+    keep: bool = switch("--keep", "Keep the test files.")
     hosts: str | None = HOSTS
-    continue_without_lost_hosts: bool = typer.Option(
-        False,
+    continue_without_lost_hosts: bool = switch(
         "--continue-without-lost-hosts",
-        help="Continue with the remaining hosts when one is lost. Cases that name a number of hosts fail if one of "
+        "Continue with the remaining hosts when one is lost. Cases that name a number of hosts fail if one of "
         "theirs is lost.",
     )
-    plan_only: bool = typer.Option(False, "--plan", help="Print the plan and stop.")
-    retry_failed: bool = typer.Option(
-        False, "--retry-failed", help="Also repeat failed runs, but not unsupported combinations."
+    plan_only: bool = switch("--plan", "Print the plan and stop.")
+    retry_failed: bool = switch("--retry-failed", "Also repeat failed runs, but not unsupported combinations.")
+    time_limit: str | None = option(
+        "TIME", "Stop after this long, such as `8h`, and keep completed runs. `iosonde resume` continues."
     )
-    time_limit: str | None = typer.Option(
-        None,
-        metavar="TIME",
-        help="Stop after this long, such as `8h`, and keep completed runs. `iosonde resume` continues.",
-    )
-    destroy: list[str] | None = typer.Option(
-        None, metavar="DEVICE", help="Allow overwriting this block device (repeat the option per device)."
-    )
-    confirm: list[str] | None = typer.Option(
-        None,
-        metavar="SERIAL|SIZE",
-        help="Confirm data loss on a non-empty device by repeating its serial number, or its size if it has none "
+    destroy: list[str] | None = option("DEVICE", "Allow overwriting this block device (repeat the option per device).")
+    confirm: list[str] | None = option(
+        "SERIAL|SIZE",
+        "Confirm data loss on a non-empty device by repeating its serial number, or its size if it has none "
         "(repeat the option per device).",
     )
-    allow_commands: str = typer.Option(
-        "",
-        metavar="HASH",
-        help="Allow the external commands of the study by repeating the hash that `iosonde plan` prints.",
+    allow_commands: str = option(
+        "HASH", "Allow the external commands of the study by repeating the hash that `iosonde plan` prints.", default=""
     )
-    allow_library: list[str] | None = typer.Option(
-        None,
-        metavar="PATH",
-        help="Load this store library of the plan, although it is outside of `/usr`, `/lib` and `/opt` (repeatable).",
+    allow_library: list[str] | None = option(
+        "PATH", "Load this store library of the plan, although it is outside of `/usr`, `/lib` and `/opt` (repeatable)."
     )
-    live: bool = typer.Option(
-        False, "--live", help="Serve a page with the progress on the loopback address of this machine."
-    )
-    live_port: int = typer.Option(
-        0,
-        metavar="PORT",
-        min=0,
-        max=65535,
-        show_default=False,
-        help="Port of the live page (default: any free port).",
+    live: bool = switch("--live", "Serve a page with the progress on the loopback address of this machine.")
+    live_port: int = option(
+        "PORT", "Port of the live page (default: any free port).", default=0, min=0, max=65535, show_default=False
     )
     mix_simulated: bool = MIX_SIMULATED
     report: bool = typer.Option(True, "--report/--no-report", help="Print the findings and write `report.html`.")

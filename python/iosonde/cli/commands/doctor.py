@@ -20,7 +20,7 @@ import typer
 from iosonde.base.check import OTHER_KERNEL, Check
 from iosonde.base.features import contributed
 from iosonde.base.tools import TOOLS, USES, Tool, ask
-from iosonde.cli.options import AS_JSON
+from iosonde.cli.options import AS_JSON, option, switch
 from iosonde.cli.terminal import print_json, print_table, wrapped
 from iosonde.errors import EngineError, TargetError
 from iosonde.units import format_bytes
@@ -35,12 +35,10 @@ _AS_ROOT = ("arrays", "file systems", "block caches", "network storage", "lab")
 
 
 def doctor_command(
-    target: Path = typer.Option(
-        Path(), metavar="PATH", help="Device, file or directory on which I/O backends are tried, without writing to it."
+    target: Path = option(
+        "PATH", "Device, file or directory on which I/O backends are tried, without writing to it.", default=Path()
     ),
-    is_complete: bool = typer.Option(
-        False, "--all", help="List every check, with versions and what each is needed for."
-    ),
+    is_complete: bool = switch("--all", "List every check, with versions and what each is needed for."),
     as_json: bool = AS_JSON,
 ) -> None:
     """Show what this machine can measure and what is missing.

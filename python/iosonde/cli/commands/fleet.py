@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import typer
 
 from iosonde.cli import reference, session
-from iosonde.cli.options import RunOptions, output_option, read_settings, takes
+from iosonde.cli.options import RunOptions, option, output_option, read_settings, switch, takes
 from iosonde.cli.terminal import messages, print_json, wrapped
 from iosonde.units import format_bytes, format_duration
 
@@ -29,23 +29,18 @@ if TYPE_CHECKING:
 )
 def fleet_command(
     given: RunOptions,
-    targets: Path = typer.Option(..., metavar="FILE", help="List of targets: a TOML file with their names."),
+    targets: Path = option("FILE", "List of targets: a TOML file with their names.", default=...),
     output: str | None = output_option("DIR", "New directory (default `iosonde-results/fleet-STUDY-TIME`)."),
-    parallel: int | None = typer.Option(
-        None,
-        metavar="N",
+    parallel: int | None = option(
+        "N",
+        "Measure at most this many targets of a machine at a time (default: one for every two CPUs).",
         min=1,
         show_default=False,
-        help="Measure at most this many targets of a machine at a time (default: one for every two CPUs).",
     ),
-    destroy: list[str] | None = typer.Option(
-        None,
-        metavar="[HOST:]DEVICE",
-        help="Allow overwriting this block device, of a host where one is named (repeatable).",
+    destroy: list[str] | None = option(
+        "[HOST:]DEVICE", "Allow overwriting this block device, of a host where one is named (repeatable)."
     ),
-    destroy_all: bool = typer.Option(
-        False, "--destroy-all-listed", help="Allow overwriting every block device of the list."
-    ),
+    destroy_all: bool = switch("--destroy-all-listed", "Allow overwriting every block device of the list."),
 ) -> None:
     """Run a study on many targets and compare their drives.
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from iosonde.base.python_process import module_command
+from iosonde.cli.options import argument, option
 from iosonde.errors import LabError
 from iosonde.units import parse_duration, parse_size
 
@@ -29,8 +30,8 @@ group = typer.Typer(
 
 DEVICES_VARIABLE = "IOSONDE_LAB_DEVICES"
 
-IOPS = typer.Option(None, metavar="N", min=1, help="Limit of each device in I/Os per second.")
-BANDWIDTH = typer.Option(None, metavar="SIZE", help="Limit of each device in bytes per second, such as `50MB`.")
+IOPS = option("N", "Limit of each device in I/Os per second.", min=1)
+BANDWIDTH = option("SIZE", "Limit of each device in bytes per second, such as `50MB`.")
 SIZE_HELP = "Size of each device; its contents are kept in memory."
 
 
@@ -41,15 +42,15 @@ def _lab() -> None:
 
 @group.command()
 def device(
-    command: list[str] | None = typer.Argument(
-        None,
-        metavar="COMMAND",
-        help=f"Command to run, after `--`, with ${DEVICES_VARIABLE} set. Without it, wait for Ctrl-C.",
+    command: list[str] | None = argument(
+        "COMMAND",
+        f"Command to run, after `--`, with ${DEVICES_VARIABLE} set. Without it, wait for Ctrl-C.",
+        default=None,
     ),
     iops: int | None = IOPS,
     bandwidth: str | None = BANDWIDTH,
-    size: str = typer.Option("1GiB", metavar="SIZE", help=SIZE_HELP),
-    count: int = typer.Option(1, metavar="N", help="Number of devices."),
+    size: str = option("SIZE", SIZE_HELP, default="1GiB"),
+    count: int = option("N", "Number of devices.", default=1),
 ) -> None:
     """Create rate-limited block devices and print their paths.
 
@@ -73,21 +74,17 @@ def device(
 
 @group.command()
 def run(
-    command: list[str] = typer.Argument(
-        ..., metavar="COMMAND", help="Command to run, after `--`, such as `iosonde run ...`."
-    ),
-    drives: int = typer.Option(8, metavar="N", help="Number of NVMe drives."),
-    unlimited: int = typer.Option(
-        0, metavar="N", help="Number of further drives without limits, numbered after the others."
-    ),
+    command: list[str] = argument("COMMAND", "Command to run, after `--`, such as `iosonde run ...`."),
+    drives: int = option("N", "Number of NVMe drives.", default=8),
+    unlimited: int = option("N", "Number of further drives without limits, numbered after the others.", default=0),
     iops: int | None = IOPS,
     bandwidth: str | None = BANDWIDTH,
-    size: str = typer.Option("256MiB", metavar="SIZE", help=SIZE_HELP),
-    memory: str = typer.Option("2GiB", metavar="SIZE", help="Memory of the virtual machine."),
-    results: Path = typer.Option(
-        Path(), metavar="DIR", help="Working directory of the command, and the only one it can write to."
+    size: str = option("SIZE", SIZE_HELP, default="256MiB"),
+    memory: str = option("SIZE", "Memory of the virtual machine.", default="2GiB"),
+    results: Path = option(
+        "DIR", "Working directory of the command, and the only one it can write to.", default=Path()
     ),
-    boot_timeout: str = typer.Option("2min", metavar="TIME", help="Time limit of each of three attempts to boot."),
+    boot_timeout: str = option("TIME", "Time limit of each of three attempts to boot.", default="2min"),
 ) -> None:
     """Run a command in a virtual machine with rate-limited NVMe drives.
 

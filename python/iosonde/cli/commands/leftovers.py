@@ -14,7 +14,7 @@ import typer
 
 from iosonde.base.text_files import expanded
 from iosonde.cli import reference
-from iosonde.cli.options import AS_JSON, HOSTS
+from iosonde.cli.options import AS_JSON, HOSTS, argument, option, switch
 from iosonde.cli.terminal import messages, print_json
 from iosonde.errors import EngineError, IosondeError, TargetError
 from iosonde.units import format_bytes
@@ -30,8 +30,8 @@ FAULTS = {
 
 
 def verify_command(
-    target: Path = typer.Argument(
-        ..., metavar="TARGET", help="File or device written with `verify`, or a directory with files kept by iosonde."
+    target: Path = argument(
+        "TARGET", "File or device written with `verify`, or a directory with files kept by iosonde."
     ),
     as_json: bool = AS_JSON,
 ) -> None:
@@ -125,17 +125,16 @@ def _print(result: dict[str, Any]) -> None:
 
 
 def cleanup_command(
-    kept: list[Path] | None = typer.Option(
-        None, metavar="PATH", help="Also remove files kept by --keep at or below this path (repeat per path)."
+    kept: list[Path] | None = option(
+        "PATH", "Also remove files kept by --keep at or below this path (repeat per path)."
     ),
-    forget: list[Path] | None = typer.Option(
-        None,
-        metavar="PATH",
-        help="Remove the journal entry of a database on a server that no longer exists (repeat per path). The "
+    forget: list[Path] | None = option(
+        "PATH",
+        "Remove the journal entry of a database on a server that no longer exists (repeat per path). The "
         "database is dropped if the server answers after all.",
     ),
     hosts: str | None = HOSTS,
-    yes: bool = typer.Option(False, "--yes", help="Remove kept files without asking."),
+    yes: bool = switch("--yes", "Remove kept files without asking."),
     as_json: bool = AS_JSON,
 ) -> None:
     """Remove leftovers of crashed or killed runs.

@@ -8,14 +8,12 @@ from pathlib import Path
 import typer
 
 from iosonde.cli import reference
-from iosonde.cli.options import AS_JSON, output_option, page_option
+from iosonde.cli.options import AS_JSON, argument, option, output_option, page_option, switch
 from iosonde.cli.terminal import errors_exit, messages, print_json, wrapped
 
 
 def collect_command(
-    directories: list[str] = typer.Argument(
-        ..., metavar="DIR...", help="Directories with result sets, at any depth, or `s3://BUCKET/PREFIX`."
-    ),
+    directories: list[str] = argument("DIR...", "Directories with result sets, at any depth, or `s3://BUCKET/PREFIX`."),
     output: str = output_option(
         "LIBRARY", "Directory to copy them to, created if missing, or `s3://BUCKET/PREFIX`.", default=...
     ),
@@ -46,19 +44,15 @@ def collect_command(
 
 
 def history_command(
-    directory: str = typer.Argument(
-        "iosonde-results", metavar="DIR", help="Directory with result sets, at any depth, or `s3://BUCKET/PREFIX`."
+    directory: str = argument(
+        "DIR", "Directory with result sets, at any depth, or `s3://BUCKET/PREFIX`.", default="iosonde-results"
     ),
-    study: str | None = typer.Option(None, metavar="NAME", help="Only this study."),
-    target: str | None = typer.Option(
-        None, metavar="NAME", help="Only this target, device model or shortened serial number."
-    ),
-    metric: str | None = typer.Option(None, metavar="NAME", help="Only this metric, such as `iops`."),
+    study: str | None = option("NAME", "Only this study."),
+    target: str | None = option("NAME", "Only this target, device model or shortened serial number."),
+    metric: str | None = option("NAME", "Only this metric, such as `iops`."),
     output: Path | None = output_option("FILE", "Page to write (default `history.html` in DIR).", callback=page_option),
-    fail_on_loss: int | None = typer.Option(
-        None, metavar="N", min=1, help="Exit with 1 if a metric got worse within the last N sessions."
-    ),
-    as_json: bool = typer.Option(False, "--json", help="Print JSON, write nothing."),
+    fail_on_loss: int | None = option("N", "Exit with 1 if a metric got worse within the last N sessions.", min=1),
+    as_json: bool = switch("--json", "Print JSON, write nothing."),
 ) -> None:
     """Show every metric over time and where its level changed.
 
@@ -86,11 +80,9 @@ def history_command(
 
 
 def library_command(
-    directory: str = typer.Argument(
-        ..., metavar="DIR", help="Directory with result sets, at any depth, or `s3://BUCKET/PREFIX`."
-    ),
+    directory: str = argument("DIR", "Directory with result sets, at any depth, or `s3://BUCKET/PREFIX`."),
     output: Path | None = output_option("FILE", "Page to write (default `library.html` in DIR).", callback=page_option),
-    as_json: bool = typer.Option(False, "--json", help="Print the index as JSON, write nothing."),
+    as_json: bool = switch("--json", "Print the index as JSON, write nothing."),
 ) -> None:
     """Write an index of all result sets in a directory.
 

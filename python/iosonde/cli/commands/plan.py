@@ -9,9 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
-from iosonde.cli.options import RunOptions, takes
+from iosonde.cli.options import RunOptions, switch, takes
 from iosonde.cli.terminal import joined_levels, text_width, wrap
 from iosonde.errors import EngineError
 from iosonde.plan import commands
@@ -30,7 +28,7 @@ UNITS = "[KMGT]iB|[kMG]?B/s|B|ns|µs|ms|s|min|h"
 @takes("study target against against_settings profile repeats precision settings server seed keep hosts as_json")
 def plan_command(
     given: RunOptions,
-    as_json: bool = typer.Option(False, "--json", help="Print JSON, with the spec of every run."),
+    as_json: bool = switch("--json", "Print JSON, with the spec of every run."),
 ) -> None:
     """Show what a study would do, without doing it.
 

@@ -12,7 +12,18 @@ from typing import TYPE_CHECKING, Literal, NoReturn
 import typer
 
 from iosonde.cli import reference, session
-from iosonde.cli.options import RunOptions, completing, read_settings, read_time, run_options, takes, targets_of
+from iosonde.cli.options import (
+    RunOptions,
+    argument,
+    completing,
+    option,
+    read_settings,
+    read_time,
+    run_options,
+    switch,
+    takes,
+    targets_of,
+)
 from iosonde.cli.terminal import messages, print_json, print_table, stdout, text_width, write_file
 from iosonde.data import applications
 from iosonde.errors import IosondeError
@@ -34,25 +45,21 @@ Shown = Literal["line", "table", "report"]
 @takes("name target several time_limit duration every settings output keep destroy confirm junit as_json")
 def qualify_command(
     given: RunOptions,
-    name: str | None = typer.Argument(
-        None,
-        metavar="APPLICATION",
-        help="Application, or a TOML file with requirements; none to list the applications. Without `--target` "
+    name: str | None = argument(
+        "APPLICATION",
+        "Application, or a TOML file with requirements; none to list the applications. Without `--target` "
         "also a result set, to print its decision again.",
+        default=None,
         autocompletion=completing("applications"),
     ),
-    target: str | None = typer.Option(
-        None, metavar="TARGET", help="What to measure: a directory, or as with `iosonde run`."
+    target: str | None = option("TARGET", "What to measure: a directory, or as with `iosonde run`."),
+    several: bool = switch("--all", "Qualify for all applications with limits."),
+    time_limit: str | None = option(
+        "TIME", "Measure each load for this time, such as `10m`, to find rarer slow phases."
     ),
-    several: bool = typer.Option(False, "--all", help="Qualify for all applications with limits."),
-    time_limit: str | None = typer.Option(
-        None, metavar="TIME", help="Measure each load for this time, such as `10m`, to find rarer slow phases."
-    ),
-    duration: str | None = typer.Option(
-        None, metavar="TIME", help="Watch for this time, such as `24h`, and report the worst windows."
-    ),
-    every: str | None = typer.Option(None, metavar="TIME", help="Length of a window of `--duration`, such as `1m`."),
-    junit: Path | None = typer.Option(None, metavar="FILE", help="Also write JUnit XML."),
+    duration: str | None = option("TIME", "Watch for this time, such as `24h`, and report the worst windows."),
+    every: str | None = option("TIME", "Length of a window of `--duration`, such as `1m`."),
+    junit: Path | None = option("FILE", "Also write JUnit XML."),
 ) -> None:
     """Decide whether storage is good enough for an application.
 

@@ -13,7 +13,7 @@ import typer
 
 from iosonde.base.object_storage import is_address
 from iosonde.cli import session
-from iosonde.cli.options import AS_JSON, MIX_SIMULATED, output_option, page_option
+from iosonde.cli.options import AS_JSON, MIX_SIMULATED, argument, option, output_option, page_option, switch
 from iosonde.cli.terminal import least_width, messages, print_json, print_table, stdout, write_file
 from iosonde.errors import ResultsError
 
@@ -26,17 +26,15 @@ if TYPE_CHECKING:
 
 
 def report_command(
-    directories: list[Path] = typer.Argument(..., metavar="DIR", help="Result sets, one suite, or one fleet."),
+    directories: list[Path] = argument("DIR", "Result sets, one suite, or one fleet."),
     output: Path | None = output_option(
         "FILE", "File to write (default `report.html` in the first DIR).", callback=page_option
     ),
     format: Literal["html", "md"] = typer.Option("html", help="One HTML file, or Markdown with SVG figures."),
     figures: Literal["svg", "pdf", "png"] | None = typer.Option(None, help="Write only the figures, in this format."),
-    of_drives: bool = typer.Option(
-        False, "--fleet", help="Compare the drives of all result sets below DIR, at any depth."
-    ),
+    of_drives: bool = switch("--fleet", "Compare the drives of all result sets below DIR, at any depth."),
     mix_simulated: bool = MIX_SIMULATED,
-    as_json: bool = typer.Option(False, "--json", help="Print findings and metrics as JSON, write nothing."),
+    as_json: bool = switch("--json", "Print findings and metrics as JSON, write nothing."),
 ) -> None:
     """Write a report of one or more result sets.
 
@@ -83,17 +81,11 @@ STYLES = {"better": "green", "worse": "red", "unclear": "dim"}
 
 
 def compare_command(
-    baseline: Path = typer.Argument(..., metavar="BASELINE", help="Result set to compare with, or one of an A/B run."),
-    contender: Path | None = typer.Argument(
-        None, metavar="CONTENDER", help="Result set to judge; omit it for an A/B run."
-    ),
-    more_baselines: list[Path] | None = typer.Option(
-        None, "--baseline", metavar="DIR", help="Further session of the baseline (repeatable)."
-    ),
-    more_contenders: list[Path] | None = typer.Option(
-        None, "--contender", metavar="DIR", help="Further session of the contender (repeatable)."
-    ),
-    html: Path | None = typer.Option(None, metavar="FILE", help="Also write a report of both result sets."),
+    baseline: Path = argument("BASELINE", "Result set to compare with, or one of an A/B run."),
+    contender: Path | None = argument("CONTENDER", "Result set to judge; omit it for an A/B run.", default=None),
+    more_baselines: list[Path] | None = option("DIR", "Further session of the baseline (repeatable).", "--baseline"),
+    more_contenders: list[Path] | None = option("DIR", "Further session of the contender (repeatable).", "--contender"),
+    html: Path | None = option("FILE", "Also write a report of both result sets."),
     mix_simulated: bool = MIX_SIMULATED,
     as_json: bool = AS_JSON,
 ) -> None:
@@ -192,23 +184,19 @@ def _different(result_sets: list[ResultSet]) -> ResultsError:
 
 
 def check_command(
-    results: list[Path] = typer.Argument(..., metavar="RESULTS", help="Result sets to check."),
-    baseline: list[Path] = typer.Option(
-        ..., metavar="DIR", help="Result set of a known good system (repeatable; five or more)."
+    results: list[Path] = argument("RESULTS", "Result sets to check."),
+    baseline: list[Path] = option("DIR", "Result set of a known good system (repeatable; five or more).", default=...),
+    allow: str = option("PERCENT", "Accepted loss of IOPS or operations per second.", default="5%"),
+    allow_latency: str = option("PERCENT", "Accepted increase of latency.", default="10%"),
+    margin: str = option(
+        "PERCENT",
+        "Exit with 2 unless a loss of this size (twice as much for latency) is excluded with 95 % confidence.",
+        default="10%",
     ),
-    allow: str = typer.Option("5%", metavar="PERCENT", help="Accepted loss of IOPS or operations per second."),
-    allow_latency: str = typer.Option("10%", metavar="PERCENT", help="Accepted increase of latency."),
-    margin: str = typer.Option(
-        "10%",
-        metavar="PERCENT",
-        help="Exit with 2 unless a loss of this size (twice as much for latency) is excluded with 95 % confidence.",
-    ),
-    metric: list[str] | None = typer.Option(
-        None, metavar="PERCENTILE", help="Let a tail of latency decide too, such as `p99` (repeatable)."
-    ),
+    metric: list[str] | None = option("PERCENTILE", "Let a tail of latency decide too, such as `p99` (repeatable)."),
     as_json: bool = AS_JSON,
-    junit: Path | None = typer.Option(None, metavar="FILE", help="Also write JUnit XML."),
-    markdown: Path | None = typer.Option(None, metavar="FILE", help="Also write Markdown for a pull request."),
+    junit: Path | None = option("FILE", "Also write JUnit XML."),
+    markdown: Path | None = option("FILE", "Also write Markdown for a pull request."),
 ) -> None:
     """Check result sets for regressions.
 
@@ -269,10 +257,8 @@ _ROWS_AT_ONCE = 10_000
 
 
 def sql_command(
-    directory: str = typer.Argument(
-        ..., metavar="DIR", help="Result set, directory with result sets, or a library at `s3://BUCKET/PREFIX`."
-    ),
-    query: str = typer.Argument(..., metavar="QUERY", help="One SELECT statement in DuckDB's SQL."),
+    directory: str = argument("DIR", "Result set, directory with result sets, or a library at `s3://BUCKET/PREFIX`."),
+    query: str = argument("QUERY", "One SELECT statement in DuckDB's SQL."),
     format: Literal["table", "csv", "json"] | None = typer.Option(
         None, help="Output format (default: a table on a terminal, CSV elsewhere)."
     ),
@@ -324,7 +310,7 @@ def _print_table(answer: pl.DataFrame) -> None:
 
 
 def export_command(
-    directory: Path = typer.Argument(..., metavar="DIR", help="Result set."),
+    directory: Path = argument("DIR", "Result set."),
     format: Literal["csv", "parquet", "json", "fio-json", "hdr", "limits"] = typer.Option(..., help="File format."),
     output: Path | None = output_option("DIR", "New directory (default: result set's name and format)."),
 ) -> None:

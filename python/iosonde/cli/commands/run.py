@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from iosonde.cli import reference, session
-from iosonde.cli.options import RunOptions, output_option, read_settings, takes, targets_of
+from iosonde.cli.options import RunOptions, argument, option, output_option, read_settings, switch, takes, targets_of
 from iosonde.cli.terminal import errors_exit, messages, print_table, stdout
 from iosonde.errors import IosondeError
 from iosonde.execution.run_loop import Observer
@@ -66,10 +66,8 @@ def run_command(given: RunOptions) -> None:
 )
 def resume_command(
     given: RunOptions,
-    directory: Path = typer.Argument(..., metavar="DIR", help="Result set, suite or fleet to continue."),
-    server: str | None = typer.Option(
-        None, metavar="URL", help="Connect to your own server again, which the result set names."
-    ),
+    directory: Path = argument("DIR", "Result set, suite or fleet to continue."),
+    server: str | None = option("URL", "Connect to your own server again, which the result set names."),
 ) -> None:
     """Continue a study: carry out its missing runs.
 
@@ -142,21 +140,19 @@ _LOOPS = {
 )
 def io_command(
     given: RunOptions,
-    access: str | None = typer.Option(None, metavar="PATTERN", help="`sequential`, `random` or `strided`."),
-    block_size: str | None = typer.Option(None, metavar="SIZE", help="Size of each I/O, such as `4KiB`."),
-    queue_depth: str | None = typer.Option(None, metavar="N", help="I/Os in flight per job."),
-    jobs: str | None = typer.Option(None, metavar="N", help="Number of threads."),
-    read_fraction: str | None = typer.Option(None, metavar="0..1", help="Fraction of reads; the rest are writes."),
-    span: str | None = typer.Option(None, metavar="SIZE", help="Size of the addressed range, such as `1GiB`."),
-    io_mode: str | None = typer.Option(None, metavar="MODE", help="`direct` or `buffered`."),
-    rate: str | None = typer.Option(None, metavar="N", help="Open loop at this many I/Os per second."),
-    duration: str | None = typer.Option(None, metavar="TIME", help="Length of the measurement."),
-    ramp: str | None = typer.Option(None, metavar="TIME", help="Time under load before the measurement."),
-    settings: list[str] | None = typer.Option(
-        None, "--set", metavar="NAME=VALUE", help="Set any other block I/O parameter (repeatable)."
-    ),
+    access: str | None = option("PATTERN", "`sequential`, `random` or `strided`."),
+    block_size: str | None = option("SIZE", "Size of each I/O, such as `4KiB`."),
+    queue_depth: str | None = option("N", "I/Os in flight per job."),
+    jobs: str | None = option("N", "Number of threads."),
+    read_fraction: str | None = option("0..1", "Fraction of reads; the rest are writes."),
+    span: str | None = option("SIZE", "Size of the addressed range, such as `1GiB`."),
+    io_mode: str | None = option("MODE", "`direct` or `buffered`."),
+    rate: str | None = option("N", "Open loop at this many I/Os per second."),
+    duration: str | None = option("TIME", "Length of the measurement."),
+    ramp: str | None = option("TIME", "Time under load before the measurement."),
+    settings: list[str] | None = option("NAME=VALUE", "Set any other block I/O parameter (repeatable).", "--set"),
     output: Path | None = output_option("DIR", "Keep the result set in this new directory."),
-    as_json: bool = typer.Option(False, "--json", help="Print the record as JSON."),
+    as_json: bool = switch("--json", "Print the record as JSON."),
 ) -> None:
     """Run a single measurement.
 

@@ -12,11 +12,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import typer
-
 import iosonde
 from iosonde.base import cache
-from iosonde.cli.options import AS_JSON, RunOptions, output_option, takes
+from iosonde.cli.options import AS_JSON, RunOptions, argument, output_option, switch, takes
 from iosonde.cli.terminal import joined_levels, messages, print_json, print_table, text_width, wrap
 from iosonde.data import adapters, shipped, shipped_suites
 from iosonde.errors import StudyError
@@ -29,8 +27,8 @@ if TYPE_CHECKING:
 
 
 def list_command(
-    drives: bool = typer.Option(False, "--drives", help="List the simulated drives instead of the studies."),
-    suites: bool = typer.Option(False, "--suites", help="List the suites instead of the studies."),
+    drives: bool = switch("--drives", "List the simulated drives instead of the studies."),
+    suites: bool = switch("--suites", "List the suites instead of the studies."),
     as_json: bool = AS_JSON,
 ) -> None:
     """List the studies, the suites or the simulated drives.
@@ -227,10 +225,8 @@ def _profile_lines(study: Study) -> Iterator[str]:
 
 
 def import_command(
-    tool: Literal["fio"] = typer.Argument(..., metavar="fio", help="Source tool."),
-    job: list[str] = typer.Argument(
-        ..., metavar="JOBFILE", help="Job file, or a command line of fio in quotation marks or not."
-    ),
+    tool: Literal["fio"] = argument("fio", "Source tool."),
+    job: list[str] = argument("JOBFILE", "Job file, or a command line of fio in quotation marks or not."),
     output: Path | None = output_option("STUDY.toml", "New file (default: standard output)."),
 ) -> None:
     """Convert a fio job file or command line to a study.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from iosonde.cli import session
-from iosonde.cli.options import RunOptions, completing, output_option, read_settings, takes
+from iosonde.cli.options import RunOptions, argument, completing, option, output_option, read_settings, takes
 from iosonde.cli.terminal import console, messages, print_json, print_table
 from iosonde.errors import IosondeError, ResultsError
 from iosonde.units import format_bytes, format_duration
@@ -29,17 +29,14 @@ if TYPE_CHECKING:
 )
 def suite_command(
     given: RunOptions,
-    suite: str = typer.Argument(
-        ...,
-        metavar="SUITE",
-        help="Name of a suite (`iosonde list --suites`) or a TOML file.",
+    suite: str = argument(
+        "SUITE",
+        "Name of a suite (`iosonde list --suites`) or a TOML file.",
         autocompletion=completing("shipped_suites"),
     ),
-    against: str | None = typer.Option(
-        None, metavar="TARGET", help="Second target: every study compares it with the first."
-    ),
+    against: str | None = option("TARGET", "Second target: every study compares it with the first."),
     output: str | None = output_option("DIR", "New directory (default `iosonde-results/suite-SUITE-TIME`)."),
-    profile: str | None = typer.Option(None, metavar="NAME", help="Profile of every study (default: the suite's)."),
+    profile: str | None = option("NAME", "Profile of every study (default: the suite's)."),
 ) -> None:
     """Run a suite of studies and write one report.
 
