@@ -73,8 +73,32 @@ def ahead(result_set: ResultSet, *, retry_failed: bool) -> Remaining:
         return Schedule(result_set, retry_failed=retry_failed).ahead()
 
 
+def carry_out(
+    plan: Plan, ahead: Remaining, directory: Path, work: Callable[[Observer], ResultSet], given: RunOptions
+) -> None:
+    """Do the work with a progress display, and print the results."""
+    from iosonde import report
+
+    with _live(plan, given) as page:
+        result_set = _watched(ahead, directory, work, page)
+        counts = outcome(result_set)
+        _print_outcome(counts, result_set, directory)
+        path = directory / "report.html"
+        if given.as_json:
+            written = str(report.write([result_set], path, format="html")[0]) if given.report else None
+            print_json({"runs": asdict(counts), "report": written, **documents([result_set])[0]})
+        elif given.report:
+            report.write_and_show(result_set, path, stdout())
+        if page:
+            kind = "failed" if counts.mostly_failed else "complete"
+            page.over(kind, f"{counts.complete} of {_total(result_set)} runs complete.", path)
+        exit_for_wrong_data([result_set])
+        if counts.mostly_failed or _is_imprecise(result_set):
+            raise typer.Exit(reference.EXIT_RUNS_FAILED)
+
+
 @contextmanager
-def live(plan: Plan, given: RunOptions) -> Iterator[LivePage | None]:
+def _live(plan: Plan, given: RunOptions) -> Iterator[LivePage | None]:
     """Serve the live page, if it is wanted, until the study is over; an error is its last message."""
     if not given.live:
         yield None
@@ -90,44 +114,29 @@ def live(plan: Plan, given: RunOptions) -> Iterator[LivePage | None]:
             raise
 
 
-def carry_out(
-    ahead: Remaining,
-    directory: Path,
-    work: Callable[[Observer], ResultSet],
-    given: RunOptions,
-    page: LivePage | None = None,
-) -> None:
-    """Do the work with a progress display, and print the results."""
-    from iosonde import report
+def _watched(
+    ahead: Remaining, directory: Path, work: Callable[[Observer], ResultSet], page: LivePage | None
+) -> ResultSet:
     from iosonde.execution import Interrupted
     from iosonde.execution.progress import watch
 
     record = messages.record if messages.logs else None
     try:
         with watch(ahead, console(), info=messages.info, warning=messages.warning, record=record) as observer:
-            result_set = work(page.observe(observer, ahead) if page else observer)
+            return work(page.observe(observer, ahead) if page else observer)
     except Interrupted as stopped:
         kept = len(stopped.result_set.records())
-        completed = f"{kept} of {_total(stopped.result_set)} runs completed and kept"
-        so_far = [f"Report so far: iosonde report {directory}"] if kept else []
+        lines = [f"Stopped. {kept} of {_total(stopped.result_set)} runs completed and kept in {directory}"]
+        lines += [f"Report so far: iosonde report {directory}"] if kept else []
         again = f"iosonde resume {directory}{' --hosts HOSTS' if stopped.result_set.plan.hosts else ''}"
-        _stopped(page, f"Stopped. {completed} in {directory}", *so_far, f"Continue with: {again}")
+        lines.append(f"Continue with: {again}")
     except KeyboardInterrupt:
-        _stopped(page, "Stopped immediately.", "Remove leftovers with: iosonde cleanup")
-    counts = outcome(result_set)
-    _print_outcome(counts, result_set, directory)
-    path = directory / "report.html"
-    if given.as_json:
-        written = str(report.write([result_set], path, format="html")[0]) if given.report else None
-        print_json({"runs": asdict(counts), "report": written, **documents([result_set])[0]})
-    elif given.report:
-        report.write_and_show(result_set, path, stdout())
+        lines = ["Stopped immediately.", "Remove leftovers with: iosonde cleanup"]
+    for line in lines:
+        messages.warning(line)
     if page:
-        kind = "failed" if counts.mostly_failed else "complete"
-        page.over(kind, f"{counts.complete} of {_total(result_set)} runs complete.", path)
-    exit_for_wrong_data([result_set])
-    if counts.mostly_failed or _is_imprecise(result_set):
-        raise typer.Exit(reference.EXIT_RUNS_FAILED)
+        page.over("stopped", " ".join(f"{line.rstrip('.')}." for line in lines[1:]))
+    raise typer.Exit(reference.EXIT_INTERRUPTED)
 
 
 def exit_for_wrong_data(result_sets: Iterable[ResultSet]) -> None:
@@ -142,7 +151,7 @@ def stop_several(again: object) -> NoReturn:
     """Report that a suite or fleet was stopped, and exit; `again` is the argument of `iosonde resume`."""
     messages.warning("Stopped. Completed runs are kept.")
     messages.warning(f"Continue with: iosonde resume {again}")
-    raise typer.Exit(reference.EXIT_INTERRUPTED) from None
+    raise typer.Exit(reference.EXIT_INTERRUPTED)
 
 
 def exit_for_several(directories: Iterable[Path], *, failed: bool) -> None:
@@ -166,15 +175,6 @@ def _is_imprecise(result_set: ResultSet) -> bool:
     if missed:
         messages.warning(f"{missed} of {_counted(len(ended), 'case')} did not reach their precision")
     return missed > 0
-
-
-def _stopped(page: LivePage | None, *lines: str) -> NoReturn:
-    """Report that the study was stopped, and exit."""
-    for line in lines:
-        messages.warning(line)
-    if page:
-        page.over("stopped", " ".join(f"{line.rstrip('.')}." for line in lines[1:]))
-    raise typer.Exit(reference.EXIT_INTERRUPTED) from None
 
 
 def warn_of_problems(result_set: ResultSet) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NoReturn
 
@@ -19,7 +20,6 @@ from iosonde.cli.options import (
     option,
     read_settings,
     read_time,
-    run_options,
     switch,
     takes,
     targets_of,
@@ -32,7 +32,6 @@ from iosonde.units import format_duration
 if TYPE_CHECKING:
     from iosonde.collections.qualify import Qualification
     from iosonde.execution import Observer
-    from iosonde.execution.live.page import LivePage
     from iosonde.plan import Plan
     from iosonde.planning.procedure import Remaining
     from iosonde.results import ResultSet
@@ -68,6 +67,8 @@ def qualify_command(
     Applies each load of the application for the time after which it can pass, usually 60 s. With `--duration` the load
     is applied all the time, and each window must meet the requirements. With `--quiet` prints one line.
     """
+    from iosonde.collections.qualify import plan_of, watch_plan
+
     if name is None and not several:
         if target or time_limit or duration or every or junit:  # Not 0: an empty variable in a script is no pass.
             raise typer.BadParameter("an application is required, or `--all`; `iosonde qualify` lists the applications")
@@ -81,46 +82,41 @@ def qualify_command(
         raise typer.BadParameter("`--target` is required to qualify storage, such as `--target /var/lib/etcd`")
     if name is not None and several:
         raise typer.BadParameter("`--all` qualifies for every application; omit the name")
-    overrides = read_settings(given.settings)
     if every is not None and duration is None:
         raise typer.BadParameter("`--every` is the length of a window of `--duration`: give both")
-    if duration is not None and "duration" in overrides:
+    if duration is not None and "duration" in read_settings(given.settings):
         raise typer.BadParameter("`--every` is the length of a window; omit `--set duration`")
     if duration is not None and (several or time_limit is not None):
         other = "--all" if several else "--time-limit"
         raise typer.BadParameter(f"`--duration` watches one application for a fixed time; omit `{other}`")
-    loads = _Loads(
-        given=replace(given, target=target),
-        time_limit_ns=_nanoseconds("--time-limit", time_limit) if time_limit else None,
-        watch=(_nanoseconds("--duration", duration), _nanoseconds("--every", every or "1min")) if duration else None,
-        settings=overrides,
-    )
+    given = replace(given, target=target)
+    limit_ns = _nanoseconds("--time-limit", time_limit) if time_limit else None
+    planned: Callable[..., Plan] = partial(plan_of, time_limit_ns=limit_ns)
+    if duration:
+        every_ns = _nanoseconds("--every", every or "1min")
+        planned = partial(watch_plan, duration_ns=_nanoseconds("--duration", duration), every_ns=every_ns)
     output = Path(given.output) if given.output else None
-    found = [loads.qualify(name, output)] if name else loads.qualify_all(output)
+    found = [_qualify(name, output, given, planned)] if name else _qualify_all(output, given, planned, limit_ns)
     _end(found, as_json=given.as_json, junit=junit)
 
 
 def carry_out(
-    ahead: Remaining,
-    directory: Path,
-    work: Callable[[Observer], ResultSet],
-    given: RunOptions,
-    page: LivePage | None = None,
+    plan: Plan, ahead: Remaining, directory: Path, work: Callable[[Observer], ResultSet], given: RunOptions
 ) -> NoReturn:
     """Do the remaining work of a qualification, and exit with the decision."""
-    found = [_measured(ahead, directory, work, page)]
+    found = [_measured(plan, ahead, directory, work, given)]
     _end(found, as_json=given.as_json, shown="report" if given.report else "line")
 
 
 def _measured(
-    ahead: Remaining, directory: Path, work: Callable[[Observer], ResultSet], page: LivePage | None = None
+    plan: Plan, ahead: Remaining, directory: Path, work: Callable[[Observer], ResultSet], given: RunOptions
 ) -> Qualification:
     """Do the work with a progress display; runs that failed leave the decision open."""
     from iosonde.collections.qualify import qualification_of
     from iosonde.results import ResultSet
 
     try:
-        session.carry_out(ahead, directory, work, run_options(report=False), page)
+        session.carry_out(plan, ahead, directory, work, replace(given, report=False, as_json=False))
     except typer.Exit as ended:
         if ended.exit_code not in (reference.EXIT_RUNS_FAILED, reference.EXIT_WRONG_DATA):
             raise
@@ -165,72 +161,55 @@ def _nanoseconds(option: str, text: str) -> int:
     return round(1e9 * read_time(text, option=option))
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Loads:
-    """Options that the runs of all loads share."""
+def _qualify(name: str, output: Path | None, given: RunOptions, planned: Callable[..., Plan]) -> Qualification:
+    """Run the load of an application, with a progress display; `planned` makes the plan of a study and a target."""
+    from iosonde.cli.commands.plan import summary
+    from iosonde.collections.qualify import load_application
+    from iosonde.execution import default_directory, execute
+    from iosonde.planning.procedure import Remaining
+    from iosonde.storage import open_target
 
-    given: RunOptions
-    time_limit_ns: int | None
-    """Longest measurement of each load, where the user names it."""
-    watch: tuple[int, int] | None
-    """Length of a watch and of its windows, in nanoseconds."""
-    settings: dict[str, str]
+    study = load_application(name)
+    plan = planned(study, open_target(given.target), settings=read_settings(given.settings), keep=given.keep)
+    consent = given.consent(targets_of(plan))
+    messages.info("\n".join([f"{study.title} on {plan.target}", *summary(plan)]))
+    directory = output or default_directory(plan.study_name)
+    return _measured(
+        plan,
+        Remaining.from_plan(plan),
+        directory,
+        lambda observer: execute(plan, directory, observer=observer, consent=consent),
+        given,
+    )
 
-    def qualify(self, name: str, output: Path | None) -> Qualification:
-        """Run the load of an application, with a progress display."""
-        from iosonde.cli.commands.plan import summary
-        from iosonde.collections.qualify import load_application
-        from iosonde.execution import default_directory, execute
-        from iosonde.planning.procedure import Remaining
 
-        study = load_application(name)
-        plan = self._plan(study)
-        consent = self.given.consent(targets_of(plan))
-        messages.info("\n".join([f"{study.title} on {plan.target}", *summary(plan)]))
-        directory = output or default_directory(plan.study_name)
-        return _measured(
-            Remaining.from_plan(plan),
-            directory,
-            lambda observer: execute(plan, directory, observer=observer, consent=consent),
-        )
+def _qualify_all(
+    output: Path | None, given: RunOptions, planned: Callable[..., Plan], limit_ns: int | None
+) -> list[Qualification]:
+    """Run the loads of all applications with limits; one that cannot be measured is undecided."""
+    from iosonde.collections.qualify import Qualification, loads_of
+    from iosonde.metrics.wording import counted
+    from iosonde.storage import open_target
 
-    def _plan(self, study: Study) -> Plan:
-        from iosonde.collections.qualify import plan_of, watch_plan
-        from iosonde.storage import open_target
-
-        target, settings, keep = open_target(self.given.target), self.settings, self.given.keep
-        if self.watch is None:
-            return plan_of(study, target, time_limit_ns=self.time_limit_ns, settings=settings, keep=keep)
-        length_ns, every_ns = self.watch
-        return watch_plan(study, target, duration_ns=length_ns, every_ns=every_ns, settings=settings, keep=keep)
-
-    def qualify_all(self, output: Path | None) -> list[Qualification]:
-        """Run the loads of all applications with limits; one that cannot be measured is undecided."""
-        from iosonde.collections.qualify import Qualification, loads_of
-        from iosonde.metrics.wording import counted
-        from iosonde.storage import open_target
-
-        open_target(self.given.target)  # Refuses what no application can use.
-        parent = output or Path("iosonde-results") / f"qualify-{datetime.now():%Y%m%d-%H%M%S}"
-        found = []
-        studies = _applications()
-        measured = {name: study for name, study in studies.items() if study.requirement}
-        omitted = [name for name, study in studies.items() if not study.requirement]
-        loads = counted(sum(map(loads_of, measured.values())), "load")
-        total_ns = sum(loads_of(study) * (self.time_limit_ns or study.pass_after) for study in measured.values())
-        messages.info(
-            f"{counted(len(measured), 'application')} with {loads}, measured for {format_duration(total_ns)} in total. "
-            f"No limits, not measured: {', '.join(omitted)}"
-        )
-        for name, study in measured.items():
-            try:
-                found.append(self.qualify(name, parent / name))
-            except IosondeError as error:
-                messages.warning(f"warning: {name}: {error}")
-                found.append(
-                    Qualification.without_result(name, title=study.title, target=self.given.target, reason=error.what)
-                )
-        return found
+    open_target(given.target)  # Refuses what no application can use.
+    parent = output or Path("iosonde-results") / f"qualify-{datetime.now():%Y%m%d-%H%M%S}"
+    found = []
+    studies = _applications()
+    measured = {name: study for name, study in studies.items() if study.requirement}
+    omitted = [name for name, study in studies.items() if not study.requirement]
+    loads = counted(sum(map(loads_of, measured.values())), "load")
+    total_ns = sum(loads_of(study) * (limit_ns or study.pass_after) for study in measured.values())
+    messages.info(
+        f"{counted(len(measured), 'application')} with {loads}, measured for {format_duration(total_ns)} in total. "
+        f"No limits, not measured: {', '.join(omitted)}"
+    )
+    for name, study in measured.items():
+        try:
+            found.append(_qualify(name, parent / name, given, planned))
+        except IosondeError as error:
+            messages.warning(f"warning: {name}: {error}")
+            found.append(Qualification.without_result(name, title=study.title, target=given.target, reason=error.what))
+    return found
 
 
 def _applications() -> dict[str, Study]:

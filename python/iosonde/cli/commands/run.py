@@ -48,16 +48,15 @@ def run_command(given: RunOptions) -> None:
     if not plan.target.startswith(("null:", "sim:", "simulated:")) and (load := other_load()):
         messages.warning(f"warning: {load}: most runs will be disturbed, and the study will have no answer")
     directory = Path(given.output) if given.output else default_directory(plan.study_name)
-    with session.live(plan, given) as page:
-        session.carry_out(
-            Remaining.from_plan(plan),
-            directory,
-            lambda observer: execute(
-                plan, directory, observer=observer, time_limit_s=time_limit_s, consent=consent, hosts=on_hosts
-            ),
-            given,
-            page,
-        )
+    session.carry_out(
+        plan,
+        Remaining.from_plan(plan),
+        directory,
+        lambda observer: execute(
+            plan, directory, observer=observer, time_limit_s=time_limit_s, consent=consent, hosts=on_hosts
+        ),
+        given,
+    )
 
 
 @takes(
@@ -104,22 +103,21 @@ def resume_command(
         messages.info(f"{ahead.runs} of {len(result_set.plan.runs)} runs remaining{more}")
         if given.retry_failed:
             session.name_unsupported(result_set)
-        with session.live(result_set.plan, given) as page:
-            carry_out = qualify.carry_out if is_qualification else session.carry_out
-            carry_out(
-                ahead,
+        carry_out = qualify.carry_out if is_qualification else session.carry_out
+        carry_out(
+            result_set.plan,
+            ahead,
+            directory,
+            lambda observer: resume(
                 directory,
-                lambda observer: resume(
-                    directory,
-                    observer=observer,
-                    retry_failed=given.retry_failed,
-                    time_limit_s=time_limit_s,
-                    consent=consent,
-                    hosts=given.host_options(),
-                ),
-                given,
-                page,
-            )
+                observer=observer,
+                retry_failed=given.retry_failed,
+                time_limit_s=time_limit_s,
+                consent=consent,
+                hosts=given.host_options(),
+            ),
+            given,
+        )
 
 
 # A single measurement
