@@ -16,9 +16,8 @@ from needs import lacking
 from user_mode_linux import REPORTS, run_script, run_tests
 
 from iosonde.lab import Limits
-from iosonde.lab.image import Image, image
 from iosonde.lab.machine import Settings
-from iosonde.lab.qemu import Drives
+from iosonde.lab.qemu import Drives, Image, image
 
 
 @pytest.fixture(scope="session")

@@ -15,8 +15,8 @@ from engines import real_engine
 
 from iosonde.errors import LabError
 from iosonde.findings.finding import Finding
-from iosonde.lab.image import Image
 from iosonde.lab.machine import Machine, Settings
+from iosonde.lab.qemu import Image
 from iosonde.report.content import collect
 from iosonde.results import ResultSet
 

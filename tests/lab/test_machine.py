@@ -16,10 +16,8 @@ from engines import real_engine
 
 from iosonde.errors import LabError
 from iosonde.lab import Limits
-from iosonde.lab.archive import archive
-from iosonde.lab.image import Image, image
-from iosonde.lab.machine import Settings
-from iosonde.lab.qemu import Drives
+from iosonde.lab.machine import Settings, archive
+from iosonde.lab.qemu import Drives, Image, image
 
 HANDOVER = "from iosonde.features.nvme_driver import handover as h; print(h.refusals(h.controllers()[0])[0])"
 GUEST = """

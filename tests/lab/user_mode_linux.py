@@ -20,7 +20,7 @@ from typing import Any
 from command_line import CHECKOUT
 from engines import real_engine
 
-from iosonde.lab.image import Image
+from iosonde.lab.qemu import Image
 
 PROGRAM = "linux.uml"
 MEMORY_MIB = 1536

@@ -9,6 +9,7 @@ hide as long as they are low.
 from __future__ import annotations
 
 import os
+import select
 import selectors
 import shlex
 import socket
@@ -18,18 +19,13 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Self, get_args
 
 from iosonde.base import memory
 from iosonde.errors import LabError
-from iosonde.lab.accelerator import best_accelerator
-from iosonde.lab.archive import archive
-from iosonde.lab.bound_process import end, require_root
-from iosonde.lab.image import Image
-from iosonde.lab.qemu import STREAMS, Drives, Stream, qemu_command, start_qemu
-from iosonde.lab.shared_folder import SharedFolder, read_only_root, read_write
+from iosonde.lab.bound_process import end, find_tool, require_root, start_bound
+from iosonde.lab.qemu import STREAMS, Accelerator, Drives, Image, Stream, qemu_command, start_qemu
 from iosonde.storage.block_layer.mounts import mount_of
 from iosonde.units import format_bytes
 
@@ -38,6 +34,8 @@ _EXIT = "iosonde-lab: exit "
 _READY = "iosonde-lab: ready"
 _PROMPT = b"(qemu) "
 _MONITOR_S = 60.0
+_MOST_STARTS = 3
+"""Until it gets as far as the command."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,11 +44,8 @@ class Settings:
 
     drives: Drives = field(default_factory=Drives)
     memory_bytes: int = 2 << 30
-    cpus: int = min(os.cpu_count() or 1, 4)
     boot_s: float = 300
     """Until the command starts. Half a minute is usual on a busy machine without KVM."""
-    starts: int = 3
-    """Largest number of starts until it gets so far."""
     terminal: bool = False
     """True if the command sees a terminal, and so may show progress and colours."""
     iommu: bool = False
@@ -109,7 +104,7 @@ class Machine:
 
         A guest that does not get as far as the command is started again: an emulated kernel may hang or panic.
         """
-        for starts_left in reversed(range(self.settings.starts)):
+        for starts_left in reversed(range(_MOST_STARTS)):
             try:
                 yield from self._output()
             except _NotStartedError:
@@ -168,15 +163,16 @@ class Machine:
             initrd.write(self._image.initrd.read_bytes() + archive("job", self._job))
             initrd.flush()
             folders = []
-            for share in (partial(read_only_root, mount_points_of_programs()), partial(read_write, self._results)):
-                folders.append(share())
+            points = map(str, mount_points_of_programs())
+            for shared in (("root", _READ_ONLY, *points), ("results", _READ_WRITE, str(self._results))):
+                folders.append(_SharedFolder(*shared))
                 self._stack.callback(folders[-1].close)
             self._run(initrd.fileno(), folders)
         except BaseException:
             self._stack.close()
             raise
 
-    def _run(self, initrd: int, folders: Sequence[SharedFolder]) -> None:
+    def _run(self, initrd: int, folders: Sequence[_SharedFolder]) -> None:
         pipes = {stream: os.pipe() for stream in STREAMS}
         for reading, _ in pipes.values():
             self._stack.callback(os.close, reading)
@@ -191,7 +187,7 @@ class Machine:
             self.accelerator,
             writing,
             options,
-            cpus=self.settings.cpus,
+            cpus=min(os.cpu_count() or 1, 4),
             memory=self.settings.memory_bytes,
             iommu=self.settings.iommu,
             monitor=monitor.fileno(),
@@ -256,3 +252,136 @@ def _job(command: Sequence[str], results: Path, environment: Mapping[str, str], 
         f"TERMINAL={'yes' if settings.terminal else 'no'}\n",
         "command": "\n".join([*exports, f"cd {shlex.quote(str(results))}", f"exec {shlex.join(command)}", ""]),
     }
+
+
+# The accelerator: that `/dev/kvm` opens and creates machines proves little, because under some hypervisors no kernel
+# starts in them. So a trial start decides, once after each boot of the host.
+
+
+_KVM = Path("/dev/kvm")
+_TRIAL_S = 10
+
+
+def best_accelerator(image: Image) -> Accelerator:
+    """KVM if a guest starts with it, else TCG. The answer is kept next to the image."""
+    if not os.access(_KVM, os.R_OK | os.W_OK):
+        return "tcg"
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
+    answer = image.directory / f"accelerator-{boot}"
+    if not answer.exists():
+        for old in image.directory.glob("accelerator-*"):
+            old.unlink(missing_ok=True)
+        answer.write_text("kvm" if _starts(image) else "tcg", encoding="utf-8")
+    return "kvm" if answer.read_text(encoding="utf-8") == "kvm" else "tcg"
+
+
+def _starts(image: Image) -> bool:
+    """Return True if a guest under KVM exits in time."""
+    reading, writing = os.pipe()
+    with tempfile.TemporaryFile() as initrd, tempfile.TemporaryFile() as stderr:
+        initrd.write(image.initrd.read_bytes() + archive("job", {"settings": "DRIVES=none\n"}))
+        initrd.flush()
+        command = qemu_command(image, initrd.fileno(), "kvm", {"console": writing}, [], cpus=1, memory=512 << 20)
+        qemu = start_qemu(command, [initrd.fileno(), writing], drives=Drives(count=0), stderr=stderr.fileno())
+        os.close(writing)
+        heard, deadline = b"", time.monotonic() + _TRIAL_S
+        try:
+            while select.select([reading], [], [], max(0.0, deadline - time.monotonic()))[0]:
+                if not (data := os.read(reading, 1 << 16)):
+                    break
+                heard += data
+        finally:
+            end(qemu)
+            os.close(reading)
+    return b"iosonde-lab: exit 0" in heard
+
+
+# Folders of the host in the guest, through virtiofsd: vhost-user over a socket that only QEMU and it know
+
+
+_STAGE = "/sys"
+"""Hidden from virtiofsd, which does not need it, by the tree that it shares."""
+
+_READ_ONLY = f"""
+daemon=$1 listener=$2
+shift 2
+mount -t tmpfs -o mode=700 iosonde-lab {_STAGE}
+mkdir {_STAGE}/root
+for point in / "$@"; do
+  mount --bind "$point" "{_STAGE}/root$point"
+  mount -o remount,bind,ro "{_STAGE}/root$point"
+done
+exec "$daemon" --fd="$listener" -o source={_STAGE}/root -o cache=always -o sandbox=chroot
+"""
+"""The host's root file system and those mounted at some points; not writable, also not for the guest."""
+
+_READ_WRITE = """
+exec "$1" --fd="$2" -o source="$3" -o cache=auto -o sandbox=chroot
+"""
+"""One folder that the guest may write to."""
+
+
+class _SharedFolder:
+    """A daemon that serves one folder to one guest, and the tag under which the guest mounts it."""
+
+    def __init__(self, tag: str, script: str, *arguments: str) -> None:
+        self.tag = tag
+        daemon = find_tool("virtiofsd")
+        self.stderr = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the daemon
+        listener, self.client = _connected_pair()
+        with listener:
+            number = listener.fileno()
+            self._daemon = start_bound(
+                script, *(daemon, str(number), *arguments), stderr=self.stderr, pass_fds=[number]
+            )
+
+    def close(self) -> None:
+        end(self._daemon)
+        self.client.close()
+        self.stderr.close()
+
+    def options(self) -> list[str]:
+        """QEMU's options; `client` has to be passed on to it."""
+        return [
+            *("-chardev", f"socket,id={self.tag},fd={self.client.fileno()}"),
+            *("-device", f"vhost-user-fs-pci,chardev={self.tag},tag={self.tag},queue-size=1024"),
+        ]
+
+
+def _connected_pair() -> tuple[socket.socket, socket.socket]:
+    """A listening socket with one connection waiting, without a name, so that no other process can connect."""
+    listener = socket.socket(socket.AF_UNIX)
+    client = socket.socket(socket.AF_UNIX)
+    with tempfile.TemporaryDirectory(prefix="iosonde-lab-") as folder:
+        name = f"{folder}/socket"
+        listener.bind(name)
+        listener.listen(1)
+        client.connect(name)
+    return listener, client
+
+
+# The guest's command: a cpio archive as Linux takes it after its initial file system, in the format "newc" (the
+# kernel's `Documentation/driver-api/early-userspace/buffer-format.rst`)
+
+
+_DIRECTORY = 0o040700
+_FILE = 0o100600
+
+
+def archive(directory: str, files: Mapping[str, str]) -> bytes:
+    """Files in one new directory at the root, padded so that it may follow another archive."""
+    parts = [_entry(directory, _DIRECTORY, b"")]
+    parts += [_entry(f"{directory}/{name}", _FILE, text.encode()) for name, text in files.items()]
+    return _padded(b"".join([*parts, _entry("TRAILER!!!", 0, b"")]), 512)
+
+
+def _entry(name: str, mode: int, data: bytes) -> bytes:
+    path = name.encode() + b"\0"
+    # Inode, mode, owner, group, links, time, size, four device numbers, length of the name, checksum.
+    numbers = (0, mode, 0, 0, 1, 0, len(data), 0, 0, 0, 0, len(path), 0)
+    header = b"070701" + b"".join(b"%08X" % number for number in numbers)
+    return _padded(header + path, 4) + _padded(data, 4)
+
+
+def _padded(data: bytes, unit: int) -> bytes:
+    return data + bytes(-len(data) % unit)

@@ -91,9 +91,8 @@ def run(
     The command uses this machine's files read-only. Its drives are /dev/lab/0 and up, listed in $IOSONDE_LAB_DEVICES;
     its kernel has md, dm and bcache. Returns the exit code of the command.
     """
-    from iosonde.lab.image import image
     from iosonde.lab.machine import Machine, Settings
-    from iosonde.lab.qemu import Drives
+    from iosonde.lab.qemu import Drives, image
 
     if not results.is_dir():
         raise LabError(f"`{results}` is not a directory", hint="create it, or name another directory with `--results`")
