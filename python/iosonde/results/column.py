@@ -32,8 +32,8 @@ class Column:
     dtype: DType
     text: str
     """Its meaning; units are in the name or here."""
-    value: str | Callable[[Any], Any] | None = None
-    """Its value, for columns of `runs`: a function of the record's `RunFacts`, or a path into them (`reader`)."""
+    value: Callable[[Any], Any] | None = None
+    """Function from the record's `RunFacts` to its value, for columns of `runs`."""
     computed: str = ""
     """SQL expression, for columns of stored tables that are not stored."""
 
@@ -41,11 +41,6 @@ class Column:
     def is_number(self) -> bool:
         """Return True if its values are numbers to compute with."""
         return self.dtype not in (TEXT, FLAG)
-
-    @cached_property
-    def read(self) -> Callable[[Any], Any]:
-        """Function from the record's `RunFacts` to the value; for columns of `runs`."""
-        return reader(self.value or self.name)
 
     def check(self, value: Any) -> None:
         """Raise `ValueError` if the value is not of the column's type."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from typing import Any, TypeVar
 
 from iosonde.base.features import contributed
-from iosonde.results.accounting import COUNTED_NS, Foreign, busiest_core_share, foreign, kernel_cpu_ns
-from iosonde.results.column import FLAG, I64, NUMBER, TEXT, U32, U64, Column, DType, Row, Table, any_of, facts
+from iosonde.results.accounting import COUNTED_NS, busiest_core_share, foreign, kernel_cpu_ns
+from iosonde.results.column import FLAG, I64, NUMBER, TEXT, U32, U64, Column, Row, Table, any_of, facts
 from iosonde.results.schema import RESOURCES, RUN_ID, Record
 from iosonde.storage import pcie
 from iosonde.study.workload import streams_of, workloads
@@ -22,67 +21,23 @@ class RunFacts:
 
     def __init__(self, record: Record) -> None:
         self.record: Record = record
-        self._of_features: dict[Any, Any] = {}
+        self._parts: dict[Any, Any] = {}
 
-    def of(self, kind: Callable[[Record], F]) -> F:
-        """Return the facts of a feature, which are derived from the record once and shared by its columns."""
-        if kind not in self._of_features:
-            self._of_features[kind] = kind(self.record)
-        return self._of_features[kind]  # type: ignore[no-any-return]
+    def of(self, part: Callable[[Record], F]) -> F:
+        """Return a part of the record, which is derived from it once and shared by its columns."""
+        if part not in self._parts:
+            self._parts[part] = part(self.record)
+        return self._parts[part]  # type: ignore[no-any-return]
 
-    @cached_property
-    def result(self) -> Json:
-        """The engine's result; empty if it sent none."""
-        return self.record.result or {}
 
-    @cached_property
-    def streams(self) -> Sequence[Json]:
-        return streams_of(self.record.spec["workload"])
-
-    def part(self, name: str) -> Json:
-        """Return a part of the engine's result; empty where there is none."""
-        found: Json = self.result.get(name) or {}
-        return found
-
-    @property
-    def jobs_total(self) -> int:
-        """Threads of all streams."""
-        return sum(stream["jobs"] for stream in self.streams)
-
-    @property
-    def concurrency(self) -> int:
-        """I/Os in flight at most."""
-        return sum(stream["jobs"] * stream.get("queue_depth", stream.get("batch", 1)) for stream in self.streams)
-
-    @property
-    def loop(self) -> str | None:
-        """`closed`, `open`, or `mixed` when the streams differ."""
-        kinds = {"closed" if stream["arrival"]["kind"] == "closed" else "open" for stream in self.streams}
-        if not kinds:
-            return None
-        return kinds.pop() if len(kinds) == 1 else "mixed"
-
-    @property
-    def job_cpus(self) -> str | None:
-        """CPUs that the threads of the jobs were allowed to run on."""
-        lists: list[str] = self.part("evidence").get("job_cpus") or []
-        return " ".join(lists if len(set(lists)) > 1 else lists[:1]) or None
-
-    @property
-    def wrong_sectors(self) -> int | None:
-        """Wrong sectors of all kinds; none without verification."""
-        verification = self.part("verification")
-        return sum(verification["faults"].values()) if verification else None
-
-    @cached_property
-    def foreign(self) -> Foreign:
-        return foreign(self.record.own_io, self.record.spec["workload"])
+def _itself(record: Record) -> Record:
+    return record
 
 
 def values(record: Record, columns: Sequence[Column]) -> dict[str, Any]:
     """Return the values of columns of `runs` for a record."""
     run = RunFacts(record)
-    return {column.name: column.read(run) for column in columns if column.value}
+    return {column.name: column.value(run) for column in columns if column.value}
 
 
 _SERVER_COUNTERS: Mapping[str, str] = {
@@ -174,35 +129,20 @@ _OF_SERVER = facts(
     _counter(DATA_BYTES, "Bytes of data pages that the server wrote in the measurement"),
     ("statements", U64, "Statements that the clients executed", "client.statements"),
     ("round_trips", U64, "Times that a client waited for an answer of the server", "client.round_trips"),
-    (
-        "aborted_attempts",
-        U64,
-        "Attempts that ended in a serialization failure, deadlock or lock timeout",
-        "client.aborted_attempts",
-    ),
+    ("aborted_attempts", U64, "Attempts that ended in a serialization failure, deadlock or lock timeout",
+        "client.aborted_attempts"),
     ("failed_transactions", U64, "Transactions that failed after all retries", "client.failed_transactions"),
     ("restore_seconds", NUMBER, "Time to restore the database from its template, s", "server.restored.seconds"),
     ("load_seconds", NUMBER, "Time to load the template, s"),
-    (
-        "acknowledged_commits",
-        U64,
-        "Commits that were acknowledged before the server was killed",
-        "server.durability.acknowledged",
-    ),
+    ("acknowledged_commits", U64, "Commits that were acknowledged before the server was killed",
+        "server.durability.acknowledged"),
     ("lost_commits", U64, "Of these, commits that the restarted server does not have", "server.durability.lost"),
-    (
-        "recovery_seconds",
-        NUMBER,
-        "Time from the restart of a killed server to its first connection, s",
-        "server.durability.recovery_seconds",
-    ),
-    (
-        "recovery_error",
-        TEXT,
+    ("recovery_seconds", NUMBER, "Time from the restart of a killed server to its first connection, s",
+        "server.durability.recovery_seconds"),
+    ("recovery_error", TEXT,
         "Why these could not be looked up: the server did not restart, or answered with an error; null if they were",
-        "server.durability.error",
-    ),
-)
+        "server.durability.error"),
+)  # fmt: skip
 
 
 def _not_reported(record: Record) -> str | None:
@@ -213,39 +153,20 @@ def _not_reported(record: Record) -> str | None:
 _OF_DRIVES = (
     *facts(
         lambda record: record.drives if record.drives and not _not_reported(record) else None,
-        (
-            "drive_write_bytes",
-            U64,
-            "Bytes that the kernel sent to the physical drives over the whole run",
-            lambda drives: sum(drive["write_bytes"] for drive in drives),
-        ),
-        (
-            "drive_units_written",
-            U64,
-            "The same as the drives count it, in data units of 512,000 bytes, rounded up",
-            lambda drives: _sum(drives, "data_units_written"),
-        ),
-        (
-            "media_write_bytes",
-            U64,
+        ("drive_write_bytes", U64, "Bytes that the kernel sent to the physical drives over the whole run",
+            lambda drives: sum(drive["write_bytes"] for drive in drives)),
+        ("drive_units_written", U64, "The same as the drives count it, in data units of 512,000 bytes, rounded up",
+            lambda drives: _sum(drives, "data_units_written")),
+        ("media_write_bytes", U64,
             "Bytes that the drives wrote to their media in that time; null unless all report it",
-            lambda drives: _sum([_media(drive) for drive in drives], "written_bytes"),
-        ),
-        (
-            "media_step_bytes",
-            U64,
-            "Resolution of their media counters, bytes",
-            lambda drives: max(drive["end"]["media"]["step_bytes"] for drive in drives),
-        ),
+            lambda drives: _sum([_media(drive) for drive in drives], "written_bytes")),
+        ("media_step_bytes", U64, "Resolution of their media counters, bytes",
+            lambda drives: max(drive["end"]["media"]["step_bytes"] for drive in drives)),
         prefix="run_",
     ),
-    Column(
-        "run_media_not_reported",
-        TEXT,
-        "Why media writes are not reported; null where they are",
-        lambda run: _not_reported(run.record),
-    ),
-)
+    *facts(_not_reported,
+        ("run_media_not_reported", TEXT, "Why media writes are not reported; null where they are", str)),
+)  # fmt: skip
 
 
 def _reason(drive: Json) -> str | None:
@@ -272,40 +193,6 @@ def _grown(drive: Json, counter: str) -> int:
     return int(drive["end"][counter]) - int(drive["start"][counter])
 
 
-_OF_TARGET = (
-    Column(
-        "target_bytes",
-        U64,
-        "Size of the array or device under the run, bytes; null where not reported",
-        lambda run: _size(run.record.target),
-    ),
-    Column(
-        "members",
-        TEXT,
-        "Members of the array under the run, named as in `usage`, separated by spaces; null without an array",
-        lambda run: " ".join(members_of(run.record.target)) or None,
-    ),
-    Column(
-        "link_bytes_per_second",
-        NUMBER,
-        "Bandwidth limit of all members together, bytes/s; null where unknown",
-        lambda run: _link(run.record.spec),
-    ),
-    Column(
-        "pcie_bytes_per_second",
-        NUMBER,
-        "Bandwidth limit of the PCIe links that members share, per direction, bytes/s; null where they share none",
-        lambda run: _pcie(run.record.target),
-    ),
-    Column(
-        "memory_copy_bytes_per_second",
-        NUMBER,
-        "Memory copy bandwidth of the machine, bytes/s; null unless the load is buffered",
-        "record.harness.memory_copy_bytes_per_second",
-    ),
-)
-
-
 def members_of(target: Json) -> list[str]:
     """Return the members of the array below a target, as the table `usage` calls them.
 
@@ -326,7 +213,8 @@ def members_of(target: Json) -> list[str]:
     return []
 
 
-def _size(target: Json) -> int | None:
+def _target_bytes(record: Record) -> int | None:
+    target = record.target
     if "size_bytes" in target:
         return int(target["size_bytes"])
     devices = target.get("devices") or []
@@ -334,215 +222,188 @@ def _size(target: Json) -> int | None:
     return None if size is None else int(size)
 
 
-def _pcie(target: Json) -> float | None:
+def _pcie_bytes_per_second(record: Record) -> float | None:
     """Return the bandwidth limit of PCIe links that all members share, in each direction; None without any."""
-    members = members_of(target)
-    return pcie.of_all([each for each in target.get("devices") or [] if each.get("device") in members])
+    members = members_of(record.target)
+    return pcie.of_all([each for each in record.target.get("devices") or [] if each.get("device") in members])
 
 
-def _link(spec: Json) -> float | None:
-    """Of simulated drives, reading and writing together."""
-    array = ((spec.get("workload") or {}).get("backend") or {}).get("array") or {}
-    limit = array.get("bytes_per_second")
-    return None if limit is None else float(limit)
+_OF_TARGET = facts(
+    _itself,
+    ("target_bytes", U64, "Size of the array or device under the run, bytes; null where not reported", _target_bytes),
+    ("members", TEXT,
+        "Members of the array under the run, named as in `usage`, separated by spaces; null without an array",
+        lambda record: " ".join(members_of(record.target)) or None),
+    ("link_bytes_per_second", NUMBER, "Bandwidth limit of all members together, bytes/s; null where unknown",
+        "spec.workload.backend.array.bytes_per_second"),
+    ("pcie_bytes_per_second", NUMBER,
+        "Bandwidth limit of the PCIe links that members share, per direction, bytes/s; null where they share none",
+        _pcie_bytes_per_second),
+    ("memory_copy_bytes_per_second", NUMBER,
+        "Memory copy bandwidth of the machine, bytes/s; null unless the load is buffered",
+        "harness.memory_copy_bytes_per_second"),
+)  # fmt: skip
 
 
-def _moved(name: str, text: str) -> Column:
-    """Return bytes of the outermost devices."""
+def _outermost(record: Record) -> Sequence[Json] | None:
+    """Return the devices that data and log are on; where that is not known, the one that moved most.
 
-    def value(run: RunFacts) -> int | None:
-        totals = _outermost(run.record.device_totals)
-        return sum(each[name] for each in totals) if totals else None
-
-    return Column(f"run_device_{name}", U64, text, value)
+    Of stacked devices each counts the same bytes, so they are not added up. None without devices.
+    """
+    totals = record.device_totals
+    outermost = [each for each in totals if each.get("outermost")]
+    return outermost or sorted(totals, key=lambda each: each["read_bytes"] + each["write_bytes"])[-1:] or None
 
 
 _OF_RESOURCES = (
-    Column(
-        "swap_peak_bytes",
-        U64,
-        "Peak swap of the engine's control group, bytes; with cgroup v1 a lower bound",
-        "record.memory.swap_peak_bytes",
+    *facts(
+        lambda record: record.memory,
+        ("swap_peak_bytes", U64, "Peak swap of the engine's control group, bytes; with cgroup v1 a lower bound"),
+        ("memory_limit_bytes", U64, "Memory limit of the engine's control group, bytes; null without one",
+            "limit_bytes"),
+        ("memory_peak_bytes", U64, "Peak memory charged to it, page cache included, bytes", "peak_bytes"),
+        ("memory_at_limit", U64, "Number of times that memory was reclaimed at the limit", "at_limit"),
+        ("memory_oom_kills", U64, "Processes in it that the kernel killed for lack of memory", "oom_kills"),
     ),
-    *(
-        Column(f"memory_{name}", U64, text, f"record.memory.{name}")
-        for name, text in (
-            ("limit_bytes", "Memory limit of the engine's control group, bytes; null without one"),
-            ("peak_bytes", "Peak memory charged to it, page cache included, bytes"),
-            ("at_limit", "Number of times that memory was reclaimed at the limit"),
-            ("oom_kills", "Processes in it that the kernel killed for lack of memory"),
-        )
+    *facts(
+        _outermost,
+        ("read_bytes", U64, "Bytes read by the outermost device from before engine start to engine exit",
+            lambda devices: sum(each["read_bytes"] for each in devices)),
+        ("write_bytes", U64, "The same for writes, until everything was durable",
+            lambda devices: sum(each["write_bytes"] for each in devices)),
+        prefix="run_device_",
     ),
-    _moved("read_bytes", "Bytes read by the outermost device from before engine start to engine exit"),
-    _moved("write_bytes", "The same for writes, until everything was durable"),
-)
+)  # fmt: skip
 
 
-def _outermost(totals: Sequence[Json]) -> Sequence[Json]:
-    """Return the devices that data and log are on; where that is not known, the one that moved most.
-
-    Of stacked devices each counts the same bytes, so they are not added up.
-    """
-    outermost = [each for each in totals if each.get("outermost")]
-    return outermost or sorted(totals, key=lambda each: each["read_bytes"] + each["write_bytes"])[-1:]
+def _evidence(record: Record) -> Json:
+    """Evidence of the engine's result; empty without one."""
+    found: Json = (record.result or {}).get("evidence") or {}
+    return found
 
 
-def _usage(prefix: str, text: str, dtype: DType, path: str) -> tuple[Column, ...]:
-    return tuple(
-        Column(f"{prefix}{name}", dtype, f"{text}. {meaning}", f"{path}.{name}") for name, meaning in RESOURCES.items()
-    )
+def _streams(record: Record) -> Sequence[Json]:
+    return streams_of(record.spec["workload"])
 
 
-_OF_CORES = (
-    Column(
-        "kernel_cpu_ns",
-        U64,
-        "CPU time of all kernel threads during the measurement, ns; null where none is visible",
-        lambda run: kernel_cpu_ns(run.part("evidence")),
-    ),
-    Column(
-        "busiest_core_share",
-        NUMBER,
-        "Share of the measurement in which the busiest core was not idle",
-        lambda run: busiest_core_share(run.part("evidence")),
-    ),
-)
+def _loop(streams: Sequence[Json]) -> str | None:
+    kinds = {"closed" if stream["arrival"]["kind"] == "closed" else "open" for stream in streams}
+    return "mixed" if len(kinds) > 1 else next(iter(kinds), None)
+
+
+def _job_cpus(evidence: Json) -> str | None:
+    lists: list[str] = evidence.get("job_cpus") or []
+    return " ".join(lists if len(set(lists)) > 1 else lists[:1]) or None
 
 
 RUNS = Table(
     "One row per run (one repeat of a case), its latest attempt, with the factors of its case",
     (
         RUN_ID,
-        Column("case_id", TEXT, "Case that the run repeats", "record.case_id"),
-        Column("part", TEXT, "Part of the study", "record.part"),
-        Column("control", FLAG, "Whether it repeats the control case", "record.control"),
-        Column("device_state", TEXT, "Planned device state of its case", "record.device_state"),
-        Column("arm", TEXT, "Arm of an A/B comparison: `a`, `b` or empty", "record.arm"),
-        Column("repeat", U32, "Number of the repeat, from 1", "record.repeat"),
-        Column("order", U32, "Position in the order of execution, from 0", "record.order"),
-        Column("attempt", U32, "Number of the attempt, from 1; above 1 after a failure", "record.attempt"),
-        Column("outcome", TEXT, "`complete`, `stopped` or `failed`", "record.outcome"),
-        Column("failure", TEXT, "Code of the failure", "record.failure.code"),
-        Column("failure_message", TEXT, "Message of the failure", "record.failure.message"),
-        Column("started_at", TEXT, "Start of the engine, ISO 8601", "record.started_at"),
-        Column("ended_at", TEXT, "Exit of the engine, ISO 8601", "record.ended_at"),
-        Column("measure_start_ns", U64, "Start of the measurement, ns since the run's time 0", "result.begin_ns"),
-        Column("measure_end_ns", U64, "End of the measurement, ns since the run's time 0", "result.end_ns"),
-        Column("jobs_total", U64, "Jobs (threads) of all streams", "jobs_total"),
-        Column(
-            "job_cpus",
-            TEXT,
+        *facts(
+            _itself,
+            ("case_id", TEXT, "Case that the run repeats"),
+            ("part", TEXT, "Part of the study"),
+            ("control", FLAG, "Whether it repeats the control case"),
+            ("device_state", TEXT, "Planned device state of its case"),
+            ("arm", TEXT, "Arm of an A/B comparison: `a`, `b` or empty"),
+            ("repeat", U32, "Number of the repeat, from 1"),
+            ("order", U32, "Position in the order of execution, from 0"),
+            ("attempt", U32, "Number of the attempt, from 1; above 1 after a failure"),
+            ("outcome", TEXT, "`complete`, `stopped` or `failed`"),
+            ("failure", TEXT, "Code of the failure", "failure.code"),
+            ("failure_message", TEXT, "Message of the failure", "failure.message"),
+            ("started_at", TEXT, "Start of the engine, ISO 8601"),
+            ("ended_at", TEXT, "Exit of the engine, ISO 8601"),
+            ("measure_start_ns", U64, "Start of the measurement, ns since the run's time 0", "result.begin_ns"),
+            ("measure_end_ns", U64, "End of the measurement, ns since the run's time 0", "result.end_ns"),
+        ),
+        *facts(_streams, ("jobs_total", U64, "Jobs (threads) of all streams",
+            lambda streams: sum(stream["jobs"] for stream in streams))),
+        *facts(_evidence, ("job_cpus", TEXT,
             "CPUs that the threads of the jobs were allowed to run on, such as `0-3`: one list if it is the same for "
-            "all, or else one for each thread, separated by spaces",
-            "job_cpus",
+            "all, or else one for each thread, separated by spaces", _job_cpus)),
+        *facts(
+            _streams,
+            ("concurrency", U64, "Upper bound of I/Os in flight: jobs x queue depth, summed over streams",
+                lambda streams: sum(each["jobs"] * each.get("queue_depth", each.get("batch", 1)) for each in streams)),
+            ("loop", TEXT, "`closed` (next I/O when one completes), `open` (at a rate), or `mixed`", _loop),
         ),
-        Column(
-            "concurrency", U64, "Upper bound of I/Os in flight: jobs x queue depth, summed over streams", "concurrency"
+        *facts(
+            lambda record: record.result,
+            ("backend_in_effect", TEXT, "Backend that did the I/O", "backend.kind"),
+            ("layout_written_bytes", U64, "Bytes that layout wrote", "layout.written_bytes"),
+            ("layout_kept_bytes", U64, "Bytes that layout found already written", "layout.kept_bytes"),
+            ("verified_bytes", U64, "Bytes read and verified, counted each time; null without verification",
+                "verification.checked_bytes"),
+            ("wrong_sectors", U64, "512-byte sectors with wrong data, counted each time; null without verification",
+                lambda result: result.get("verification") and sum(result["verification"]["faults"].values())),
         ),
-        Column("loop", TEXT, "`closed` (next I/O when one completes), `open` (at a rate), or `mixed`", "loop"),
-        Column("backend_in_effect", TEXT, "Backend that did the I/O", "result.backend.kind"),
-        Column("layout_written_bytes", U64, "Bytes that layout wrote", "result.layout.written_bytes"),
-        Column("layout_kept_bytes", U64, "Bytes that layout found already written", "result.layout.kept_bytes"),
-        Column(
-            "verified_bytes",
-            U64,
-            "Bytes read and verified, counted each time; null without verification",
-            "result.verification.checked_bytes",
-        ),
-        Column(
-            "wrong_sectors",
-            U64,
-            "512-byte sectors with wrong data, counted each time; null without verification",
-            "wrong_sectors",
-        ),
-        Column(
-            "has_wrong_data",
-            FLAG,
-            "Whether the load found data (sectors, values, objects, pages, results) that was not what was written",
-            "record.has_wrong_data",
-        ),
-        Column(
-            "peak_memory_bytes",
-            U64,
-            "Peak resident memory of the engine as it reports it, or of the measured command (wait4), bytes",
-            "result.peak_memory_bytes",
-        ),
-        Column("buffer_bytes", U64, "Size of the I/O buffers, bytes", "result.buffer_bytes"),
-        *_usage("process_", "Engine process during the measurement", U64, "result.process"),
-        *_usage("child_", "Engine process from start to exit (wait4)", I64, "record.child"),
-        Column(
-            "child_max_rss_bytes",
-            I64,
-            "Peak resident memory of the engine process (wait4), bytes; null where unknown",
-            "record.child.max_rss_bytes",
-        ),
-        Column(
-            "child_exit_status",
-            I64,
-            "Exit status of the engine process; the negative signal number if a signal killed it",
-            "record.child.exit_status",
-        ),
-        Column("clock", TEXT, "Clock used for latencies", "record.engine.clock"),
-        Column("clock_read_ns", NUMBER, "Cost of one clock read, ns", "record.engine.clock_read_ns"),
-        Column("realtime_ns", U64, "Wall clock at the run's time 0, Unix time in ns", "record.engine.realtime_ns"),
-        Column("engine", TEXT, "Name of the engine", "record.engine.engine"),
-        Column("engine_version", TEXT, "Version of the engine", "record.engine.version"),
-        Column(
-            "environment",
-            TEXT,
-            "Name of the file in `environments/` that describes machine and software",
-            "record.environment",
+        *facts(
+            _itself,
+            ("has_wrong_data", FLAG,
+                "Whether the load found data (sectors, values, objects, pages, results) that was not what was written"),
+            ("peak_memory_bytes", U64,
+                "Peak resident memory of the engine as it reports it, or of the measured command (wait4), bytes",
+                "result.peak_memory_bytes"),
+            ("buffer_bytes", U64, "Size of the I/O buffers, bytes", "result.buffer_bytes"),
+            *(
+                (f"process_{name}", U64, f"Engine process during the measurement. {text}", f"result.process.{name}")
+                for name, text in RESOURCES.items()
+            ),
+            *(
+                (f"child_{name}", I64, f"Engine process from start to exit (wait4). {text}", f"child.{name}")
+                for name, text in RESOURCES.items()
+            ),
+            ("child_max_rss_bytes", I64,
+                "Peak resident memory of the engine process (wait4), bytes; null where unknown", "child.max_rss_bytes"),
+            ("child_exit_status", I64,
+                "Exit status of the engine process; the negative signal number if a signal killed it",
+                "child.exit_status"),
+            ("clock", TEXT, "Clock used for latencies", "engine.clock"),
+            ("clock_read_ns", NUMBER, "Cost of one clock read, ns", "engine.clock_read_ns"),
+            ("realtime_ns", U64, "Wall clock at the run's time 0, Unix time in ns", "engine.realtime_ns"),
+            ("engine", TEXT, "Name of the engine", "engine.engine"),
+            ("engine_version", TEXT, "Version of the engine", "engine.version"),
+            ("environment", TEXT, "Name of the file in `environments/` that describes machine and software"),
         ),
         *_OF_TARGET,
-        *_OF_CORES,
-        Column(
-            "simulated",
-            FLAG,
-            "Whether the storage was simulated: values of a model, not of a device",
-            lambda run: bool(run.record.target.get("simulated", False)),
+        *facts(
+            _evidence,
+            ("kernel_cpu_ns", U64,
+                "CPU time of all kernel threads during the measurement, ns; null where none is visible", kernel_cpu_ns),
+            ("busiest_core_share", NUMBER, "Share of the measurement in which the busiest core was not idle",
+                busiest_core_share),
         ),
-        Column("warning_count", U32, "Number of warnings", lambda run: len(run.record.warnings)),
-        Column(
-            "rate_is_transient",
-            FLAG,
-            "True if the rate of the run cannot last, by a warning: a published burst rate",
-            lambda run: any(warning.is_transient for warning in run.record.warnings),
+        *facts(
+            _itself,
+            ("simulated", FLAG, "Whether the storage was simulated: values of a model, not of a device",
+                lambda record: bool(record.target.get("simulated", False))),
+            ("warning_count", U32, "Number of warnings", lambda record: len(record.warnings)),
+            ("rate_is_transient", FLAG,
+                "True if the rate of the run cannot last, by a warning: a published burst rate",
+                lambda record: any(warning.is_transient for warning in record.warnings)),
+            ("verdict", TEXT,
+                "`device-limited`, `harness-limited`, `cache-served`, `network-limited`, `server-limited`, "
+                "`server-CPU-limited`, `lock-limited` or `undetermined`; null without a result", "verdict.kind"),
+            ("verdict_because", TEXT, "Reasons for the verdict, in sentences",
+                lambda record: "; ".join(record.verdict.because) if record.verdict else None),
+            ("engine_stalled_ns", U64,
+                "Time in the measurement during which the engine itself did not run, ns",
+                "result.evidence.stalls.stalled_ns"),
+            ("workload", TEXT, f"Workload: {any_of(tuple(workloads()))}", "spec.workload.kind"),
         ),
-        Column(
-            "verdict",
-            TEXT,
-            "`device-limited`, `harness-limited`, `cache-served`, `network-limited`, `server-limited`, "
-            "`server-CPU-limited`, `lock-limited` or `undetermined`; null without a result",
-            "record.verdict.kind",
-        ),
-        Column(
-            "verdict_because",
-            TEXT,
-            "Reasons for the verdict, in sentences",
-            lambda run: "; ".join(run.record.verdict.because) if run.record.verdict else None,
-        ),
-        Column(
-            "engine_stalled_ns",
-            U64,
-            "Time in the measurement during which the engine itself did not run, ns",
-            "result.evidence.stalls.stalled_ns",
-        ),
-        Column("workload", TEXT, f"Workload: {any_of(tuple(workloads()))}", "record.spec.workload.kind"),
         *_OF_RESOURCES,
         *_OF_SERVER,
         *contributed("facts", "COLUMNS", Column),
-        Column(
-            "foreign_read_share",
-            NUMBER,
-            "Share of the bytes that the device read for other processes; null where the kernel does not report it",
-            "foreign.read_share",
-        ),
-        Column(
-            "foreign_write_share",
-            NUMBER,
-            "The same for writes; of key-value runs from engine start until everything was durable",
-            "foreign.write_share",
+        *facts(
+            lambda record: foreign(record.own_io, record.spec["workload"]),
+            ("foreign_read_share", NUMBER,
+                "Share of the bytes that the device read for other processes; null where the kernel does not report it",
+                "read_share"),
+            ("foreign_write_share", NUMBER,
+                "The same for writes; of key-value runs from engine start until everything was durable", "write_share"),
         ),
         *_OF_DRIVES,
     ),
-)
+)  # fmt: skip
