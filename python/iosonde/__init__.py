@@ -21,7 +21,7 @@ Errors are `iosonde.IosondeError`. Names are imported when they are used, so tha
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from iosonde.base.features import register
 from iosonde.base.lazy import lazy
@@ -37,37 +37,15 @@ if TYPE_CHECKING:
 register(*FEATURES, *os.environ.get("IOSONDE_FEATURES", "").split())
 
 
-def _interop() -> Any:
-    from iosonde import interop
-
-    return interop
-
-
-def _metrics() -> Any:
-    from iosonde.metrics import metrics
-
-    return metrics
-
-
-def _questions() -> Any:
-    from iosonde.findings import questions
-
-    return questions
-
-
-def _report() -> Any:
-    from iosonde import report
-
-    return report
-
-
-def _undo() -> Any:
-    from iosonde.study.servers import undo
-
-    return undo
-
-
-provide(interop=_interop, metrics=_metrics, questions=_questions, report=_report, undo=_undo)
+provide(
+    export="iosonde.results.export",
+    interop="iosonde.interop",
+    metrics="iosonde.metrics.metrics",
+    query="iosonde.results.query",
+    questions="iosonde.findings.questions",
+    report="iosonde.report",
+    undo="iosonde.study.servers.undo",
+)
 
 __all__ = ["IosondeError", "ResultSet", "Study", "load", "run"]
 

@@ -266,7 +266,7 @@ def test_a_record_that_only_duckdb_cannot_read_is_skipped(use: str, refused_by_d
         result_set.export("parquet", tmp_path / "export")
         rows = pl.read_parquet(tmp_path / "export/runs.parquet").sort("run_id")
     else:
-        answered = answer(refused_by_duckdb, query)
+        answered = answer(query, directory=refused_by_duckdb)
         rows, problems = answered.rows, answered.problems
     assert rows["run_id"].to_list() == sorted(set(runs) - {"c0001-r1"})
     [problem] = problems

@@ -53,7 +53,7 @@ with ResultSet.open(directory).lock():
     "report": "before_the_rename(); files.write_output(directory / 'report.html', b'x', within=[directory])",
     "export": "before_the_rename(); ResultSet.open(directory).export('csv', scratch / 'export')",
     "connection": "connection = ResultSet.open(directory).connect(); die()",
-    "query": "import subprocess; subprocess.Popen.wait = die; answer(directory, 'SELECT 1')",
+    "query": "import subprocess; subprocess.Popen.wait = die; answer('SELECT 1', directory=directory)",
 }
 """Each dies where it has written, and before it would rename or remove that."""
 

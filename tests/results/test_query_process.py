@@ -46,7 +46,7 @@ def test_too_large_answers_and_temporary_files_are_errors(directory: Path, monke
 def test_memory_beyond_the_limit_ends_the_query(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(query_process, "MOST_MEMORY_BYTES", 300 << 20)
     with pytest.raises(ResultsError, match="needs more than 300 MiB of memory"):
-        query_process.answer(directory, "SELECT range(100000000) FROM range(1000)")
+        query_process.answer("SELECT range(100000000) FROM range(1000)", directory=directory)
 
 
 def test_a_table_that_fills_the_memory_ends_the_command(directory: Path, tmp_path: Path) -> None:

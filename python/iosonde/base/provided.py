@@ -5,17 +5,17 @@ The application provides them when it is imported (`iosonde/__init__.py`), and e
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
-_loaders: dict[str, Callable[[], Any]] = {}
+_modules: dict[str, str] = {}
 
 
-def provide(**loaders: Callable[[], Any]) -> None:
-    """Add modules by the names that lower layers use, each with the function that imports it."""
-    _loaders.update(loaders)
+def provide(**modules: str) -> None:
+    """Add paths of modules by the names that lower layers use."""
+    _modules.update(modules)
 
 
 def provided(name: str) -> Any:
     """Return a module that the application provides."""
-    return _loaders[name]()
+    return import_module(_modules[name])

@@ -16,8 +16,9 @@ from typing import Any, Literal
 import polars as pl
 
 from iosonde.metrics.scopes import INTERVAL_KEYS, RUN_KEYS, SCOPE_KEYS, SUMS, summed, total
-from iosonde.results import ResultSet, frames
-from iosonde.results.frames import labelled, labels, stack
+from iosonde.results import frames
+from iosonde.results.frames import labelled, stack
+from iosonde.results.result_set import ResultSet, labels
 from iosonde.results.schema import P, Record
 from iosonde.study.model import STAGE, Rounds
 

@@ -26,8 +26,7 @@ from iosonde.planning.procedure import conclusions, open_runs
 from iosonde.planning.procedure.observations import Conclusion
 from iosonde.report.quantities import WIDE_CELL, level_text, metric_title, metric_unit
 from iosonde.report.table import DEVICE_STATE, Cell, Column, metric_cell
-from iosonde.results import ResultSet
-from iosonde.results.frames import labels
+from iosonde.results.result_set import ResultSet, labels
 from iosonde.results.schema import Record
 from iosonde.study import workload as workloads
 from iosonde.study.model import ROUND, STAGE, Study, View

@@ -14,8 +14,9 @@ from iosonde.base.text_files import is_utf8
 from iosonde.errors import ResultsError
 from iosonde.results import frames
 from iosonde.results.files import Directory
-from iosonde.results.frames import TABLES, Source
-from iosonde.results.query import add_metrics, connect, metric_tables
+from iosonde.results.frames import TABLES
+from iosonde.results.query import connect, metric_tables
+from iosonde.results.result_set import ResultSet
 from iosonde.results.shapes import first_line, interpreting
 from iosonde.storage.targets.temporary_files import temporary_names
 
@@ -27,7 +28,7 @@ FORMATS = {
 """Formats, and the options of DuckDB's COPY that write them."""
 
 
-def export(result_set: Source, format: str, directory: Path) -> list[Path]:
+def export(result_set: ResultSet, format: str, directory: Path) -> list[Path]:
     """Write every table, or every run, into a new or empty directory; returns the files."""
     of_runs = provided("interop").exports()
     if format not in FORMATS and format not in of_runs:
@@ -52,14 +53,13 @@ def export(result_set: Source, format: str, directory: Path) -> list[Path]:
     return [*written, readme]
 
 
-def _tables(result_set: Source, format: str, directory: Path) -> tuple[list[Path], str]:
+def _tables(result_set: ResultSet, format: str, directory: Path) -> tuple[list[Path], str]:
     written = []
     described: dict[str, list[str]] = {}
     with (
-        connect(result_set, writable=directory.absolute(), check=True) as connection,
+        connect(result_set, writable=directory.absolute(), check=True, metrics=True) as connection,
         temporary_names(directory) as names,
     ):
-        add_metrics(connection, result_set)
         tables = TABLES | metric_tables()
         for table in tables:
             path = directory / f"{table}.{format}"
@@ -83,7 +83,7 @@ def _tables(result_set: Source, format: str, directory: Path) -> tuple[list[Path
     return written, describe(result_set, format, described)
 
 
-def _runs(result_set: Source, format: str, directory: Path) -> tuple[list[Path], str]:
+def _runs(result_set: ResultSet, format: str, directory: Path) -> tuple[list[Path], str]:
     module = provided("interop").exports()[format]
     names = []
     with Directory.open(directory) as opened:
@@ -94,7 +94,7 @@ def _runs(result_set: Source, format: str, directory: Path) -> tuple[list[Path],
     return [directory / name for name in names], text
 
 
-def _about_runs(result_set: Source, what: str, suffix: str | None, names: set[str]) -> Iterator[str]:
+def _about_runs(result_set: ResultSet, what: str, suffix: str | None, names: set[str]) -> Iterator[str]:
     yield from _origin(result_set)
     if suffix is None:
         yield from ("", f"{what}.", "", *(f"- {markdown_code(name)}" for name in sorted(names)))
@@ -106,7 +106,7 @@ def _about_runs(result_set: Source, what: str, suffix: str | None, names: set[st
         yield f"| {file} | {markdown_code(record.case_id)} | {record.outcome} |"
 
 
-def describe(result_set: Source, format: str, columns: dict[str, list[str]]) -> str:
+def describe(result_set: ResultSet, format: str, columns: dict[str, list[str]]) -> str:
     """Describe the contents of an export, as Markdown."""
     lines = _origin(result_set)
     for table, described in (TABLES | metric_tables()).items():
@@ -118,7 +118,7 @@ def describe(result_set: Source, format: str, columns: dict[str, list[str]]) -> 
     return "\n".join(lines) + "\n"
 
 
-def _origin(result_set: Source) -> list[str]:
+def _origin(result_set: ResultSet) -> list[str]:
     plan = result_set.plan
     return [
         f"# {markdown(str(plan.study.get('title', plan.study_name)))}",

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import polars as pl
 
 from iosonde.base import foreign_text
 from iosonde.base.foreign_text import cell
-from iosonde.plan import Case, Plan
+from iosonde.plan import Case
 from iosonde.results import accounting, schema
 from iosonde.results.column import FLAG, NUMBER, TEXT, U32, U64, Column, Table
 from iosonde.results.run_facts import RUNS, values
@@ -114,53 +113,6 @@ COLUMNS: dict[str, dict[str, str]] = {
 
 RESERVED = {name for columns in COLUMNS.values() for name in columns} | {"result_set"}
 """Names that no factor or parameter keeps."""
-
-
-class Source(Protocol):
-    """Interface of the source of tables."""
-
-    @property
-    def directory(self) -> Path: ...
-
-    @property
-    def label(self) -> str:
-        """Name of the arm, where it is one of two."""
-
-    @property
-    def plan(self) -> Plan: ...
-
-    def known_cases(self) -> list[Case]:
-        """All cases, including those that procedures decided on."""
-
-    def records(self) -> list[Record]:
-        """The latest attempt of each run that has a record."""
-
-    @property
-    def runs(self) -> pl.DataFrame:
-        """One row per run that has a record."""
-
-    def table_files(self, name: str) -> list[str]:
-        """Parquet files of one table, relative to `records`."""
-
-    def hosts(self) -> list[Any]:
-        """The result sets of hosts, in the directories of their names."""
-
-    def refuse(self, record: Record, problem: str) -> None:
-        """Skip a record from now on, and add the reason to its problems."""
-
-
-def labels(result_sets: Sequence[Source]) -> list[str]:
-    """Return a name for each: its directory's, with as many parents as needed to make them distinct."""
-    paths = [result_set.directory for result_set in result_sets]
-    for depth in range(1, max(len(path.parts) for path in paths) + 1):
-        names = ["/".join(path.parts[-depth:]) for path in paths]
-        if len(set(names)) == len(set(paths)):
-            break
-    alone = len(set(paths)) == 1
-    return [
-        name if not each.label else each.label if alone else f"{name} {each.label}"
-        for name, each in zip(names, result_sets, strict=True)
-    ]
 
 
 def labelled(frame: pl.DataFrame, name: str, column: str = "result_set") -> pl.DataFrame:

@@ -32,8 +32,9 @@ from iosonde.errors import ResultsError
 from iosonde.results import column, schema
 from iosonde.results.column import Table
 from iosonde.results.files import Directory
-from iosonde.results.frames import TABLES, Source, labelled, stack
+from iosonde.results.frames import TABLES, labelled, stack
 from iosonde.results.reading import record_name
+from iosonde.results.result_set import ResultSet
 from iosonde.results.shapes import first_line
 from iosonde.storage.targets.temporary_files import create_scratch, remove_scratch
 from iosonde.units import format_bytes
@@ -50,7 +51,7 @@ _ABOUT_QUERIES = (duckdb.ParserException, duckdb.BinderException, duckdb.Catalog
 """Errors that no damaged file causes."""
 
 
-def answer(result_set: Source, text: str) -> pl.DataFrame:
+def answer(result_set: ResultSet, text: str) -> pl.DataFrame:
     """Return the result of one statement that a user wrote; only reading is allowed.
 
     Each file of a result set could be decoded by Polars (`reading.py`). Only if DuckDB fails, which takes its own time
@@ -90,12 +91,18 @@ def answer_library(library: Mapping[str, Any], text: str) -> pl.DataFrame:
 
 
 def connect(
-    result_set: Source, *, hosts: Sequence[Source] = (), writable: Path | None = None, check: bool = False
+    result_set: ResultSet,
+    *,
+    hosts: Sequence[ResultSet] = (),
+    writable: Path | None = None,
+    check: bool = False,
+    metrics: bool = False,
 ) -> duckdb.DuckDBPyConnection:
     """Connect to a result set.
 
     The tables of `hosts` are in a schema of that name and start with a column `host`. `writable` is a directory that
-    statements may write to. With `check`, records with a file that DuckDB cannot decode are skipped.
+    statements may write to. With `check`, records with a file that DuckDB cannot decode are skipped; with `metrics`,
+    the tables of metrics are added.
     """
     scratch = create_scratch()
     opened = [(each, _open_records(each)) for each in (result_set, *hosts)]
@@ -113,6 +120,8 @@ def connect(
         connection.execute(f"CREATE SCHEMA {HOSTS}")
         _make_tables(connection, f"{HOSTS}.", {each.directory.name: (each, records) for each, records in opened[1:]})
     connection.execute("SET lock_configuration = true")
+    for table in metric_tables() if metrics else ():
+        _add_table(connection, table, provided("metrics").table(table, result_set))
     return connection
 
 
@@ -134,7 +143,7 @@ def _confine(connection: duckdb.DuckDBPyConnection, scratch: Path, directories: 
         connection.execute(f"SET {setting}")
 
 
-def _skip_undecodable(connection: duckdb.DuckDBPyConnection, result_set: Source, records: int | None) -> None:
+def _skip_undecodable(connection: duckdb.DuckDBPyConnection, result_set: ResultSet, records: int | None) -> None:
     """Skip records with a file that DuckDB cannot decode, although Polars could."""
     found = {record_name(each.run_id, each.attempt): each for each in result_set.records()}
     for file in [file for table in schema.STORED_TABLES for file in result_set.table_files(table)]:
@@ -149,7 +158,7 @@ def _skip_undecodable(connection: duckdb.DuckDBPyConnection, result_set: Source,
             result_set.refuse(found.pop(name), problem)
 
 
-def _open_records(result_set: Source) -> int | None:
+def _open_records(result_set: ResultSet) -> int | None:
     """Return a descriptor of `records`; none if there is no such directory."""
     try:
         with Directory.open(result_set.directory) as directory:
@@ -170,42 +179,32 @@ def _close(scratch: Path, descriptors: Sequence[int | None]) -> None:
 
 
 def select(
-    connection: duckdb.DuckDBPyConnection, text: str, result_set: Source, hosts: Sequence[Source] = ()
+    connection: duckdb.DuckDBPyConnection, text: str, result_set: ResultSet, hosts: Sequence[ResultSet]
 ) -> pl.DataFrame:
     """Return the result of one statement that a user wrote; only reading is allowed.
 
     The tables of metrics, and columns of `runs` and `cases` that are metrics, are computed only for queries that name
     them: percentiles take time.
     """
+
+    def computed(table: str, rows: Callable[[ResultSet], pl.DataFrame]) -> Iterator[tuple[str, pl.DataFrame]]:
+        yield table, rows(result_set)
+        if hosts:
+            yield f"{HOSTS}.{table}", stack([labelled(rows(each), each.directory.name, "host") for each in hosts])
+
+    metrics = provided("metrics")
     try:
-        statements = connection.extract_statements(text)
-        _check_reading(statements)
-        metrics = provided("metrics")
+        _check_reading(connection.extract_statements(text))
         for table in sorted(_words(text) & set(metrics.TABLES)):
-            _add_table(connection, table, metrics.table(table, result_set))
-            if hosts:
-                rows = _of_hosts(hosts, partial(metrics.table, table))
-                _add_table(connection, f"{HOSTS}.{table}", rows)
+            for name, rows in computed(table, partial(metrics.table, table)):
+                _add_table(connection, name, rows)
         while (added := _missing_column(connection, text)) and added in metrics.names(result_set):
             table = "cases" if "cases" in _words(text) and "runs" not in _words(text) else "runs"
-            _add_column(connection, table, metrics.whole_load(table, added, result_set))
-            if hosts:
-                rows = _of_hosts(hosts, partial(metrics.whole_load, table, added))
-                _add_column(connection, f"{HOSTS}.{table}", rows)
+            for name, rows in computed(table, partial(metrics.whole_load, table, added)):
+                _add_column(connection, name, rows)
     except duckdb.Error as error:
         raise _failed(error) from error
     return frame(connection, text)
-
-
-def _of_hosts(hosts: Sequence[Source], table: Callable[[Source], pl.DataFrame]) -> pl.DataFrame:
-    return stack([labelled(table(each), each.directory.name, "host") for each in hosts])
-
-
-def add_metrics(connection: duckdb.DuckDBPyConnection, result_set: Source) -> None:
-    """Add the tables of metrics to a connection."""
-    metrics = provided("metrics")
-    for table in metrics.TABLES:
-        _add_table(connection, table, metrics.table(table, result_set))
 
 
 def metric_tables() -> dict[str, Table]:
@@ -311,7 +310,7 @@ def _failed(error: Exception) -> ResultsError:
 
 
 def _make_tables(
-    connection: duckdb.DuckDBPyConnection, prefix: str, of: Mapping[str, tuple[Source, int | None]]
+    connection: duckdb.DuckDBPyConnection, prefix: str, of: Mapping[str, tuple[ResultSet, int | None]]
 ) -> None:
     """Make the tables of result sets, by the names of their hosts, with a descriptor of `records` each.
 
@@ -328,7 +327,7 @@ def _make_tables(
             raise _failed(error) from error
 
 
-def _select(table: str, described: Table, host: str, result_set: Source, records: int | None) -> str:
+def _select(table: str, described: Table, host: str, result_set: ResultSet, records: int | None) -> str:
     """Return one result set's part of a view; without records, the columns without rows."""
     columns = [f"{_quoted(host)} AS host"] if host else []
     columns += [f'{each.computed or _column(each.name)} AS "{each.name}"' for each in described.columns]

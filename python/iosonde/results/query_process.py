@@ -45,19 +45,14 @@ class Answer:
     """Damaged, modified or foreign files of the result set, which were skipped."""
 
 
-def answer(directory: Path, query: str) -> Answer:
-    """Return the result of one SELECT over a result set; `ResultsError` where it fails or needs too much memory."""
-    return _answer({"directory": str(directory), "query": query})
+def answer(query: str, *, directory: Path | None = None, library: Mapping[str, Any] | None = None) -> Answer:
+    """Return the result of one SELECT over a result set, or a library (`query.answer_library`).
 
-
-def answer_library(library: Mapping[str, Any], query: str) -> Answer:
-    """Return the result of one SELECT over compacted result sets: `query.answer_library` has the arguments."""
-    return _answer({"library": library, "query": query})
-
-
-def _answer(request: dict[str, Any]) -> Answer:
+    `ResultsError` where it fails or needs too much memory.
+    """
+    request = {"query": query, "directory": str(directory), "library": library, "parent": os.getpid()}
     with scratch_directory() as scratch:
-        reply = _ask({**request, "parent": os.getpid()}, scratch)
+        reply = _ask(request, scratch)
         if error := reply.get("error"):
             raise ResultsError(error["what"], where=error["where"], hint=error["hint"])
         with (scratch / "answer").open("rb") as file:  # A path would be taken for a pattern.
@@ -116,7 +111,7 @@ def main() -> None:
     scratch = Path(request["scratch"])
     reply: dict[str, Any]
     try:
-        if library := request.get("library"):
+        if library := request["library"]:
             rows, problems = query.answer_library(library, request["query"]), []
         else:
             result_set = ResultSet.open(request["directory"])

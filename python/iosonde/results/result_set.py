@@ -12,7 +12,7 @@ import io
 import json
 import os
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -338,11 +338,9 @@ class ResultSet:
             return [path for path in paths if (self.directory / "records" / path).is_file()]
         return paths
 
-    @contextmanager
-    def scan(self, name: str, records: Sequence[Record]) -> Iterator[pl.LazyFrame]:
+    def scan(self, name: str, records: Sequence[Record]) -> AbstractContextManager[pl.LazyFrame]:
         """Scan a table of some runs, without SQL; collect what is needed of it within the block."""
-        with scan_table(self.directory, name, self._files(name, records), check=not self._tables) as rows:
-            yield rows
+        return scan_table(self.directory, name, self._files(name, records), check=not self._tables)
 
     def table_bytes(self, name: str, records: Sequence[Record]) -> int:
         """Return the size of the files of a table of some runs; 0 if one cannot be read, which `scan` reports."""
@@ -449,23 +447,17 @@ class ResultSet:
 
     def connect(self) -> duckdb.DuckDBPyConnection:
         """Return a DuckDB connection with all tables, metrics included; it can read nothing else."""
-        from iosonde.results.query import add_metrics, connect
-
-        connection = connect(self, check=True)
-        add_metrics(connection, self)
+        connection: duckdb.DuckDBPyConnection = provided("query").connect(self, check=True, metrics=True)
         return connection
 
     def sql(self, text: str) -> pl.DataFrame:
         """Return the result of one SELECT; metrics are also columns of `runs` and `cases` where a query names them."""
-        from iosonde.results.query import answer
-
-        return answer(self, text)
+        rows: pl.DataFrame = provided("query").answer(self, text)
+        return rows
 
     def export(self, format: str, directory: Path | str) -> list[Path]:
         """Write every table (`csv`, `parquet`, `json`) or run (`fio-json`, `hdr`) to one file, with a README."""
-        from iosonde.results.export import export
-
-        return export(self, format, Path(directory))
+        return list(provided("export").export(self, format, Path(directory)))
 
     @property
     def _planned(self) -> list[Run]:
@@ -474,6 +466,20 @@ class ResultSet:
     @cached_property
     def _contents(self) -> Contents:
         return read_contents(self.directory, self.plan, tables=self._tables)
+
+
+def labels(result_sets: Sequence[ResultSet]) -> list[str]:
+    """Return a name for each: its directory's, with as many parents as needed to make them distinct."""
+    paths = [result_set.directory for result_set in result_sets]
+    for depth in range(1, max(len(path.parts) for path in paths) + 1):
+        names = ["/".join(path.parts[-depth:]) for path in paths]
+        if len(set(names)) == len(set(paths)):
+            break
+    alone = len(set(paths)) == 1
+    return [
+        name if not each.label else each.label if alone else f"{name} {each.label}"
+        for name, each in zip(names, result_sets, strict=True)
+    ]
 
 
 def load(directory: Path | str) -> ResultSet:

@@ -282,7 +282,7 @@ def sql_command(
     else:
         from iosonde.results import query_process
 
-        answered = query_process.answer(place, query)
+        answered = query_process.answer(query, directory=place)
     for problem in answered.problems:
         messages.warning(f"warning: {problem}; skipped")
     answer = answered.rows

@@ -44,9 +44,9 @@ from iosonde.base.text_files import is_utf8
 from iosonde.collections.library.summary import Summary, summarise
 from iosonde.errors import IosondeError, ResultsError
 from iosonde.metrics.metrics import bulk_metrics
-from iosonde.results import ResultSet
+from iosonde.results import ResultSet, query_process
 from iosonde.results.files import MARK
-from iosonde.results.query_process import Answer, answer_library
+from iosonde.results.query_process import Answer
 
 BATCH, BATCH_RECORDS = 25, 1000
 """Result sets, and records of them, whose tables are in memory together: 0.5 MiB for each record of ten intervals."""
@@ -182,7 +182,7 @@ def answer(place: Path | str, query: str) -> Answer:
         "segments": rows.select("result_set", "segment").to_dicts(),
         "files": files,
     }
-    answered = answer_library(library, query)
+    answered = query_process.answer(query, library=library)
     return Answer(rows=answered.rows, problems=[*found.problems, *answered.problems])
 
 
