@@ -236,6 +236,17 @@ def test_sql_reads_no_other_file_and_its_configuration_is_locked(tmp_path: Path)
                 connection.execute(statement)
 
 
+def test_sql_without_records_reads_its_scratch_directory_only(tmp_path: Path) -> None:
+    directory = made(tmp_path)
+    (directory / "records").rename(tmp_path / "elsewhere")
+    with ResultSet.open(directory).connect() as connection:
+        scratch, allowed = connection.execute(
+            "SELECT current_setting('temp_directory'), current_setting('allowed_directories')"
+        ).fetchall()[0]
+        assert allowed == [f"{scratch}/"]
+        assert connection.execute("SELECT count(*) FROM intervals").fetchall() == [(0,)]
+
+
 @pytest.fixture(scope="module")
 def refused_by_duckdb(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A result set with a signed table that Polars reads, and DuckDB does not: it decodes more of the footer."""

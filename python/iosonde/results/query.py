@@ -108,10 +108,10 @@ def connect(
     opened = [(each, _open_records(each)) for each in (result_set, *hosts)]
     connection = duckdb.connect()
     weakref.finalize(connection, _close, scratch, [records for _, records in opened])
-    directories = [_path(records) for _, records in opened]
+    directories = [_path(records) for _, records in opened if records is not None]
     _confine(connection, scratch, [*directories, *([str(writable)] if writable else [])])
-    if check:
-        for each, records in opened:
+    for each, records in opened:
+        if check and records is not None:
             _skip_undecodable(connection, each, records)
     for macro in column.MACROS:
         connection.execute(macro)
@@ -143,7 +143,7 @@ def _confine(connection: duckdb.DuckDBPyConnection, scratch: Path, directories: 
         connection.execute(f"SET {setting}")
 
 
-def _skip_undecodable(connection: duckdb.DuckDBPyConnection, result_set: ResultSet, records: int | None) -> None:
+def _skip_undecodable(connection: duckdb.DuckDBPyConnection, result_set: ResultSet, records: int) -> None:
     """Skip records with a file that DuckDB cannot decode, although Polars could."""
     found = {record_name(each.run_id, each.attempt): each for each in result_set.records()}
     for file in [file for table in schema.STORED_TABLES for file in result_set.table_files(table)]:
@@ -167,7 +167,7 @@ def _open_records(result_set: ResultSet) -> int | None:
         return None
 
 
-def _path(descriptor: int | None) -> str:
+def _path(descriptor: int) -> str:
     return f"/proc/self/fd/{descriptor}"
 
 
