@@ -14,7 +14,7 @@ from iosonde.features.key_value_stores.questions import MemoryExtension, ReadCac
 from iosonde.findings.cells import case_words
 from iosonde.findings.cells import cells as take_cells
 from iosonde.findings.finding import Support, drift
-from iosonde.findings.kinds import asymmetry, between, curves, decided, of_question, over_numbers
+from iosonde.findings.kinds import between, curves, decided, of_question, over_numbers, pairs_of
 from iosonde.findings.quality import littles_law
 from iosonde.findings.question import Question
 from iosonde.findings.questions.comparison import MemoryShare, memory_shares
@@ -50,12 +50,10 @@ def test_gain_is_per_doubling_for_every_step() -> None:
 
 def test_asymmetry_compares_every_two_levels() -> None:
     values = {("read",): [30, 30, 30], ("write",): [10, 10, 10], ("mix",): [15, 15, 15]}
-    found = asymmetry(cells(["operation"], values), over="operation")
-    assert found.select("first", "second", "first_values", "second_values").rows() == [
-        ("read", "write", [30, 30, 30], [10, 10, 10]),
-        ("read", "mix", [30, 30, 30], [15, 15, 15]),
-        ("write", "mix", [10, 10, 10], [15, 15, 15]),
-    ]
+    found = curves(cells(["operation"], values), over="operation")
+    assert pairs_of(found) == [("read", "write"), ("read", "mix"), ("write", "mix")]
+    [row] = between(found, "read", "mix")
+    assert [each.tolist() for each in row["pair"]] == [[30, 30, 30], [15, 15, 15]]
 
 
 def test_the_control_case_shows_a_machine_that_slows_down() -> None:
@@ -163,8 +161,8 @@ def test_the_decision_of_a_ratio_is_its_direction(interval: tuple[float, float] 
 
 def test_a_ratio_has_the_same_cells_in_either_direction() -> None:
     asked = question({("ext4", 1): 100, ("xfs", 1): 200, ("ext4", 4): 100, ("xfs", 4): 50, ("ext4", 16): 100})
-    answers = asymmetry(asked.cells(), over="format", by=["jobs"])
-    forth, back = between(answers, "xfs", "ext4"), between(answers, "ext4", "xfs")
+    found = curves(asked.cells(), over="format", by=["jobs"])
+    forth, back = between(found, "xfs", "ext4"), between(found, "ext4", "xfs")
     assert [row["cases"] for row in forth] == [row["cases"][::-1] for row in back]
     up, down = of_question(asked, forth), of_question(asked, back)
     assert up["cells"] == (("4 jobs", 0.5), ("1 job", 2.0))
@@ -175,7 +173,7 @@ def test_a_ratio_has_the_same_cells_in_either_direction() -> None:
 
 def test_the_evidence_of_a_ratio_names_the_range_of_its_cells() -> None:
     asked = question({("ext4", 1): 100, ("xfs", 1): 200, ("ext4", 4): 100, ("xfs", 4): 300})
-    rows = between(asymmetry(asked.cells(), over="format", by=["jobs"]), "xfs", "ext4")
+    rows = between(curves(asked.cells(), over="format", by=["jobs"]), "xfs", "ext4")
     names: dict[str, Any] = {"top": "xfs", "bottom": "ext4", "published": 2.5, "source": "A"}
     found = ReadCacheGain(**of_question(asked, rows), **names, block_cache_hit_ratio=None, read_cache_hit_ratio=None)
     assert found.evidence.startswith("IOPS of xfs over ext4: 2.45 times (95 % CI ")

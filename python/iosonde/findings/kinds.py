@@ -123,7 +123,7 @@ class Ratio(Finding):
 
 
 Rows = Sequence[Mapping[str, Any]]
-"""Rows of `asymmetry` that have both levels, with `pair` and `cases`: repeats and case of either level."""
+"""Cells that have two levels: levels of other factors, `levels`, and `pair` and `cases`: repeats and case of each."""
 
 
 TOP, BOTTOM = 0, 1
@@ -149,20 +149,24 @@ def compared(question: Question, kind: type[Ratio], **means: tuple[str, int]) ->
 
 def every_two(question: Question) -> Iterator[tuple[dict[str, Any], str, str, Rows]]:
     """Yield every two levels, the later one in the study first, apart for other factors unless they are numbers."""
-    answers = asymmetry(question.cells(), over=question.analysis.over, by=question.by)
-    for key, group in question.over_numbers(answers):
-        for pair, _ in groups(group, ["first", "second"]):
-            yield key, pair["second"], pair["first"], between(group, pair["second"], pair["first"])
+    for key, group in over_numbers(question):
+        for first, second in pairs_of(group):
+            yield key, second, first, between(group, second, first)
 
 
-def between(group: pl.DataFrame, top: Any, bottom: Any) -> Rows:
-    """Return the cells that have two levels, in whichever order `asymmetry` has them."""
+def pairs_of(group: Sequence[Curve]) -> list[tuple[Any, Any]]:
+    """Return every two levels that a curve has, in the study's order."""
+    return list(dict.fromkeys(pair for curve in group for pair in combinations(curve.levels, 2)))
+
+
+def between(group: Sequence[Curve], top: Any, bottom: Any) -> Rows:
+    """Return the cells that have two levels."""
     found = []
-    for row in group.iter_rows(named=True):
-        order = slice(None, None, 1 if row["first"] == top else -1)
-        if {row["first"], row["second"]} == {top, bottom}:
-            pair = (row["first_values"], row["second_values"])[order]
-            found.append({**row, "pair": pair, "cases": tuple(row["case_ids"][order])})
+    for curve in group:
+        if top in curve.levels and bottom in curve.levels:
+            places = [curve.levels.index(level) for level in (top, bottom)]
+            pair, cases = (tuple(of[place] for place in places) for of in (curve.values, curve.case_ids))
+            found.append({**curve.key, "levels": (top, bottom), "pair": pair, "cases": cases})
     return found
 
 
@@ -199,27 +203,6 @@ def in_parentheses(key: Mapping[str, Any], *, without: Sequence[str] = ()) -> st
     """Name levels of a load: ` (4 jobs, YCSB A)`; empty without any."""
     words = [wording.level_words(name, level) for name, level in key.items() if name not in without]
     return f" ({', '.join(words)})" if words else ""
-
-
-def asymmetry(cells: pl.DataFrame, *, over: str, by: Sequence[str] = ()) -> pl.DataFrame:
-    """Return every two levels of the factor `over`, for each combination of `by`.
-
-    Columns: those of `by`; `first, second` (levels, in the study's order); `first_values, second_values` (the repeats);
-    `case_ids`.
-    """
-    rows = []
-    for key, group in groups(cells, by):
-        levels, values = along(group, over)
-        for a, b in combinations(range(len(levels)), 2):
-            rows.append(
-                {
-                    **key,
-                    **{"first": levels[a], "second": levels[b]},
-                    **{"first_values": values[a].tolist(), "second_values": values[b].tolist()},
-                    "case_ids": [group["case_id"][a], group["case_id"][b]],
-                }
-            )
-    return pl.DataFrame(rows, infer_schema_length=None)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from iosonde.findings.cells import OF_RESULTS, cells, groups, separated_by_results, under_own_names
+from iosonde.findings.cells import OF_RESULTS, cells, separated_by_results, under_own_names
 from iosonde.findings.device_state import DeviceStates, window_cells
 from iosonde.findings.finding import Finding, Strength, Support, weakest
 from iosonde.metrics import wording
@@ -141,12 +141,6 @@ class Question:
         """Factors of `by` whose levels are numbers: the axis and its like."""
         schema = self.cells().schema
         return [name for name in self.by if schema[name].is_numeric()]
-
-    def over_numbers(self, answers: pl.DataFrame) -> Iterator[tuple[dict[str, Any], pl.DataFrame]]:
-        """Yield the answers that differ only in levels that are numbers, in their order."""
-        apart = [name for name in self.by if name not in self.numeric]
-        for key, group in groups(answers, apart) if len(answers) else ():
-            yield key, group.sort(self.numeric, maintain_order=True) if self.numeric else group
 
     def numbers(self, row: Mapping[str, Any]) -> str:
         """Name the numeric levels of an answer: `32 KiB blocks and queue depth 4`; empty without any."""

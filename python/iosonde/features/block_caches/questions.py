@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from iosonde.findings.finding import Finding
-from iosonde.findings.kinds import Ratio, asymmetry, between, of_question
+from iosonde.findings.kinds import Ratio, between, of_question, over_numbers
 from iosonde.findings.question import Question, QuestionKind
 from iosonde.metrics import wording
 
@@ -46,9 +46,9 @@ class CacheGain(Ratio, kind="cache gain", topic="caches"):
 def find(question: Question) -> Iterator[Finding]:
     """Compare each cache with the backing device alone, for each load."""
     cells, over = question.cells(), question.analysis.over
-    answers, hits = asymmetry(cells, over=over, by=question.by), _hit_ratios(question)
+    grouped, hits = list(over_numbers(question)), _hit_ratios(question)
     for level in (each for each in cells[over].unique(maintain_order=True) if each != ALONE):
-        for key, group in question.over_numbers(answers):
+        for key, group in grouped:
             if rows := between(group, level, ALONE):
                 cached = [row["cases"][0] for row in rows]
                 ratios = sorted(hits[case] for case in cached if case in hits)

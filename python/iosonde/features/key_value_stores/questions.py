@@ -11,7 +11,7 @@ import polars as pl
 
 from iosonde.findings.cells import groups
 from iosonde.findings.finding import Count, Finding, Support, cases_of, some
-from iosonde.findings.kinds import BOTTOM, TOP, Opposed, Ratio, asymmetry, compared, opposed
+from iosonde.findings.kinds import BOTTOM, TOP, Opposed, Ratio, Rows, between, compared, opposed, over_numbers, pairs_of
 from iosonde.findings.question import Question, QuestionKind
 from iosonde.metrics import wording
 from iosonde.metrics.scopes import overall
@@ -464,25 +464,20 @@ class MemoryExtension(Finding, kind="memory extension", topic="stores", place=1)
 
 def memory_extension(question: Question) -> Iterator[Finding]:
     """Compare every level of `over` with the first; numeric levels of other factors are pooled."""
-    answers = asymmetry(question.cells(), over=question.analysis.over, by=question.by)
-    if answers.is_empty():
-        return
-    for key, group in question.over_numbers(answers):
-        whole = str(group["first"][0])
-        rows = group.filter(pl.col("first") == whole)
-        yield _extension(question, key, whole, rows)
+    for key, group in over_numbers(question):
+        whole, _ = pairs_of(group)[0]
+        others = [level for first, level in pairs_of(group) if first == whole]
+        yield _extension(question, key, str(whole), [between(group, level, whole) for level in others])
 
 
-def _extension(question: Question, key: dict[str, Any], whole: str, rows: pl.DataFrame) -> MemoryExtension:
-    kept, extremes, case_ids, repeats = [], [], [], []
-    for (second,), pairs in rows.group_by(["second"], maintain_order=True):
-        found = list(pairs.iter_rows(named=True))
-        compared = [(pair["second_values"], pair["first_values"]) for pair in found]
-        kept.append((str(second), pooled_ratio(compared)))
-        extremes.append(opposed([question.numbers(pair) for pair in found], compared))
-        case_ids += [case_id for pair in found for case_id in pair["case_ids"]]
-        repeats += [len(pair[values]) for pair in found for values in ("first_values", "second_values")]
-    ids = tuple(dict.fromkeys(case_ids))
+def _extension(question: Question, key: dict[str, Any], whole: str, compared: Sequence[Rows]) -> MemoryExtension:
+    kept, extremes = [], []
+    for rows in compared:
+        pairs = [row["pair"] for row in rows]
+        kept.append((str(rows[0]["levels"][TOP]), pooled_ratio(pairs)))
+        extremes.append(opposed([question.numbers(row) for row in rows], pairs))
+    cells = [row for rows in compared for row in rows]
+    ids = tuple(dict.fromkeys(case_id for row in cells for case_id in reversed(row["cases"])))
     stores = question.cases.filter(pl.col("case_id").is_in(ids))["store"].unique().to_list()
     words = [wording.level_words(name, level) for name, level in key.items()]
     return MemoryExtension(
@@ -492,8 +487,8 @@ def _extension(question: Question, key: dict[str, Any], whole: str, rows: pl.Dat
         kept=tuple(kept),
         opposed=tuple(extremes),
         about=f" ({', '.join(words)})" if words else "",
-        cells=len(rows) // max(1, len(kept)),
-        repeats=min(repeats),
+        cells=len(cells) // len(kept),
+        repeats=min(len(values) for row in cells for values in row["pair"]),
         **question.claim(ids, *(each for _, each in kept)),
     )
 

@@ -7,12 +7,11 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import polars as pl
 
 from iosonde.features.nvme_driver.backends import NAME
 from iosonde.findings.cells import groups
 from iosonde.findings.finding import FIRST, Finding
-from iosonde.findings.kinds import asymmetry, between, of_question
+from iosonde.findings.kinds import Curve, between, of_question, over_numbers
 from iosonde.findings.question import Question, QuestionKind
 from iosonde.metrics import wording
 from iosonde.metrics.registry import metric as metric_of
@@ -136,9 +135,8 @@ def _share_text(share: Estimate) -> str:
 
 def find(question: Question) -> Iterator[Finding]:
     """Compare each backend with the one before it and the first with the best; then state the software share."""
-    compared = asymmetry(question.cells(), over=question.analysis.over, by=question.by)
-    for key, group in question.over_numbers(compared):
-        levels = _in_order(question, {*group["first"], *group["second"]})
+    for key, group in over_numbers(question):
+        levels = _in_order(question, {level for curve in group for level in curve.levels})
         for before, after in pairwise(levels):
             yield from _step(BackendStep, question, key, group, before, after)
         best = _best(question, group, levels)
@@ -166,31 +164,31 @@ def _in_order(question: Question, found: set[str]) -> list[str]:
     return [level for level in named if level in found]
 
 
-def _over(group: pl.DataFrame, level: str, other: str) -> Estimate | None:
+def _over(group: Sequence[Curve], level: str, other: str) -> Estimate | None:
     """Return the ratio of two levels over all cells that have both; None without any."""
     rows = between(group, level, other)
     return pooled_ratio([row["pair"] for row in rows]) if rows else None
 
 
-def _best(question: Question, group: pl.DataFrame, levels: Sequence[str]) -> str:
+def _best(question: Question, group: Sequence[Curve], levels: Sequence[str]) -> str:
     """The level with the best geometric mean over the cells that it shares with the first."""
     found = {level: each.value for level in levels[1:] if (each := _over(group, level, levels[0]))}
     best = max if metric_of(question.analysis.metric).better == "higher" else min
     return best([levels[0], *found], key=lambda level: found.get(level, 1.0))
 
 
-def _leads(question: Question, group: pl.DataFrame, levels: Sequence[str], best: str) -> bool:
+def _leads(question: Question, group: Sequence[Curve], levels: Sequence[str], best: str) -> bool:
     """Return whether intervals show the best level to be better than every other that it shares cells with."""
     others = [level for level in levels if level != best and between(group, best, level)]
     return all(_is_better(question, group, best, than=level) for level in others)
 
 
-def _improving(question: Question, group: pl.DataFrame, levels: Sequence[str]) -> tuple[str, ...]:
+def _improving(question: Question, group: Sequence[Curve], levels: Sequence[str]) -> tuple[str, ...]:
     """The levels that intervals show to be better than the first."""
     return tuple(level for level in levels[1:] if _is_better(question, group, level, than=levels[0]))
 
 
-def _is_better(question: Question, group: pl.DataFrame, level: str, *, than: str) -> bool:
+def _is_better(question: Question, group: Sequence[Curve], level: str, *, than: str) -> bool:
     found = _over(group, level, than)
     if found is None:
         return False
@@ -201,7 +199,7 @@ def _step(
     kind: type[BackendStep],
     question: Question,
     key: Mapping[str, Any],
-    group: pl.DataFrame,
+    group: Sequence[Curve],
     before: str,
     after: str,
     **more: Any,
@@ -211,10 +209,10 @@ def _step(
         return
     found = of_question(question, rows)
     yield kind(
-        load=question.load(key, rows[0]["case_ids"][0]),
+        load=question.load(key, rows[0]["cases"][1]),
         before=before,
         after=after,
-        case_ids=tuple(dict.fromkeys(case for row in rows for case in row["case_ids"])),
+        case_ids=tuple(dict.fromkeys(case for row in rows for case in reversed(row["cases"]))),
         **{name: found[name] for name in ("metric", "ratio", "cells", "repeats", "strength", "part")},
         **more,
     )

@@ -9,7 +9,7 @@ import polars as pl
 
 from iosonde.findings.cells import groups
 from iosonde.findings.finding import Finding
-from iosonde.findings.kinds import Decision, Ratio, Rows, asymmetry, between, in_parentheses, of_question
+from iosonde.findings.kinds import Decision, Ratio, Rows, between, in_parentheses, of_question, over_numbers, pairs_of
 from iosonde.findings.question import Question, QuestionKind
 from iosonde.metrics import wording
 from iosonde.metrics.registry import metric as metric_of
@@ -104,10 +104,9 @@ _Found = list[tuple[Mapping[str, Any], Rows, Comparison]]
 
 def comparisons(question: Question) -> Iterator[Finding]:
     """Compare every two levels; where no two differ measurably, return one finding for all."""
-    answers = asymmetry(question.cells(), over=question.analysis.over, by=question.by)
     found: _Found = []
-    for key, group in question.over_numbers(answers):
-        pairs = [between(group, pair["first"], pair["second"]) for pair, _ in groups(group, ["first", "second"])]
+    for key, group in over_numbers(question):
+        pairs = [between(group, *levels) for levels in pairs_of(group)]
         compared = [_comparison(question, key, rows) for rows in pairs]
         if len(compared) > 1 and all(each.decision == "unclear" and not each.opposed for each in compared):
             yield _no_differences(compared)
@@ -179,15 +178,15 @@ def _level(question: Question, row: Mapping[str, Any], which: int) -> str:
     """Name one level by the words that distinguish it from the other: `reads`, `sequential I/O`, `buffered I/O`."""
     over = question.analysis.over
     if over in question.apart_in_results:
-        level = str(row[("first", "second")[which]])
+        level = str(row["levels"][which])
         return f"{level}s" if over == "operation" else level
-    words = [question.words(case) for case in row["case_ids"]]
+    words = [question.words(case) for case in row["cases"]]
     differing = {name: word for name, word in words[which].items() if words[1 - which].get(name) != word}
     if differing:
         return wording.phrase(differing)
     if words[1 - which].keys() - words[which].keys():
         return "direct I/O"
-    return wording.level_words(over, row[("first", "second")[which]])
+    return wording.level_words(over, row["levels"][which])
 
 
 def _about(
@@ -195,7 +194,7 @@ def _about(
 ) -> str:
     """Name the load by the words that both levels share in all rows."""
     hidden = [question.analysis.over, *question.numeric, *hidden]
-    first, *others = (question.words(case, without=hidden) for row in rows for case in row["case_ids"])
+    first, *others = (question.words(case, without=hidden) for row in rows for case in row["cases"])
     shared = {name: word for name, word in first.items() if all(each.get(name) == word for each in others)}
     rest = [
         wording.level_words(name, level)

@@ -11,6 +11,7 @@ from typing import Any
 
 import polars as pl
 
+from iosonde.findings.cells import groups
 from iosonde.findings.device_state import Convergence, DeviceStates, convergences
 from iosonde.findings.finding import Fact, Finding
 from iosonde.findings.question import Question, QuestionKind
@@ -281,7 +282,9 @@ def find_long_runs(
 def shares_of_peak(question: Question) -> Iterator[Finding]:
     """Return over a factor which share of the best round was sustained, from the least to the most."""
     over, metric = question.analysis.over, question.analysis.metric
-    for key, group in question.over_numbers(question.cells()):
+    numeric = question.numeric
+    for key, cells in groups(question.cells(), [name for name in question.by if name not in numeric]):
+        group = cells.sort(numeric, maintain_order=True) if numeric else cells
         levels = group.select(over, "values").rows()
         if len(levels) < 2:
             continue
