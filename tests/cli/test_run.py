@@ -254,15 +254,16 @@ MS = 10**6
 
 
 def operation(name: str, count: int, size: int, bucket: int) -> dict[str, Any]:
-    latency = {"buckets": [[bucket, count]]}
+    latency = {"buckets": [[bucket, count]], "sum_ns": 0}
     counted = {"operation": name, "count": count, "bytes": size * count}
     return {**counted, "response_latency": None, "completion_latency": latency}
 
 
 def interval(begin_ms: int, end_ms: int, count: int, streams: Sequence[str] = ("main",)) -> dict[str, Any]:
     """An event of the engine: `count` reads of 4 KiB."""
-    streams = [{"stream": name, "operations": [operation("read", count, 4096, 500)]} for name in streams]
-    return {"begin_ns": begin_ms * MS, "end_ns": end_ms * MS, "streams": streams}
+    operations = [operation("read", count, 4096, 500)]
+    found = [{"stream": name, "operations": operations, "backlog_max": 0} for name in streams]
+    return {"begin_ns": begin_ms * MS, "end_ns": end_ms * MS, "streams": found}
 
 
 def test_overlapping_intervals_count_once() -> None:

@@ -94,13 +94,13 @@ def test_a_port_in_use_is_an_error_before_the_study_starts() -> None:
 def test_a_server_that_does_not_read_or_was_killed_stops_nothing(page: LivePage) -> None:
     ask(page.url)
     page._process.send_signal(signal.SIGSTOP)
-    values = {"kind": "values", "phase": "measuring", "values": {"text": "x" * 2000}, "progress": {}}
+    values = {"values": {"text": "x" * 2000}, "progress": {}}
     for _ in range(5000):
         page.send(values, droppable=True)  # It would wait forever.
     assert len(page._pending) < 10_000
     page._process.kill()
     page._process.wait()
-    page.send({"kind": "note", "text": "still here"})
+    page.send({"notes": ["still here"]})
     page.over("complete", "Done.")
     page.close()
 

@@ -30,13 +30,13 @@ def values(second: int, rate: float) -> dict[str, Any]:
         **{"in_flight": 3.9, "queue_depth": 4, "backlog": 7, "bandwidth_text": "41 MB/s"},
     }
     progress = PROGRESS | {"share": 0.25, "remaining": "30 s"}
-    return {"kind": "values", "phase": "measuring", "progress": progress, "values": shown}
+    return {"progress": progress, "values": shown}
 
 
 def ended(case: str, load: str, rate: float, done: int) -> dict[str, Any]:
-    measured = {"rate": rate, "p99_ns": 4e5, "unit": "IOPS"}
-    facts = {"kind": "ended", "case": case, "load": load, "failed": False, "verdict": "device-limited"}
-    return facts | {"values": measured, "progress": PROGRESS | {"done": done}}
+    row = {"id": case, "load": load, "planned": 2, "done": 1, "failed": 0, "running": False}
+    row |= {"rate": rate, "p99_ns": 4e5, "unit": "IOPS", "verdicts": {"device-limited": 1}}
+    return {"cases": [row], "verdicts": {"device-limited": done}, "progress": PROGRESS | {"done": done}}
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_a_study_in_a_browser_from_start_to_report(live: LivePage, browser: Star
     case, other = (each.case_id for each in hand_plan().cases)
     hostile = "<img src=x onerror=alert(1)> load"
     now = {"case": case, "load": hostile, "run": "c0001-r1", "phase": "starting"}
-    live.send({"kind": "run", "now": now, "progress": PROGRESS})
+    live.send({"now": now, "values": {}, "progress": PROGRESS})
     for second in (1, 2, 3):
         live.send(values(second, 10_000 + second))
     wait_for(reader, "rate", "10003 IOPS")
@@ -92,7 +92,7 @@ def test_the_page_survives_a_pause_of_the_server_and_reports_its_end(live: LiveP
     reader.driver.execute_cdp_cmd("Network.enable", {})
     reader.driver.execute_cdp_cmd("Network.emulateNetworkConditions", offline)
     wait_for(reader, "connection", "No answer from iosonde; asking again.")
-    live.send({"kind": "note", "text": "sent during the pause"})
+    live.send({"notes": ["sent during the pause"]})
     reader.driver.execute_cdp_cmd("Network.emulateNetworkConditions", offline | {"offline": False})
     wait_for(reader, "notes", "sent during the pause")
     assert reader.run("return document.getElementById('connection').innerText") == ""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from iosonde.execution.run_loop import Observer
-from iosonde.metrics.scopes import MIXED, percentiles
+from iosonde.metrics.scopes import percentiles
 from iosonde.study.workload import described
 from iosonde.study.workload.workload import Workload
 from iosonde.units import format_bandwidth, format_count, format_duration, format_latency
@@ -58,87 +58,94 @@ def watch(
         yield _Display(ahead, live, _Lines(ahead, record, record) if record else Observer())
 
 
-def _total_text(ahead: Remaining) -> str:
-    return f"{'at most ' if ahead.at_most else ''}{ahead.runs + ahead.at_most}"
-
-
 class Rates:
-    """Operations per second, bandwidth and p99 latency of each stream over intervals, its operations together."""
+    """Operations, bytes and latencies of intervals, of each stream, or of all streams together."""
 
-    def __init__(self, run: Run | None = None) -> None:
-        self._load = described(run.spec["workload"]) if run else Workload()
-        self._end_ns = 0
+    def __init__(self, run: Run | None = None, *, by_stream: bool = True) -> None:
+        self.load = described(run.spec["workload"]) if run else Workload()
+        self.end_ns = 0
         self._begin_ns: int | None = None
-        self._streams: dict[str, _Sums] = {}
+        self._by_stream = by_stream
+        self._streams: dict[str, Sums] = {}
 
     def add(self, event: Event) -> None:
         """Add one `interval` event."""
         # Not the sum of their lengths: an interval lasts until its last I/O ends, and the next begins before that.
         self._begin_ns = event["begin_ns"] if self._begin_ns is None else min(self._begin_ns, event["begin_ns"])
-        self._end_ns = max(self._end_ns, event["end_ns"])
+        self.end_ns = max(self.end_ns, event["end_ns"])
         for stream in event["streams"]:
-            self._streams.setdefault(stream["stream"], _Sums(self._load)).add(stream)
+            self._streams.setdefault(stream["stream"] if self._by_stream else "", Sums()).add(stream)
+
+    @property
+    def seconds(self) -> float:
+        """From the first begin to the last end."""
+        return max(self.end_ns - (self._begin_ns or 0), 1) / 1e9
+
+    @property
+    def whole(self) -> Sums:
+        """The sums over all streams together."""
+        return self._streams.get("") or Sums()
 
     def text(self) -> str:
         """The values in one line, streams one after the other; latency in open loop counts from the intended start."""
-        seconds = max(self._end_ns - (self._begin_ns or 0), 1) / 1e9
-        if self._load.io == "command":
-            return f"{seconds:.0f} s"
-        streams = self._streams or {"": _Sums(self._load)}
+        if self.load.io == "command":
+            return f"{self.seconds:.0f} s"
+        streams = self._streams or {"": Sums()}
         named = len(streams) > 1
-        return " | ".join(f"{name}: " * named + sums.text(seconds) for name, sums in streams.items())
+        return " | ".join(f"{name}: " * named + self._text(sums) for name, sums in streams.items())
 
-
-class _Sums:
-    """Operations of one stream."""
-
-    def __init__(self, load: Workload) -> None:
-        self._load = load
-        self._count = self._bytes = 0
-        self._flushes = False
-        self._buckets: Counter[int] = Counter()
-        """Counts of latencies. A frame for each interval would take most of iosonde's CPU time during a run."""
-
-    def add(self, stream: Mapping[str, Any]) -> None:
-        for operation in counted(stream["operations"]):
-            self._count += operation["count"]
-            self._bytes += operation["bytes"]
-        self._flushes |= has_flushes(stream["operations"])
-        for operation in timed(stream["operations"]):
-            latency = operation.get("response_latency") or operation["completion_latency"]
-            for bucket, count in latency["buckets"]:
-                self._buckets[bucket] += count
-
-    def text(self, seconds: float) -> str:
-        buckets = pl.DataFrame(
-            list(self._buckets.items()), schema={"bucket": pl.UInt32, "count": pl.UInt64}, orient="row"
-        ).with_columns(all=0)
-        found = percentiles(buckets, by=["all"], parts={"p99": 990_000})
-        p99 = found["p99"].item() if found.height else None
-        bandwidth = [f"{format_bandwidth(self._bytes / seconds):>9}"] if self._load.rate.shows_bandwidth else []
+    def _text(self, sums: Sums) -> str:
+        p99 = sums.tails({"p99": 990_000})["p99"]
+        bandwidth = [f"{format_bandwidth(sums.bytes / self.seconds):>9}"] if self.load.rate.shows_bandwidth else []
         return "  ".join(
             [
-                f"{format_count(self._count / seconds):>7} {self._load.rate.unit}",
+                f"{format_count(sums.count / self.seconds):>7} {self.load.rate.unit}",
                 *bandwidth,
-                f"{'flush ' * self._flushes}p99 {format_latency(p99) if p99 is not None else '-':>7}",
+                f"{'flush ' * sums.has_flushes}p99 {format_latency(p99) if p99 is not None else '-':>7}",
             ]
         )
 
 
-def counted(operations: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the operations that make up a rate: a flush follows from writes."""
-    return [operation for operation in operations if operation["operation"] in MIXED]
+class Sums:
+    """Operations of streams. A flush follows from writes and is not counted, but decides their latency."""
 
+    def __init__(self) -> None:
+        self.count = self.bytes = 0
+        self.latency_ns = 0
+        """Completion latencies added up, those of flushes too."""
+        self.backlog = 0
+        """Most operations that were due and not started."""
+        self.has_flushes = False
+        """True if writes are durable by flushes."""
+        self.is_response = False
+        """True if latency counts from the intended start."""
+        self._latencies: dict[bool, Counter[int]] = {False: Counter(), True: Counter()}
+        """Buckets of latencies, of flushes (`True`) and of other operations. A frame for each interval would take most
+        of iosonde's CPU time during a run."""
 
-def has_flushes(operations: Sequence[Mapping[str, Any]]) -> bool:
-    """Return True if writes are durable by flushes, which decide their latency."""
-    return any(operation["operation"] == "flush" for operation in operations)
+    def add(self, stream: Mapping[str, Any]) -> None:
+        self.backlog = max(self.backlog, stream["backlog_max"])
+        for operation in stream["operations"]:
+            is_flush = operation["operation"] == "flush"
+            self.has_flushes |= is_flush
+            if not is_flush:
+                self.count += operation["count"]
+                self.bytes += operation["bytes"]
+            self.latency_ns += operation["completion_latency"]["sum_ns"]
+            self.is_response |= bool(operation.get("response_latency"))
+            latencies = self._latencies[is_flush]
+            for bucket, count in (operation.get("response_latency") or operation["completion_latency"])["buckets"]:
+                latencies[bucket] += count
 
-
-def timed(operations: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the operations whose latency is that of the load: flushes where there are any."""
-    flushes = [operation for operation in operations if operation["operation"] == "flush"]
-    return flushes or counted(operations)
+    def tails(self, parts: Mapping[str, int]) -> dict[str, float | None]:
+        """Percentiles (in millionths) of the latency by name; None without any."""
+        buckets = pl.DataFrame(
+            list(self._latencies[self.has_flushes].items()),
+            schema={"bucket": pl.UInt32, "count": pl.UInt64},
+            orient="row",
+        ).with_columns(all=0)
+        found = percentiles(buckets, by=["all"], parts=parts)
+        return {name: found[name].item() if found.height else None for name in parts}
 
 
 def _state_text(record: Record) -> str:
@@ -152,13 +159,13 @@ class _Lines(Observer):
 
     def __init__(self, ahead: Remaining, info: Print, warning: Print) -> None:
         self._info, self._warning = info, warning
-        self._total = _total_text(ahead)
-        self._done = 0
+        self._clock = Clock(ahead)
         self._rates = Rates()
         self._failures = _Failures()
 
     def run_started(self, run: Run, case: Case) -> None:
         self._rates = Rates(run)
+        self._clock.begin(case)
 
     def event(self, run: Run, event: Event) -> None:
         if event["event"] == "interval" and event["phase"] == "measure":
@@ -167,10 +174,10 @@ class _Lines(Observer):
             self._rates.add(event)
 
     def run_ended(self, run: Run, record: Record) -> None:
-        self._done += 1
+        self._clock.end(record)
         failure = self._failures.text(record)
         rates = f"{self._rates.text()}{_state_text(record)}"
-        line = f"[{self._done}/{self._total}] {run.run_id}  {record.case_id}  {failure or rates}"
+        line = f"[{self._clock.done}/{self._clock.runs_text}] {run.run_id}  {record.case_id}  {failure or rates}"
         (self._warning if failure else self._info)(line)
 
     def note(self, text: str) -> None:
@@ -183,16 +190,14 @@ class _Display(Observer):
     def __init__(self, ahead: Remaining, live: Live, log: Observer) -> None:
         self._live = live
         self._log = log
-        self._ahead = ahead
-        self._clock = Clock(ahead.seconds, ahead.runs + ahead.at_most)
-        self._done = self._failed = self._unsupported = 0
+        self._clock = Clock(ahead)
         self._case = self._phase = self._rates = ""
         self._failures = _Failures()
 
     def run_started(self, run: Run, case: Case) -> None:
         self._log.run_started(run, case)
         self._case, self._phase, self._rates = run.case_id, "starting", ""
-        self._clock.begin(case.cost.seconds)
+        self._clock.begin(case)
         self._draw()
 
     def event(self, run: Run, event: Event) -> None:
@@ -207,12 +212,8 @@ class _Display(Observer):
 
     def run_ended(self, run: Run, record: Record) -> None:
         self._log.run_ended(run, record)
-        self._done += 1
-        self._clock.end()
-        failure = self._failures.text(record)
-        if failure:
-            self._unsupported += record.is_unsupported
-            self._failed += not record.is_unsupported
+        self._clock.end(record)
+        if failure := self._failures.text(record):
             self._print(f"{run.run_id}  {record.case_id}  {failure}")
         self._draw()
 
@@ -224,49 +225,61 @@ class _Display(Observer):
         self._live.console.print(Text(text, style="yellow"), soft_wrap=True)
 
     def _draw(self) -> None:
-        total, bound = _total_text(self._ahead), "at most " if self._ahead.at_most else ""
-        failed = f", {self._failed} failed" if self._failed else ""
-        failed += f", {self._unsupported} unsupported" if self._unsupported else ""
-        remaining = format_duration(self._clock.remaining_s() * 1e9)
+        clock = self._clock
+        failed = f", {clock.failed} failed" if clock.failed else ""
+        failed += f", {clock.unsupported} unsupported" if clock.unsupported else ""
         bar = Table.grid(padding=(0, 1))
         bar.add_row(
-            ProgressBar(total=self._clock.total_s, completed=self._clock.passed_s(), width=30),
-            Text(f"{self._done} of {total} runs{failed}, {bound}{remaining} remaining"),
+            ProgressBar(total=clock.total_s, completed=clock.passed_s(), width=30),
+            Text(f"{clock.done} of {clock.runs_text} runs{failed}, {clock.bound}{clock.remaining_text()} remaining"),
         )
         now = Text.assemble((self._case, "bold"), f"  {self._phase}", no_wrap=True, overflow="ellipsis")
         self._live.update(Group(bar, now, Text(self._rates, style="cyan")), refresh=True)
 
 
 class Clock:
-    """Planned time that has passed and that remains, corrected by the median overhead of completed runs."""
+    """Runs that have ended, and planned time that has passed and that remains.
 
-    def __init__(self, total_s: float, runs: int) -> None:
-        self.total_s = total_s
-        self._runs_remaining = runs
+    The time that remains is corrected by the median overhead of completed runs.
+    """
+
+    def __init__(self, ahead: Remaining) -> None:
+        self.total_s = ahead.seconds
+        self.runs = ahead.runs + ahead.at_most
+        self.bound = "at most " if ahead.at_most else ""
+        self.done = self.failed = self.unsupported = 0
         self._done_s = self._current_s = 0.0
         self._begin = time.monotonic()
         self._extra_s: list[float] = []
 
-    def begin(self, planned_s: float) -> None:
-        """A run of this planned length starts."""
-        self._current_s, self._begin = planned_s, time.monotonic()
+    @property
+    def runs_text(self) -> str:
+        """The number of all runs."""
+        return f"{self.bound}{self.runs}"
 
-    def end(self) -> None:
+    def begin(self, case: Case) -> None:
+        """A run of this case starts."""
+        self._current_s, self._begin = case.cost.seconds, time.monotonic()
+
+    def end(self, record: Record) -> None:
         """The run ends."""
         self._extra_s.append(time.monotonic() - self._begin - self._current_s)
         self._done_s += self._current_s
         self._current_s = 0.0
-        self._runs_remaining -= 1
+        self.done += 1
+        self.unsupported += record.is_unsupported
+        self.failed += record.failure is not None and not record.is_unsupported
 
     def passed_s(self) -> float:
         """Planned seconds that have passed."""
         return self._done_s + min(self._current_s, time.monotonic() - self._begin)
 
-    def remaining_s(self) -> float:
-        """Seconds that the remaining runs will take."""
+    def remaining_text(self) -> str:
+        """Time that the remaining runs will take."""
         # The median, because the first run may write the test files and a failed one stops early.
-        extra = sorted(self._extra_s)[len(self._extra_s) // 2] if self._extra_s else 0.0
-        return max(0.0, self.total_s - self.passed_s() + extra * self._runs_remaining)
+        extra_s = sorted(self._extra_s)[len(self._extra_s) // 2] if self._extra_s else 0.0
+        remaining_s = self.total_s - self.passed_s() + extra_s * (self.runs - self.done)
+        return format_duration(max(0.0, remaining_s) * 1e9)
 
 
 class _Failures:

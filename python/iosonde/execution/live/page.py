@@ -7,27 +7,23 @@ import json
 import os
 import secrets
 import socket
+import statistics
 import subprocess
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import polars as pl
-
 from iosonde.base.python_process import module_command
 from iosonde.errors import IosondeError
-from iosonde.execution.progress import PHASES, Clock, counted, has_flushes, timed
+from iosonde.execution.progress import PHASES, Clock, Rates
 from iosonde.execution.run_loop import Observer
 from iosonde.metrics import wording
-from iosonde.metrics.scopes import percentiles
 from iosonde.report.document import asset, policy, template_of
-from iosonde.study.workload import described
-from iosonde.units import format_bandwidth, format_count, format_duration, format_latency
+from iosonde.units import format_bandwidth, format_count, format_latency
 
 if TYPE_CHECKING:
     from iosonde.engine.protocol import Event
@@ -36,7 +32,10 @@ if TYPE_CHECKING:
     from iosonde.results.schema import Record
 
 
+Send = Callable[..., None]
+
 PERIOD_S = 0.5
+NOTES = 20
 CONTROL = " (control)"
 PARTS = {"p50": 500_000, "p99": 990_000, "p99_9": 999_000}
 
@@ -69,14 +68,15 @@ class LivePage:
         script, text = _page()
         # The token is no argument of the process: other users see those.
         self.send({"token": self._token, "page": text, "policy": policy(script, connect=True)})
-        self.send({"kind": "study", **_study(plan)})
+        self._cases = rows(plan)
+        self.send({"study": _study(plan), "cases": list(self._cases.values())})
 
     def observe(self, inner: Observer, ahead: Remaining) -> Observer:
         """Return an observer that passes everything on to `inner` and to the page."""
-        return Feed(inner, ahead, self.send)
+        return Feed(inner, ahead, self._cases, self.send)
 
     def send(self, message: dict[str, Any], *, droppable: bool = False) -> None:
-        """Pass a message on without waiting: what does not fit into the pipe is sent later or dropped."""
+        """Pass new parts of the page's state on without waiting: what does not fit is sent later or dropped."""
         self._flush()
         if self._pending and droppable:
             return
@@ -85,7 +85,7 @@ class LivePage:
 
     def over(self, outcome: str, text: str, report: Path | None = None) -> None:
         path = str(report.absolute()) if report and report.is_file() else ""
-        self.send({"kind": "over", "outcome": outcome, "text": text, "report": path})
+        self.send({"over": {"outcome": outcome, "text": text, "report": path}})
 
     def close(self) -> None:
         """Send what is pending. The server ends by itself, when no browser asks any more."""
@@ -130,143 +130,126 @@ def _page() -> tuple[str, str]:
 
 
 def _study(plan: Plan) -> dict[str, Any]:
-    runs = Counter(run.case_id for run in plan.runs)
     return {
-        "study": {
-            "name": plan.study_name,
-            "title": plan.study["title"],
-            "question": plan.study.get("question", ""),
-            "target": plan.target,
-            "profile": plan.profile,
-        },
-        "cases": [
-            {"id": each.case_id, "load": _load_of(each), "runs": runs[each.case_id]}
-            for each in plan.cases
-            if each.case_id in runs
-        ],
+        "name": plan.study_name,
+        "title": plan.study["title"],
+        "question": plan.study.get("question", ""),
+        "target": plan.target,
+        "profile": plan.profile,
     }
 
 
-@dataclass
-class _Now:
-    """The run in progress."""
-
-    run: Run
-    load: str
-    queue_depth: int
-    intervals: list[Event]
+def rows(plan: Plan) -> dict[str, dict[str, Any]]:
+    """The cases that have runs from the start, by name."""
+    runs = Counter(run.case_id for run in plan.runs)
+    return {each.case_id: _row(each, runs[each.case_id]) for each in plan.cases if each.case_id in runs}
 
 
 class Feed(Observer):
-    """Receives what the progress display receives, and hands it on to it."""
+    """Receives what the progress display receives, hands it on to it, and sends the parts of the page that change."""
 
-    def __init__(self, inner: Observer, ahead: Remaining, send: Callable[..., None]) -> None:
+    def __init__(self, inner: Observer, ahead: Remaining, cases: dict[str, dict[str, Any]], send: Send) -> None:
         self._inner = inner
         self._send = send
-        self._total = ahead.runs + ahead.at_most
-        self._is_bound = bool(ahead.at_most)
-        self._clock = Clock(ahead.seconds, self._total)
-        self._done = self._failed = 0
-        self._now: _Now | None = None
+        self._clock = Clock(ahead)
+        self._cases = cases
+        self._measured: dict[str, list[dict[str, Any]]] = {}
+        """Values of the complete runs of each case."""
+        self._verdicts: Counter[str] = Counter()
+        self._notes: deque[str] = deque(maxlen=NOTES)
+        self._now: dict[str, Any] = {}
+        self._rates = Rates()
         self._sent_at = 0.0
 
     def run_started(self, run: Run, case: Case) -> None:
         self._inner.run_started(run, case)
-        load = _load_of(case)
-        self._now = _Now(run, load, _queue_depth(run), [])
-        self._clock.begin(case.cost.seconds)
-        now = {"case": run.case_id, "load": load, "run": run.run_id, "phase": "starting"}
-        self._send({"kind": "run", "now": now, "progress": self._progress()})
+        shown = self._cases.setdefault(case.case_id, _row(case, 0))
+        shown["running"] = True
+        self._clock.begin(case)
+        self._rates = Rates(run, by_stream=False)
+        self._now = {"case": run.case_id, "load": shown["load"], "run": run.run_id, "phase": "starting"}
+        self._send({"now": self._now, "values": {}, "progress": self._progress(), "cases": [shown]})
 
     def event(self, run: Run, event: Event) -> None:
         self._inner.event(run, event)
-        if self._now is None:
-            return
         if event["event"] == "phase" and event["edge"] == "begin":
-            self._send({"kind": "phase", "phase": PHASES.get(event["phase"], event["phase"])})
+            self._now["phase"] = PHASES.get(event["phase"], event["phase"])
+            self._send({"now": self._now})
         elif event["event"] == "interval":
             if event["phase"] == "measure":
                 if event.get("index") == 0:  # That of several hosts is the whole measurement, after estimates.
-                    self._now.intervals.clear()
-                self._now.intervals.append(event)
+                    self._rates = Rates(run, by_stream=False)
+                self._rates.add(event)
             if time.monotonic() - self._sent_at >= PERIOD_S:
                 self._sent_at = time.monotonic()
-                message = {"kind": "values", "phase": PHASES.get(event["phase"], event["phase"])}
-                values = _values(self._now, [event])
-                self._send({**message, "values": values, "progress": self._progress()}, droppable=True)
+                self._now["phase"] = PHASES.get(event["phase"], event["phase"])
+                rates = Rates(run, by_stream=False)
+                rates.add(event)
+                message = {"now": self._now, "values": _values(rates, run), "progress": self._progress()}
+                self._send(message, droppable=True)
 
     def run_ended(self, run: Run, record: Record) -> None:
         self._inner.run_ended(run, record)
-        now, self._now = self._now, None
-        self._done += 1
-        has_failed = record.failure is not None and not record.is_unsupported
-        self._failed += has_failed
-        self._clock.end()
-        self._send(
-            {
-                "kind": "ended",
-                "case": record.case_id,
-                "load": now.load if now else record.case_id,
-                "failed": has_failed,
-                "verdict": record.verdict.kind if record.verdict else "",
-                "values": _values(now, now.intervals) if now and now.intervals and not record.failure else None,
-                "progress": self._progress(),
-            }
-        )
+        self._clock.end(record)
+        case = self._cases[record.case_id]
+        case["running"] = False
+        case["done"] += 1
+        case["failed"] += record.failure is not None and not record.is_unsupported
+        if self._rates.end_ns and not record.failure:
+            values = _values(self._rates, run)
+            measured = self._measured.setdefault(record.case_id, [])
+            measured.append(values)
+            p99s = [each["p99_ns"] for each in measured if each["p99_ns"] is not None]
+            case |= {"unit": values["unit"], "rate": statistics.median(each["rate"] for each in measured)}
+            case["p99_ns"] = statistics.median(p99s) if p99s else None
+        if record.verdict:
+            self._verdicts[record.verdict.kind] += 1
+            case["verdicts"][record.verdict.kind] = case["verdicts"].get(record.verdict.kind, 0) + 1
+        self._send({"progress": self._progress(), "cases": [case], "verdicts": self._verdicts})
 
     def note(self, text: str) -> None:
         self._inner.note(text)
-        self._send({"kind": "note", "text": text})
+        self._notes.append(text)
+        self._send({"notes": list(self._notes)})
 
     def _progress(self) -> dict[str, Any]:
-        remaining_s = self._clock.remaining_s()
+        clock = self._clock
         return {
-            "done": self._done,
-            "failed": self._failed,
-            "total": self._total,
-            "at_most": self._is_bound,
-            "share": min(1.0, self._clock.passed_s() / self._clock.total_s) if self._clock.total_s else 0.0,
-            "remaining": format_duration(remaining_s * 1e9),
+            "done": clock.done,
+            "failed": clock.failed,
+            "total": clock.runs,
+            "at_most": bool(clock.bound),
+            "share": min(1.0, clock.passed_s() / clock.total_s) if clock.total_s else 0.0,
+            "remaining": clock.remaining_text(),
         }
 
 
-def _load_of(case: Case) -> str:
-    """Describe a case by its load."""
-    return wording.case_words(case.parameters, case.levels, case.case_id) + CONTROL * case.control
+def _row(case: Case, runs: int) -> dict[str, Any]:
+    """A case before its first run, described by its load."""
+    load = wording.case_words(case.parameters, case.levels, case.case_id) + CONTROL * case.control
+    counts = {"planned": runs, "done": 0, "failed": 0, "running": False, "verdicts": {}}
+    return {"id": case.case_id, "load": load, **counts, "unit": "", "rate": None, "p99_ns": None}
 
 
-def _queue_depth(run: Run) -> int:
-    """Return how many I/Os a run may have in flight; 0 where its streams do not limit it."""
+def _values(rates: Rates, run: Run) -> dict[str, Any]:
+    """Rate, tail and queue over intervals, all streams together, as numbers and as text."""
+    sums, seconds = rates.whole, rates.seconds
+    tails = sums.tails(PARTS)
+    unit = "operations/s" if rates.load.io != "blocks" else "IOPS"
+    # 0 where the streams of a run do not limit how many operations it has in flight.
     streams: Sequence[dict[str, Any]] = run.spec["workload"].get("streams", [])
-    return sum(int(each.get("jobs", 1)) * int(each.get("queue_depth", 0)) for each in streams)
-
-
-def _values(now: _Now, intervals: Sequence[Event]) -> dict[str, Any]:
-    """Return rate, tail and queue over intervals, all streams together, as numbers and as text."""
-    begin, end = min(each["begin_ns"] for each in intervals), max(each["end_ns"] for each in intervals)
-    seconds = max(end - begin, 1) / 1e9
-    operations = [op for each in intervals for stream in each["streams"] for op in stream["operations"]]
-    latencies = [op.get("response_latency") or op["completion_latency"] for op in timed(operations)]
-    buckets = [pair for each in latencies for pair in each["buckets"]]
-    frame = pl.DataFrame(buckets, schema={"bucket": pl.UInt32, "count": pl.UInt64}, orient="row")
-    found = percentiles(frame.with_columns(all=pl.lit(0)), by=["all"], parts=PARTS)
-    is_response = any(op.get("response_latency") for op in operations)
-    tails = {name: found[name].item() if found.height else None for name in PARTS}
-    rate = sum(op["count"] for op in counted(operations)) / seconds
-    in_flight = sum(op["completion_latency"]["sum_ns"] for op in operations) / 1e9 / seconds
-    unit = "operations/s" if described(now.run.spec["workload"]).io != "blocks" else "IOPS"
     return {
-        "seconds": end / 1e9,
-        "rate": rate,
+        "seconds": rates.end_ns / 1e9,
+        "rate": sums.count / seconds,
         "unit": unit,
-        "rate_text": f"{format_count(rate)} {unit}",
-        "bandwidth_text": format_bandwidth(sum(op["bytes"] for op in operations) / seconds),
+        "rate_text": f"{format_count(sums.count / seconds)} {unit}",
+        "bandwidth_text": format_bandwidth(sums.bytes / seconds),
         "p99_ns": tails["p99"],
         **{f"{name}_text": format_latency(value) if value is not None else "-" for name, value in tails.items()},
-        "latency": "flush" if has_flushes(operations) else "response" if is_response else "completion",
-        "in_flight": round(in_flight, 1),
-        "queue_depth": now.queue_depth,
-        "backlog": max((stream["backlog_max"] for each in intervals for stream in each["streams"]), default=0),
+        "latency": "flush" if sums.has_flushes else "response" if sums.is_response else "completion",
+        "in_flight": round(sums.latency_ns / 1e9 / seconds, 1),
+        "queue_depth": sum(int(each.get("jobs", 1)) * int(each.get("queue_depth", 0)) for each in streams),
+        "backlog": sums.backlog,
     }
 
 

@@ -14,11 +14,10 @@ import hmac
 import json
 import os
 import socket
-import statistics
 import sys
 import threading
 import time
-from collections import Counter, deque
+from collections import deque
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Lock
@@ -26,7 +25,6 @@ from typing import Any
 
 POINTS = 240
 """Intervals that the page draws."""
-NOTES = 20
 
 
 HEADERS = {
@@ -120,7 +118,7 @@ def main() -> None:
     for line in sys.stdin.buffer:
         server.state.apply(json.loads(line))
     if not server.state.is_over:
-        server.state.apply({"kind": "over", "outcome": "lost", "text": "The session ended unexpectedly.", "report": ""})
+        server.state.apply({"over": {"outcome": "lost", "text": "The session ended unexpectedly.", "report": ""}})
     deadline = time.monotonic() + LONGEST_S
     asked_at, idle_s = server.asked_at, 0.0
     while asked_at is not None and idle_s < IDLE_S and time.monotonic() < deadline:
@@ -136,55 +134,29 @@ class State:
         self._lock = Lock()
         self._version = 0
         self._facts: dict[str, Any] = {"study": {}, "progress": {}, "now": {}, "values": {}, "over": None}
+        self._facts |= {"verdicts": {}, "notes": []}
         self._points: deque[list[float | None]] = deque(maxlen=POINTS)
-        self._notes: deque[str] = deque(maxlen=NOTES)
         self._cases: dict[str, dict[str, Any]] = {}
-        self._verdicts: Counter[str] = Counter()
 
     def apply(self, message: dict[str, Any]) -> None:
-        """Apply a message; one of an unknown kind is ignored."""
+        """Replace the parts that a message has, of the cases those that it names."""
         with self._lock:
             self._version += 1
-            # What happens now, and the progress, are those of the newest message.
-            self._facts |= {name: message[name] for name in ("study", "now", "progress") if name in message}
-            if "phase" in message:
-                self._facts["now"] = {**self._facts["now"], "phase": message["phase"]}
-            match message["kind"]:
-                case "study":
-                    for case in message["cases"]:
-                        self._case(case["id"], case["load"])["planned"] = case["runs"]
-                case "run":
-                    self._facts["values"] = {}
-                    self._points.clear()
-                    self._case(message["now"]["case"], message["now"]["load"])["running"] = True
-                case "values":
-                    self._facts["values"] = values = message["values"]
-                    self._points.append([values["seconds"], values["rate"], values["p99_ns"]])
-                case "ended":
-                    self._end(message)
-                case "note":
-                    self._notes.append(message["text"])
-                case "over":
-                    self._facts |= {
-                        "over": {name: message[name] for name in ("outcome", "text", "report")},
-                        "values": {},
-                    }
+            self._cases |= {case["id"]: case for case in message.pop("cases", ())}
+            self._facts |= message
+            values = message.get("values")
+            if values:
+                self._points.append([values["seconds"], values["rate"], values["p99_ns"]])
+            elif values is not None:  # A run starts.
+                self._points.clear()
 
     def as_json(self, since: int) -> bytes | None:
         """Return the state as JSON; None if it is the one that the reader has."""
         with self._lock:
             if since == self._version:
                 return None
-            return json.dumps(
-                {
-                    **self._facts,
-                    "version": self._version,
-                    "points": list(self._points),
-                    "notes": list(self._notes),
-                    "verdicts": dict(self._verdicts),
-                    "cases": [{**case, **_medians_of(case)} for case in self._cases.values()],
-                }
-            ).encode()
+            changing = {"points": list(self._points), "cases": list(self._cases.values())}
+            return json.dumps({**self._facts, "version": self._version, **changing}).encode()
 
     @property
     def is_over(self) -> bool:
@@ -194,35 +166,6 @@ class State:
     def report(self) -> str:
         """Path of the report; empty before there is one."""
         return str((self._facts["over"] or {}).get("report", ""))
-
-    def _end(self, message: dict[str, Any]) -> None:
-        case = self._case(message["case"], message["load"])
-        case["running"] = False
-        case["done"] += 1
-        case["failed"] += message["failed"]
-        if message["values"]:
-            case["unit"] = message["values"]["unit"]
-            case["rates"].append(message["values"]["rate"])
-            case["p99s"].append(message["values"]["p99_ns"])
-        if message["verdict"]:
-            self._verdicts[message["verdict"]] += 1
-            case["verdicts"][message["verdict"]] = case["verdicts"].get(message["verdict"], 0) + 1
-
-    def _case(self, case_id: str, load: str) -> dict[str, Any]:
-        empty = {"planned": 0, "done": 0, "failed": 0, "running": False, "unit": ""}
-        return self._cases.setdefault(
-            case_id, {"id": case_id, "load": load, **empty, "rates": [], "p99s": [], "verdicts": {}}
-        )
-
-
-def _medians_of(case: dict[str, Any]) -> dict[str, Any]:
-    p99s = [each for each in case["p99s"] if each is not None]
-    return {
-        "rate": statistics.median(case["rates"]) if case["rates"] else None,
-        "p99_ns": statistics.median(p99s) if p99s else None,
-        "rates": None,
-        "p99s": None,
-    }
 
 
 IDLE_S = 5.0
