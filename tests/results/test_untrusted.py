@@ -103,6 +103,12 @@ def test_a_spec_whose_target_is_not_that_of_the_plan_is_refused(elsewhere: Any, 
     assert list((directory / "records").iterdir()) == []
 
 
+def test_a_plan_without_a_directory_of_its_own_names_nothing_in_the_target(target: Path, tmp_path: Path) -> None:
+    file = {"kind": "file", "path": str(target / "data"), "size_bytes": FILE_BYTES}
+    with pytest.raises(TargetError, match="names another target than its own"):
+        Admission.for_plan(with_target(plan_on(target, created_name=""), file), tmp_path / "set").check_plan()
+
+
 HOSTILE_OPTIONS = (
     *({"db_log_dir=/tmp/x;ttl": 0}, {" wal_dir": "wal"}, {"ttl": "0;wal_dir=wal"}, {"ttl": "0}; wal_dir={wal"}),
     {"compaction_options_universal": "{size_ratio=2};wal_dir=wal"},

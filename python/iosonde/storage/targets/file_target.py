@@ -178,7 +178,7 @@ class DirectoryTarget(_OnDisk):
 
     def called(self, own: str) -> DirectoryTarget:
         """The target with that name of its subdirectory."""
-        return replace(self, own=own)
+        return replace(self, own=own or self.own)
 
     def spec_target(self, files: Files, size_bytes: int) -> dict[str, Any]:
         """A file, or a directory of files, in the subdirectory."""
