@@ -6,12 +6,11 @@ ScyllaDB need no further package. Specification: `native_protocol_v4.spec` of Ap
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import socket
 import struct
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,17 +41,8 @@ def _text(value: bytes) -> str:
     return value.decode(errors="replace")
 
 
-_READERS: Mapping[int, Callable[[bytes], Any]] = {
-    0x0001: _text, 0x000A: _text, 0x000D: _text,
-    0x0002: _signed, 0x0005: _signed, 0x0009: _signed, 0x0013: _signed, 0x0014: _signed, 0x000E: _signed,
-    0x0004: lambda value: value != b"\0",
-    0x0007: lambda value: struct.unpack(">d", value)[0],
-    0x0008: lambda value: struct.unpack(">f", value)[0],
-    0x0010: lambda value: str(ipaddress.ip_address(value)),
-}  # fmt: skip
-"""Simple types by their numbers in the protocol; values of other types are returned as bytes."""
-
-_LISTS, _MAP, _CUSTOM, _UDT, _TUPLE = (0x0020, 0x0022), 0x0021, 0x0000, 0x0030, 0x0031
+_TEXTS, _NUMBERS = (0x0001, 0x000A, 0x000D), (0x0002, 0x0005, 0x0009, 0x000E, 0x0013, 0x0014)
+"""Types of columns by their numbers in the protocol; statements for administration select no others."""
 
 
 LOGIN_HINT = f"name the user in the address (`cql://USER@HOST:PORT`), and set its password in `{PASSWORD}`"
@@ -231,22 +221,6 @@ class _Reader:
         size = self.number()
         return None if size < 0 else self.take(size)
 
-    def type(self) -> int:
-        """The number of a column's type; the parts of a composite one are skipped."""
-        number = self.short()
-        if number == _CUSTOM:
-            self.string()
-        for _ in range(1 if number in _LISTS else 2 if number == _MAP else 0):
-            self.type()
-        if number == _TUPLE:
-            for _ in range(self.short()):
-                self.type()
-        if number == _UDT:
-            self.string(), self.string()
-            for _ in range(self.short()):
-                self.string(), self.type()
-        return number
-
 
 def _rows(reader: _Reader) -> list[tuple[Any, ...]]:
     if reader.number() != _ROWS:
@@ -261,11 +235,13 @@ def _rows(reader: _Reader) -> list[tuple[Any, ...]]:
         if not flags & _ONE_TABLE:
             reader.string(), reader.string()
         reader.string()
-        types.append(reader.type())
+        types.append(reader.short())
+    if unknown := set(types) - {*_TEXTS, *_NUMBERS}:
+        raise ValueError(f"columns of the types {sorted(unknown)}")
     return [tuple(_value(kind, reader.value()) for kind in types) for _ in range(reader.number())]
 
 
 def _value(kind: int, value: bytes | None) -> Any:
     if value is None:
         return None
-    return _READERS.get(kind, bytes)(value)
+    return _text(value) if kind in _TEXTS else _signed(value)
