@@ -11,7 +11,6 @@ import csv
 import dataclasses
 import functools
 import hashlib
-import io
 import json
 import math
 import os
@@ -142,49 +141,22 @@ def _of_csv(path: str) -> Iterator[pl.DataFrame]:
         header = file.readline(BLOCK_BYTES)
         names = _fields(path, 0, header) if header.strip() else []
         _check_columns(path, names)
-        first, left = 1, b""
-        while read := file.read(BLOCK_BYTES):
-            whole, _, left = (left + read).rpartition(b"\n")
-            if len(left) > BLOCK_BYTES:
-                rows = whole.count(b"\n") + 1 if whole else 0
-                raise invalid(
-                    path,
-                    f"a row is longer than {format_bytes(BLOCK_BYTES)}",
-                    place=f", row {first + rows}",
-                    hint="end rows with a line feed",
-                )
-            if whole:
-                yield (table := _csv_table(path, first, names, whole + b"\n"))
-                first += len(table)
-        if left.strip():
-            yield _csv_table(path, first, names, left + b"\n")
+        first = 1
+        while content := file.read(BLOCK_BYTES):
+            rest = b"" if content.endswith(b"\n") else file.readline(BLOCK_BYTES)
+            if len(rest) == BLOCK_BYTES and not rest.endswith(b"\n"):
+                what, number = f"a row is longer than {format_bytes(BLOCK_BYTES)}", first + content.count(b"\n")
+                raise invalid(path, what, place=f", row {number}", hint="end rows with a line feed")
+            content = (content + rest).replace(b"\r\n", b"\n").removesuffix(b"\n")
+            rows = _checked(path, first, names, content)
+            yield pl.read_csv(content, has_header=False, new_columns=names, infer_schema=False, eol_char="\n")
+            first += rows
 
 
-def _csv_table(path: str, first: int, names: list[str], content: bytes) -> pl.DataFrame:
-    _check_lines(path, first, names, content)
-    table = pl.read_csv(
-        io.BytesIO(content),
-        has_header=False,
-        new_columns=names,
-        infer_schema=False,
-        eol_char="\n",
-    )
-    if table.width and table.columns[-1] == names[-1] and table[names[-1]].dtype == pl.String:
-        # A file with CR LF: the CR belongs to the end of the row.
-        last = pl.col(names[-1]).str.strip_suffix("\r")
-        table = table.with_columns(pl.when(last == "").then(None).otherwise(last).alias(names[-1]))
-    return table
-
-
-def _check_lines(path: str, first: int, names: list[str], content: bytes) -> None:
-    """Raise for the first row that has not one value for each column."""
-    try:
-        content.decode("utf-8")
-        is_plain = b'"' not in content and b"\0" not in content
-    except UnicodeDecodeError:
-        is_plain = False
-    lines = content.split(b"\n")[:-1]
-    commas = len(names) - 1
+def _checked(path: str, first: int, names: list[str], content: bytes) -> int:
+    """The number of rows; `StudyError` for the first that has not one value for each column."""
+    is_plain = content.isascii() and b'"' not in content and b"\0" not in content
+    commas, lines = len(names) - 1, content.split(b"\n")
     for number, line in enumerate(lines, start=first):
         if not is_plain or line.count(b",") != commas or not line.strip():
             found = _fields(path, number, line)
@@ -195,6 +167,7 @@ def _check_lines(path: str, first: int, names: list[str], content: bytes) -> Non
                     place=f", row {number}",
                     hint="give each column a value, which may be empty",
                 )
+    return len(lines)
 
 
 def _fields(path: str, number: int, line: bytes) -> list[str]:
