@@ -5,13 +5,13 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from iosonde.base import text_files
 from iosonde.engine.protocol import schema
 from iosonde.errors import StudyError
+from iosonde.plan import JsonObject
 from iosonde.study.workload.reading import not_zero
 from iosonde.units import compact_size, parse_number, parse_rate, parse_size
 
@@ -53,92 +53,87 @@ def _option(name: str, value: Any) -> OptionValue:
     raise ValueError(f"the option `{name}` cannot be `{value}`; it is true, false, a number or a text")
 
 
+SMALLEST_VALUE = 16
+"""Bytes that identify the contents of a value or field."""
+
+
 def parse_size_mix(smallest: int) -> Any:
     """Reader of a size, of a range as `16..32`, or of a mix as `100/70:4000/30` (sizes and weights)."""
 
     def parse(value: Any) -> int | str:
         sizes = sizes_of(value)
-        if min(size for size, _ in sizes) < smallest:
+        if ends_of(sizes)[0] < smallest:
             raise ValueError(f"`{value}` is too small; it has at least {smallest} B")
-        pareto = pareto_of(value)
-        if pareto:
-            if smallest < SMALLEST_VALUE:
+        match sizes["kind"]:
+            case "pareto" if smallest < SMALLEST_VALUE:
                 raise ValueError("a Pareto distribution is for values")
-            return f"pareto:{pareto.scale:g}:{pareto.shape:g}:{compact_size(pareto.max_bytes)}"
-        if isinstance(value, str) and ".." in value:
-            return "..".join(compact_size(size) for size, _ in sizes)
-        return (
-            sizes[0][0] if len(sizes) == 1 else ":".join(f"{compact_size(size)}/{weight:g}" for size, weight in sizes)
-        )
+            case "pareto":
+                return f"pareto:{sizes['scale']:g}:{sizes['shape']:g}:{compact_size(sizes['max_bytes'])}"
+            case "uniform":
+                return f"{compact_size(sizes['min_bytes'])}..{compact_size(sizes['max_bytes'])}"
+            case "weighted":
+                return ":".join(f"{compact_size(each['bytes'])}/{each['weight']:g}" for each in sizes["sizes"])
+        return int(sizes["bytes"])
 
     return parse
 
 
-SMALLEST_VALUE = 16
-"""Bytes that identify the contents of a value."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Pareto:
-    """A generalized Pareto distribution of value sizes with location 0, between `SMALLEST_VALUE` and `max_bytes`."""
-
-    scale: float
-    shape: float
-    max_bytes: int
-
-    @property
-    def mean(self) -> float:
-        """Mean size, the integral of the survival function between the limits."""
-
-        def upper(size: int) -> float:
-            return float((1 + self.shape * size / self.scale) ** (1 - 1 / self.shape))
-
-        return SMALLEST_VALUE + self.scale / (1 - self.shape) * (upper(SMALLEST_VALUE) - upper(self.max_bytes))
-
-
-def pareto_of(value: Any) -> Pareto | None:
-    """`pareto:SCALE:SHAPE` or `pareto:SCALE:SHAPE:MAX`; None for sizes that are written otherwise."""
-    kind, _, numbers = str(value).partition(":")
-    if kind != "pareto":
-        return None
-    scale, _, rest = numbers.partition(":")
-    shape, _, largest = rest.partition(":")
-    try:
-        found = Pareto(scale=parse_number(scale), shape=parse_number(shape), max_bytes=parse_size(largest or "1MiB"))
-    except ValueError:
-        raise ValueError(f"`{value}` is not a distribution; write it like `pareto:214.476:0.348238:1MiB`") from None
-    if not (found.scale > 0 and 0 < found.shape < 1 and found.max_bytes >= SMALLEST_VALUE):
-        raise ValueError(f"`{value}` needs a scale above 0, a shape between 0 and 1, and a size of at least 16 B")
-    return found
-
-
-def sizes_of(value: int | str) -> list[tuple[int, float]]:
-    """Sizes with weights; of a range or a distribution its ends, alike."""
-    pareto = pareto_of(value)
-    if pareto:
-        return [(SMALLEST_VALUE, 1.0), (pareto.max_bytes, 1.0)]
-    if isinstance(value, str) and ".." in value:
-        low, _, high = value.partition("..")
-        ends = [(not_zero(parse_size(end)), 1.0) for end in (low, high)]
-        if ends[0][0] > ends[1][0]:
+def sizes_of(value: Any) -> JsonObject:
+    """Sizes as the engine's spec has them: one, a range, several with weights, or a generalized Pareto distribution."""
+    text = str(value)
+    if text.partition(":")[0] == "pareto":
+        return _pareto(text)
+    if ".." in text:
+        low, _, high = text.partition("..")
+        smallest, largest = not_zero(parse_size(low)), not_zero(parse_size(high))
+        if smallest > largest:
             raise ValueError(f"`{value}` begins above its end; write it like `16..32`")
-        return ends
-    if isinstance(value, str) and "/" in value:
-        parts = [part.partition("/") for part in value.split(":")]
+        return {"kind": "uniform", "min_bytes": smallest, "max_bytes": largest}
+    if "/" in text:
+        parts = [part.partition("/") for part in text.split(":")]
         try:
-            return [(not_zero(parse_size(size)), not_zero(parse_number(weight))) for size, _, weight in parts]
+            sizes = [(not_zero(parse_size(size)), not_zero(parse_number(weight))) for size, _, weight in parts]
         except ValueError:
             raise ValueError(f"`{value}` is not a mix of sizes; write it like `100/70:4000/30`") from None
-    return [(not_zero(parse_size(value)), 1.0)]
+        if len(sizes) > 1:
+            return {"kind": "weighted", "sizes": [{"bytes": size, "weight": weight} for size, weight in sizes]}
+        value = sizes[0][0]
+    return {"kind": "fixed", "bytes": not_zero(parse_size(value))}
+
+
+def _pareto(text: str) -> JsonObject:
+    """`pareto:SCALE:SHAPE` or `pareto:SCALE:SHAPE:MAX`, with location 0, between `SMALLEST_VALUE` and MAX."""
+    _, scale, shape, largest, *_ = [*text.split(":", 3), "", "", ""]
+    try:
+        found = {"scale": parse_number(scale), "shape": parse_number(shape)}
+        max_bytes = parse_size(largest or "1MiB")
+    except ValueError:
+        raise ValueError(f"`{text}` is not a distribution; write it like `pareto:214.476:0.348238:1MiB`") from None
+    if not (found["scale"] > 0 and 0 < found["shape"] < 1 and max_bytes >= SMALLEST_VALUE):
+        raise ValueError(f"`{text}` needs a scale above 0, a shape between 0 and 1, and a size of at least 16 B")
+    return {"kind": "pareto", **found, "min_bytes": SMALLEST_VALUE, "max_bytes": max_bytes}
+
+
+def ends_of(sizes: JsonObject) -> tuple[int, int]:
+    """The smallest and the largest of the sizes in a spec."""
+    if "min_bytes" in sizes:
+        return sizes["min_bytes"], sizes["max_bytes"]
+    each = [size["bytes"] for size in sizes.get("sizes", [sizes])]
+    return min(each), max(each)
 
 
 def mean_size(value: int | str) -> float:
     """The average of sizes with weights, of a range, or of a distribution."""
-    pareto = pareto_of(value)
-    if pareto:
-        return pareto.mean
     sizes = sizes_of(value)
-    return sum(size * weight for size, weight in sizes) / sum(weight for _, weight in sizes)
+    if sizes["kind"] == "pareto":
+        # The integral of the survival function between the limits.
+        scale, shape = sizes["scale"], sizes["shape"]
+        low, high = ((1 + shape * end / scale) ** (1 - 1 / shape) for end in ends_of(sizes))
+        return float(SMALLEST_VALUE + scale / (1 - shape) * (low - high))
+    if sizes["kind"] == "uniform":
+        return sum(ends_of(sizes)) / 2
+    weighted = [(each["bytes"], each.get("weight", 1)) for each in sizes.get("sizes", [sizes])]
+    return float(sum(size * weight for size, weight in weighted) / sum(weight for _, weight in weighted))
 
 
 def parse_count(value: Any) -> int:

@@ -15,7 +15,14 @@ from pydantic import BeforeValidator, ConfigDict, Field
 from iosonde.engine.protocol import HIGHEST_RATE, names_in
 from iosonde.engine.protocol.option_text import unsafe_option
 from iosonde.features.key_value_stores import notation
-from iosonde.features.key_value_stores.notation import WRITES, misspelt, operations_of, sizes_of
+from iosonde.features.key_value_stores.notation import (
+    SMALLEST_VALUE,
+    WRITES,
+    ends_of,
+    misspelt,
+    operations_of,
+    sizes_of,
+)
 from iosonde.study.workload.reading import (
     BYTES,
     NANOSECONDS,
@@ -137,9 +144,6 @@ SMALLEST_HEAP = 16 << 20
 
 SMALLEST_READ_CACHE = 100 << 20
 """Bytes of one file of RocksDB's persistent read cache; it refuses to be smaller."""
-
-SMALLEST_FIELD = 16
-"""Bytes that identify the contents of a value or field."""
 
 SMALLEST_KEY, LARGEST_KEY = 16, 250
 """Bytes of a key of memcached: at least hexadecimal digits that identify the record."""
@@ -477,7 +481,7 @@ class KvParameters(WithRules):
     def _has_room(self) -> bool:
         """Return True if all fields have the same size, with space for the prefix that identifies each."""
         size = self.value_size
-        return isinstance(size, int) and size % self.fields == 0 and size // self.fields >= SMALLEST_FIELD
+        return isinstance(size, int) and size % self.fields == 0 and size // self.fields >= SMALLEST_VALUE
 
     def _of_options(self) -> list[Rule]:
         given = {store: getattr(self, store) for store in EMBEDDED}
@@ -491,7 +495,7 @@ class KvParameters(WithRules):
                 (self.miss != "miss", f"only a cache misses: `miss` is for `memcached`, not `{self.store}`"),
                 (self.ttl > 0, f"`ttl` is for `memcached`, not `{self.store}`"),
             ]
-        keys = [size for size, _ in sizes_of(self.key_size)]
+        shortest, longest = ends_of(sizes_of(self.key_size))
         reads_through = self.miss == "read_through"
         chosen = next((name for name in OF_MEMCACHED if name in self.memcached), "")
         page = str(self.memcached.get("ext_page_size", 64))  # A setting that is no number is refused by memcached.
@@ -503,7 +507,7 @@ class KvParameters(WithRules):
              "`memcached` keeps nothing across a restart: leave out `sync` and `load_sync`"),
             (self.settle or self.settle_at_end or self.reopen,
              "`memcached` is not closed before its run ends: leave out `settle`, `settle_at_end` and `reopen`"),
-            (min(keys) < SMALLEST_KEY or max(keys) > LARGEST_KEY,
+            (shortest < SMALLEST_KEY or longest > LARGEST_KEY,
              f"keys of `memcached` have {SMALLEST_KEY} to {LARGEST_KEY} B: set `key_size`"),
             (bool(chosen), f"`{chosen}` of memcached is set by the parameter `{OF_MEMCACHED.get(chosen)}`"),
             (self.batch > GETS_PER_CONNECTION * self.connections,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from iosonde.engine.protocol import schema
 from iosonde.errors import StudyError, TargetError
 from iosonde.features.key_value_stores import shim, trace
-from iosonde.features.key_value_stores.notation import SMALLEST_VALUE, OptionValue, operations_of, pareto_of, sizes_of
+from iosonde.features.key_value_stores.notation import OptionValue, operations_of, sizes_of
 from iosonde.features.key_value_stores.parameters import CACHES, LOG_APART, KvParameters
 from iosonde.features.key_value_stores.requirements import READ_CACHE, addressed_bytes, identity, keeps_checkpoint
 from iosonde.plan import JsonObject
@@ -141,16 +141,26 @@ def _place(streams: Mapping[str, KvParameters], target: Target) -> JsonObject:
     if target.kind != "directory":
         return target.spec_target("shared", size_bytes)
     own = Path(target.spec_target("per_job", size_bytes)["directory"])
-    place: JsonObject = {"kind": "directory", "path": str(own / name), "log_path": None}
-    if whole.log == "apart" and whole.log_target:
-        place["log_path"] = str(Path(open_directory(whole.log_target).name, own.name, f"{name}-log"))
-    if whole.read_cache:
-        second = _read_cache_directory(whole.read_cache_target, whole.read_cache) if whole.read_cache_target else None
-        place["read_cache"] = {
-            "path": str((Path(second.name, own.name) if second else own) / f"{name}{READ_CACHE}"),
-            "size_bytes": whole.read_cache,
-            "direct_writes": whole.read_cache_direct_writes,
-        }
+    if whole.read_cache and whole.read_cache_target:
+        _require_room(whole.read_cache_target, whole.read_cache)
+    cache = {"path": "", "size_bytes": whole.read_cache, "direct_writes": whole.read_cache_direct_writes}
+    return _directories(
+        own / name,
+        log_target=whole.log_target if whole.log == "apart" else None,
+        cache=cache if whole.read_cache else None,
+        cache_target=whole.read_cache_target,
+    )
+
+
+def _directories(path: Path, *, log_target: Any, cache: Mapping[str, Any] | None, cache_target: Any) -> JsonObject:
+    """Directories of a database: one in the target's own; log and read cache may be on second targets."""
+    own = path.parent
+    place: JsonObject = {"kind": "directory", "path": str(path), "log_path": None}
+    if log_target:
+        place["log_path"] = str(Path(open_directory(str(log_target)).name, own.name, f"{path.name}-log"))
+    if cache:
+        parent = Path(open_directory(str(cache_target)).name, own.name) if cache_target else own
+        place["read_cache"] = {**cache, "path": str(parent / f"{path.name}{READ_CACHE}")}
     return place
 
 
@@ -166,8 +176,8 @@ def _memory_directory() -> Path:
     return MEMORY_DIRECTORY
 
 
-def _read_cache_directory(name: str, size_bytes: int) -> Target:
-    """The target of a read cache, which must have room for it."""
+def _require_room(name: str, size_bytes: int) -> None:
+    """`TargetError` unless the second target of a read cache is a directory with room for it."""
     target = open_directory(name, parameter="read_cache_target")
     if target.free_bytes() < size_bytes:
         raise TargetError(
@@ -176,15 +186,14 @@ def _read_cache_directory(name: str, size_bytes: int) -> Target:
             where="by the parameter `read_cache_target`",
             hint="make the cache smaller with `--set read_cache=SIZE`, or name another directory",
         )
-    return target
 
 
 def _records(whole: KvParameters) -> JsonObject:
     """The description of the records; what is not the default only where it is requested."""
     return {
         "count": whole.records,
-        "key_bytes": _sizes(whole.key_size),
-        "value_bytes": _sizes(whole.value_size),
+        "key_bytes": sizes_of(whole.key_size),
+        "value_bytes": sizes_of(whole.value_size),
         "value_compression_ratio": whole.value_compression_ratio,
         "seed": whole.records_seed,
         **(taken(whole, "fields") if whole.fields > 1 else {}),
@@ -243,20 +252,6 @@ def _database(whole: KvParameters, keeps_checkpoint: bool) -> JsonObject:
         **({"rate": whole.load_rate} if whole.load_rate else {}),
         **({"checkpoint": True} if keeps_checkpoint and not whole.reload else {}),
     }
-
-
-def _sizes(value: int | str) -> JsonObject:
-    pareto, sizes = pareto_of(value), sizes_of(value)
-    if pareto:
-        return {"kind": "pareto", "scale": pareto.scale, "shape": pareto.shape} | {
-            "min_bytes": SMALLEST_VALUE,
-            "max_bytes": pareto.max_bytes,
-        }
-    if len(sizes) == 1:
-        return {"kind": "fixed", "bytes": sizes[0][0]}
-    if ".." in str(value):
-        return {"kind": "uniform", "min_bytes": sizes[0][0], "max_bytes": sizes[1][0]}
-    return {"kind": "weighted", "sizes": [{"bytes": size, "weight": weight} for size, weight in sizes]}
 
 
 def _streams(name: str, stream: KvParameters) -> list[JsonObject]:
@@ -351,8 +346,6 @@ def _own(place: Target) -> Path:
 
 
 def _expected_directories(case: Mapping[str, Any], named: Mapping[str, Any], place: Target) -> JsonObject:
-    """Directories of a database: one in the target's own; log and read cache may be on second targets."""
-    from iosonde.storage.opening import open_target
     from iosonde.storage.targets.workspace import MEMORY_DIRECTORY
 
     own = _own(place)
@@ -361,15 +354,8 @@ def _expected_directories(case: Mapping[str, Any], named: Mapping[str, Any], pla
     name = Path(named["path"]).name
     if not _NAME.fullmatch(name):
         return {}
-    expected: JsonObject = {"kind": "directory", "path": str(own / name), "log_path": None}
-    if named.get("log_path"):
-        second = open_target(str(case["log_target"]))
-        expected["log_path"] = str(Path(second.name, own.name, f"{name}-log"))
-    if cache := named.get("read_cache"):
-        second_name = case.get("read_cache_target")
-        parent = Path(open_target(str(second_name)).name, own.name) if second_name else own
-        expected["read_cache"] = {**cache, "path": str(parent / f"{name}{READ_CACHE}")}
-    return expected
+    log_target, cache_target = case["log_target"] if named.get("log_path") else None, case.get("read_cache_target")
+    return _directories(own / name, log_target=log_target, cache=named.get("read_cache"), cache_target=cache_target)
 
 
 def _expected_server(case: Mapping[str, Any], named: Mapping[str, Any]) -> JsonObject:
