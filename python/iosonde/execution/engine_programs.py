@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -133,14 +134,18 @@ def _differs(engine: Path, how: str) -> EngineError:
 @functools.cache
 def _schema(engine: Path) -> dict[str, Any] | None:
     """The engine's schema; None if it prints none."""
-    asked = ask(engine, "--schema")
-    if asked is None:
-        return None
-    try:
-        answer = json.loads(asked.stdout)
-    except ValueError:
-        return None
+    answer = _answer(engine, "--schema")
     return answer if isinstance(answer, dict) and isinstance(answer.get("spec"), dict) else None
+
+
+def _answer(engine: Path, *arguments: str | Path) -> Any:
+    """What an engine prints as JSON; None if it fails, or prints something else."""
+    asked = ask(engine, *arguments)
+    if asked is None or asked.returncode:
+        return None
+    with suppress(ValueError):
+        return json.loads(asked.stdout)
+    return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,27 +174,22 @@ def probe_backends(engine: Path, path: Path) -> list[ProbedBackend]:
 
     Nothing is written to a device or a file; in a directory the engine uses a file of its own and removes it.
     """
-    asked = ask(engine, "--probe-backends", path)
-    if asked is None or asked.returncode:
+    found = _answer(engine, "--probe-backends", path)
+    if not isinstance(found, list):  # An engine of another version may print something else.
         return []
-    try:
-        found = json.loads(asked.stdout)
-    except ValueError:
-        return []
-    # An engine of another version may print something else.
+    backends = [
+        ProbedBackend(
+            name=each["name"],
+            is_available=each["available"],
+            features=tuple(each.get("features", ())),
+            lacks=tuple(f"{lack['feature']}: {lack['reason']}" for lack in each.get("lacks", ())),
+            reason=each.get("reason", ""),
+            hint=each.get("hint", ""),
+        )
+        for each in found
+    ]
     probes: tuple[Probe, ...] = contributed("run", "PROBES")
-    return [*map(_read, found), *(probe(path) for probe in probes)] if isinstance(found, list) else []
-
-
-def _read(found: Mapping[str, Any]) -> ProbedBackend:
-    return ProbedBackend(
-        name=found["name"],
-        is_available=found["available"],
-        features=tuple(found.get("features", ())),
-        lacks=tuple(f"{each['feature']}: {each['reason']}" for each in found.get("lacks", ())),
-        reason=found.get("reason", ""),
-        hint=found.get("hint", ""),
-    )
+    return [*backends, *(probe(path) for probe in probes)]
 
 
 def name_of(backend: Mapping[str, Any]) -> str:

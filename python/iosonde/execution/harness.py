@@ -73,17 +73,20 @@ class Harness:
         costs = {stream["name"]: self._cost(spec, stream) for stream in workload["streams"]}
         if not any(costs.values()):
             return None
-        return {**self._who, "streams": costs, **self._copying(spec)}
-
-    def _copying(self, spec: Json) -> dict[str, float]:
-        """Upper bound of copying through the page cache, for buffered I/O."""
+        # Upper bound of copying through the page cache, for buffered I/O.
         speed = memory_copy_bytes_per_second(spec, str(self._who["cpu"]))
-        return {} if speed is None else {"memory_copy_bytes_per_second": round(speed)}
+        copying = {} if speed is None else {"memory_copy_bytes_per_second": round(speed)}
+        return {**self._who, "streams": costs, **copying}
 
     def _cost(self, spec: Json, stream: Json) -> Json | None:
         shape = shape_of(stream)
         if shape not in self._known:
-            self._known[shape] = self._remembered(shape) or self._measure(shape, spec, stream)
+            path = _file(json.dumps([self._who, shape], sort_keys=True))
+            cost = self._remembered(path, shape)
+            if cost is None and (cost := self._measure(shape, spec, stream)):
+                # One that cannot be written is measured again next time.
+                remember(path, json.dumps({**self._who, **cost}, indent=1).encode())
+            self._known[shape] = cost
         return self._known[shape]
 
     def _measure(self, shape: str, spec: Json, stream: Json) -> Json | None:
@@ -100,29 +103,24 @@ class Harness:
         if not job["operations"]:
             return None
         cpu_ns = job["usage"]["user_ns"] + job["usage"]["system_ns"]
-        cost = {
+        return {
             "shape": shape,
             "ns_per_io": round(cpu_ns / job["operations"], 2),
             "operations": job["operations"],
             "measured_at": datetime.now().astimezone().isoformat(timespec="seconds"),
         }
-        self._remember(shape, cost)
-        return cost
 
-    def _remembered(self, shape: str) -> Json | None:
+    def _remembered(self, path: Path, shape: str) -> Json | None:
         with suppress(OSError, ValueError):
-            found = json.loads(self._path(shape).read_bytes())
+            found = json.loads(path.read_bytes())
             if found["shape"] == shape and found["ns_per_io"] > 0:
                 return {name: found[name] for name in ("shape", "ns_per_io", "operations", "measured_at")}
         return None
 
-    def _remember(self, shape: str, cost: Json) -> None:
-        """Write the cache; a cost that cannot be written is measured again next time."""
-        remember(self._path(shape), json.dumps({**self._who, **cost}, indent=1).encode())
 
-    def _path(self, shape: str) -> Path:
-        key = json.dumps([self._who, shape], sort_keys=True)
-        return cache_directory() / "harness" / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
+def _file(key: str, prefix: str = "") -> Path:
+    """The file in the cache with what was measured for a key."""
+    return cache_directory() / "harness" / f"{prefix}{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
 
 
 def shape_of(stream: Json) -> str:
@@ -184,7 +182,7 @@ def memory_copy_bytes_per_second(spec: Mapping[str, Any], cpu_model: str) -> flo
     if not buffered:
         return None
     threads = min(sum(buffered), len(os.sched_getaffinity(0)))
-    path = _path(cpu_model, threads)
+    path = _file(f"{cpu_model}/{threads}", "memory-copy-")
     with suppress(OSError, ValueError, KeyError):
         return float(json.loads(path.read_bytes())["bytes_per_second"])
     found = memory_copy_speed(threads)
@@ -218,8 +216,3 @@ def _pass(buffers: list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]) -> f
         worker.join()
     copied = COPIES * sum(source.nbytes for source, _ in buffers)
     return copied / (time.perf_counter() - began)
-
-
-def _path(cpu_model: str, threads: int) -> Path:
-    key = hashlib.sha256(f"{cpu_model}/{threads}".encode()).hexdigest()[:16]
-    return cache_directory() / "harness" / f"memory-copy-{key}.json"
