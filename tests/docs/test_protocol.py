@@ -16,7 +16,8 @@ from buckets import bucket_of
 from engines import real_engine
 from jsonschema_rs import Draft202012Validator
 
-from iosonde.execution.engine import EngineRun, drive
+from iosonde.execution.conversation import EngineRun
+from iosonde.execution.engine import drive
 from iosonde.execution.stop import Stop
 from iosonde.results.column import lower_ns, midpoint_ns, width_ns
 

@@ -17,7 +17,8 @@ from engines import real_engine
 from mounted import LoopFileSystem
 from plans import null_spec
 
-from iosonde.execution.engine import EngineRun, drive
+from iosonde.execution.conversation import EngineRun
+from iosonde.execution.engine import drive
 from iosonde.execution.stop import Stop
 from iosonde.storage import open_target
 

@@ -12,13 +12,10 @@ from tiers import skip_for_busy_machine
 from iosonde.errors import StudyError, TargetError
 from iosonde.execution import execute
 from iosonde.execution.admission import Admission
-from iosonde.execution.engine import without_engine
-from iosonde.execution.instruments.conditions import CarriedOverState
 from iosonde.features.key_value_stores.run import EARLIER_SESSION, Databases
 from iosonde.features.key_value_stores.workload import KV
 from iosonde.features.swap_areas.area import active
 from iosonde.planning import expand, parse
-from iosonde.results.schema import Failure
 from iosonde.storage import open_target
 
 STUDY = """
@@ -62,10 +59,13 @@ def a_run(name: str, path: Path, operation: str, *, store: str = "rocksdb", kind
 
 
 def restores(databases: Databases, each: Any, **parameters: Any) -> tuple[bool, str]:
-    spec, carried_over = databases.prepare(each, SimpleNamespace(parameters=parameters))  # type: ignore[arg-type]
+    spec, warnings = databases.prepare(each, SimpleNamespace(parameters=parameters))  # type: ignore[arg-type]
+    assert {warning.code for warning in warnings} <= {"carried_over_state"}
     each.spec = spec
     databases.ended(each)
-    return spec["workload"]["database"].get("restore", False), carried_over
+    return spec["workload"]["database"].get("restore", False), "".join(
+        warning.message.split("`")[1] for warning in warnings
+    )
 
 
 def test_a_run_after_writes_is_restored_and_reads_in_a_row_are_not(tmp_path: Path) -> None:
@@ -80,9 +80,6 @@ def test_a_state_that_is_carried_over_names_the_run_that_left_it(tmp_path: Path)
     databases, path = Databases(), tmp_path / "db"
     assert restores(databases, a_run("first", path, "update"), carry_over=True) == (False, "")
     assert restores(databases, a_run("second", path, "read"), carry_over=True) == (False, "first")
-    instrument = CarriedOverState(SimpleNamespace(carried_over="first"))  # type: ignore[arg-type]
-    [warning] = instrument.stop(without_engine(Failure(code="", message=""))).warnings
-    assert warning.code == "carried_over_state" and "`first` left" in warning.message
 
 
 def test_databases_do_not_affect_each_other_and_trees_and_new_ones_are_not_restored(tmp_path: Path) -> None:

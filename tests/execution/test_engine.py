@@ -23,8 +23,8 @@ from plans import MIB, null_spec
 
 from iosonde.engine.protocol import VERSION, Event
 from iosonde.errors import EngineError
-from iosonde.execution.conversation import Conversation, Timeouts
-from iosonde.execution.engine import EngineRun, drive, find_engine
+from iosonde.execution.conversation import Conversation, EngineRun, Timeouts
+from iosonde.execution.engine import drive, find_engine
 from iosonde.execution.progress import Rates
 from iosonde.execution.stop import Start, Stop, stop_on_signals
 from iosonde.results.schema import HISTOGRAMS, INTERVALS, USAGE, Failure
@@ -234,9 +234,9 @@ def outcome(content: bytes) -> Failure | None:
 
     conversation = Conversation(null_spec("c0001-r1"), show, Timeouts(), None)
     conversation.receive(content)
-    conversation.tables()
-    assert conversation.failure or conversation.result
-    return conversation.failure
+    run = conversation.over({"exit_status": 0}, "")
+    assert run.failure or run.result
+    return run.failure
 
 
 def test_mutated_events_are_a_protocol_violation_or_harmless(stream: list[dict[str, Any]]) -> None:
@@ -355,7 +355,7 @@ def test_an_engine_that_waits_for_its_start_is_not_taken_for_a_hanging_one(strea
     with closing(Start(lambda: None)) as start:
         conversation = Conversation(null_spec("c0001-r1"), lambda event: None, Timeouts(silence_s=1), None, start)
         conversation.receive(lines([stream[0], {"event": "ready", "at_ns": 1}]))
-        assert conversation.failure is None and conversation.seconds_left() is None
+        assert conversation.run.failure is None and conversation.seconds_left() is None
         conversation.starts_at(time.time_ns() + HOUR_NS)
         left_s = conversation.seconds_left()
     assert left_s is not None and 3000 < left_s < 3700

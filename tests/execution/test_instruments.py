@@ -11,7 +11,7 @@ import pytest
 
 from iosonde.errors import TargetError
 from iosonde.execution import execute
-from iosonde.execution.engine import EngineRun, without_engine
+from iosonde.execution.conversation import EngineRun
 from iosonde.execution.instruments import conditions
 from iosonde.execution.instruments.conditions import shared_devices
 from iosonde.execution.instruments.database_server import accounts_of
@@ -23,7 +23,7 @@ from iosonde.results.schema import Failure, RecordWarning
 from iosonde.storage import open_target
 
 CONTEXT: Any = SimpleNamespace()
-DONE = without_engine(Failure(code="killed", message="killed"))
+DONE = EngineRun(failure=Failure(code="killed", message="killed"))
 
 
 class Logged(Instrument):

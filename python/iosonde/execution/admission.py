@@ -18,11 +18,10 @@ from typing import Any
 from iosonde.base.features import contributed
 from iosonde.engine.protocol.option_text import unsafe_option
 from iosonde.errors import TargetError
-from iosonde.plan import Case, JsonObject, Plan, Run, commands
+from iosonde.plan import Case, JsonObject, Plan, Run, commands, target_of
 from iosonde.results.result_set import ResultSet
 from iosonde.storage.opening import open_target
 from iosonde.storage.safety.guard import Consent
-from iosonde.storage.safety.journal import OWN_DIRECTORY
 from iosonde.storage.targets.target import Files, Target, is_file_name
 from iosonde.storage.targets.workspace import journal_directory
 from iosonde.study.workload import described
@@ -68,8 +67,8 @@ class Admission:
 
     @classmethod
     def for_plan(cls, plan: Plan, directory: Path) -> Admission:
-        """Open the plan's target; `TargetError` where it cannot be used."""
-        return cls(plan, directory, open_target(plan.target).called(plan.created_name or _own_of(plan)))
+        """Open the plan's target, in which the plan has its own directory; `TargetError` where it cannot be used."""
+        return cls(plan, directory, open_target(plan.target).called(plan.created_name))
 
     def check_plan(self) -> None:
         """Check every spec; `TargetError` for the first that names something else."""
@@ -178,17 +177,6 @@ def _is_trusted(library: Path, directory: Path) -> bool:
     return owned and not path.is_relative_to(directory.resolve())
 
 
-def _own_of(plan: Plan) -> str:
-    """The name of iosonde's own directory in a plan that was written before plans recorded it."""
-    for spec in plan.specs():
-        target = spec["workload"].get("target") or (spec["workload"].get("server") or {}).get("address") or {}
-        for path in map(Path, filter(None, (target.get("path"), target.get("directory")))):
-            found = next((part for part in reversed(path.parts) if OWN_DIRECTORY.fullmatch(part)), None)
-            if found:
-                return found
-    return ""
-
-
 def _shown(target: Any) -> str:
     if not isinstance(target, Mapping) or not target:
         return "something else"
@@ -242,11 +230,18 @@ def describe(target: Target) -> dict[str, Any]:
         return {"name": target.name, "kind": target.kind, "problem": str(error)}
 
 
+def places_of(workload: JsonObject) -> dict[str, Path]:
+    """Paths of the `data`, the `log` and the `read_cache` of a workload without a server, as far as they are apart."""
+    target = target_of(workload)
+    data, cache = target.get("path") or target.get("directory"), target.get("read_cache") or {}
+    found = {"data": data, "log": target.get("log_path"), "read_cache": cache.get("path")}
+    return {name: Path(path) for name, path in found.items() if path}
+
+
 def describe_log(run: Run) -> dict[str, Any]:
     """The second targets with the log and the read cache of a store, if there are any."""
-    target = run.spec["workload"].get("target", {})
-    found = {"log": target.get("log_path"), "read_cache": (target.get("read_cache") or {}).get("path")}
-    return {name: describe(open_target(str(Path(path).parents[1]))) for name, path in found.items() if path}
+    places = places_of(run.spec["workload"]).items()
+    return {name: describe(open_target(str(path.parents[1]))) for name, path in places if name != "data"}
 
 
 def check_same_target(plan: Plan, result_set: ResultSet, now: dict[str, Any]) -> None:

@@ -16,19 +16,18 @@ from iosonde.errors import IosondeError, ServerError, TargetError, UnsupportedEr
 from iosonde.execution import servers
 from iosonde.execution.admission import describe, describe_log
 from iosonde.execution.context import Enclosure, Preparation, RunContext, TargetSession
-from iosonde.execution.engine import EngineRun, drive, without_engine
+from iosonde.execution.conversation import EngineRun
+from iosonde.execution.engine import drive
 from iosonde.execution.instruments import instrument
 from iosonde.execution.instruments.conditions import (
     BlockQueue,
-    CarriedOverState,
     CommandGroup,
-    HarnessCost,
     MemoryLimit,
     PreparedFiles,
     Purge,
     SharedLogDevice,
 )
-from iosonde.execution.instruments.counters import DeviceTotals, DriveCounters, OwnIo, Temperatures
+from iosonde.execution.instruments.counters import DeviceTotals, DriveCounters, OwnIo, temperatures
 from iosonde.execution.instruments.database_server import DatabaseServer
 from iosonde.execution.instruments.instrument import Instrument, NotStartedError, Reading
 from iosonde.plan import Case, Run
@@ -48,11 +47,8 @@ def instrument_kinds() -> tuple[type[Instrument], ...]:
     """
     return (
         PreparedFiles,
-        HarnessCost,
         BlockQueue,
-        CarriedOverState,
         SharedLogDevice,
-        Temperatures,
         Purge,
         OwnIo,
         DeviceTotals,
@@ -114,8 +110,8 @@ def _prepared_and_measured(context: RunContext, on_event: Callable[[Event], None
     except TargetError as error:
         return _not_started(context, error, UNSUPPORTED if isinstance(error, UnsupportedError) else "setup")
     for state in session.data:
-        spec, writer = state.prepare(context.run, case)
-        context = replace(context.with_spec(spec), carried_over=context.carried_over or writer)
+        spec, warnings = state.prepare(context.run, case)
+        context = replace(context.with_spec(spec), warnings=warnings)
     try:
         server = servers.prepare(context)
     except TargetError as error:
@@ -142,6 +138,9 @@ def _measured(context: RunContext, on_event: Callable[[Event], None]) -> Attempt
                 return _not_started(context, error, error.code)
             done = _drive(context, instruments, on_event)
             reading = instrument.stop(instruments, done)
+            own = {"harness": session.harness.costs(run.spec), "target_after": temperatures(context.target_facts)}
+            warnings = [*reading.warnings, *context.warnings]
+            reading = replace(reading, facts={**reading.facts, **own}, warnings=warnings)
     except TargetError as error:
         if reading is None:
             raise
@@ -149,8 +148,7 @@ def _measured(context: RunContext, on_event: Callable[[Event], None]) -> Attempt
         warning = RecordWarning(code="not_restored", message=error.what, hint=error.hint)
         reading, not_restored = replace(reading, warnings=[*reading.warnings, warning]), error
     if reading.store_statistics is not None:  # After those that the engine reported.
-        tables = [each for each in (done.store_statistics, reading.store_statistics) if each is not None]
-        done = replace(done, store_statistics=pl.concat(tables))
+        done = replace(done, store_statistics=pl.concat([done.store_statistics, reading.store_statistics]))
     ended = early_end(context, done)
     is_kept = done.is_complete or bool(ended)
     session.ended(run, complete=is_kept)
@@ -195,7 +193,7 @@ def _drive(context: RunContext, instruments: Sequence[Instrument], on_event: Cal
                 environment=context.server.environment if context.server else None,
             )
     except UnsupportedError as error:
-        return without_engine(Failure(code=UNSUPPORTED, message=error.what, context=error.where, hint=error.hint))
+        return EngineRun(failure=Failure(code=UNSUPPORTED, message=error.what, context=error.where, hint=error.hint))
 
 
 def _not_started(context: RunContext, error: TargetError, code: str) -> Attempt | None:
@@ -203,7 +201,7 @@ def _not_started(context: RunContext, error: TargetError, code: str) -> Attempt 
     session, setup = context.session, context.case.setup
     if session.stop.is_set():
         return None
-    done = without_engine(Failure(code=code, message=error.what, context=error.where, hint=error.hint))
+    done = EngineRun(failure=Failure(code=code, message=error.what, context=error.where, hint=error.hint))
     facts = describe(session.base)
     requested = {"target": facts, **({"requested": setup.model_dump()} if setup else {})}
     context = replace(context, target_facts=facts, setup_facts=requested)
@@ -228,7 +226,7 @@ def compose(context: RunContext, done: EngineRun, reading: Reading, ended: Mappi
         "target": context.target_facts,
         "environment": session.environment,
         "session": session.name,
-        "warnings": [*(RecordWarning(**warning) for warning in done.warnings), *reading.warnings],
+        "warnings": [*(RecordWarning(**each) for each in done.warnings), *reading.warnings],
     }
     parts = {each.name: each.model_dump() for each in reading.parts}
     record = Record(**facts, **reading.facts, parts=parts).model_copy(update=ended)

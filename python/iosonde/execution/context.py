@@ -17,7 +17,8 @@ from typing import Any, Protocol
 from iosonde.engine.protocol import Event
 from iosonde.errors import ServerError
 from iosonde.execution.admission import Admission
-from iosonde.execution.engine import EngineRun, drive
+from iosonde.execution.conversation import EngineRun
+from iosonde.execution.engine import drive
 from iosonde.execution.harness import Harness
 from iosonde.execution.stop import Start, Stop
 from iosonde.plan import Case, JsonObject, Plan, Run, target_of
@@ -60,8 +61,8 @@ class RunContext:
     """Identities to which the paths that the run opens must lead (`workspace.provision`)."""
     swap_bytes: int = 0
     """Swap that the run's processes may use beyond its memory limit."""
-    carried_over: str = ""
-    """The run whose writes left the database in its state; empty if it was loaded for this run."""
+    warnings: Sequence[RecordWarning] = ()
+    """About what the run found, such as a database in the state that another run left."""
     server: RunningServer | None = None
     """The database server that is measured, if any."""
 
@@ -236,8 +237,8 @@ Enclosure = Callable[[RunContext], AbstractContextManager[RunContext]]
 class DataState(Protocol):
     """State of data between the runs of a session, which starts without any: of a class in `STATES` there."""
 
-    def prepare(self, run: Run, case: Case) -> tuple[JsonObject, str]:
-        """The spec of a run, which restores its data if needed; and the run whose state it carries over, if any."""
+    def prepare(self, run: Run, case: Case) -> tuple[JsonObject, Sequence[RecordWarning]]:
+        """The spec of a run, which restores its data if needed; and a warning if it carries the state of another."""
 
     def ended(self, run: Run) -> None:
         """Note what the run did to its data."""

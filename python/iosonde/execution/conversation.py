@@ -8,7 +8,8 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, cast
 
 import numpy as np
@@ -41,6 +42,39 @@ class Timeouts:
     """To exit after its last event."""
 
 
+def _now() -> str:
+    return datetime.now().astimezone().isoformat(timespec="milliseconds")
+
+
+@dataclass(kw_only=True)
+class EngineRun:
+    """The output of an engine, and the kernel's account of its process; only a failure if none was started."""
+
+    started_at: str = field(default_factory=_now)
+    ended_at: str = field(default_factory=_now)
+    hello: dict[str, Any] = field(default_factory=dict)
+    phases: list[dict[str, Any]] = field(default_factory=list)
+    warnings: list[dict[str, Any]] = field(default_factory=list)
+    result: dict[str, Any] | None = None
+    failure: Failure | None = None
+    """None if there is a result."""
+    child: dict[str, Any] = field(default_factory=dict)
+    """From `wait4(2)`: times, switches, faults, file-system I/O, peak memory, exit status."""
+    intervals: pl.DataFrame = field(default_factory=INTERVALS.to_frame)
+    histograms: pl.DataFrame = field(default_factory=HISTOGRAMS.to_frame)
+    usage: pl.DataFrame = field(default_factory=USAGE.to_frame)
+    store_statistics: pl.DataFrame = field(default_factory=STORE_STATISTICS.to_frame)
+    values: pl.DataFrame = field(default_factory=NAMED_VALUES.to_frame)
+    """Values that an external command printed."""
+    was_enough: bool = False
+    """True if it was stopped because it had lasted long enough."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Return True if the measurement lasted as long as its spec asks."""
+        return self.result is not None and self.result["outcome"] == "complete"
+
+
 class Conversation:
     """The events received so far, and the deadline of the next one."""
 
@@ -52,20 +86,14 @@ class Conversation:
         is_enough: Callable[[Event], bool] | None,
         start: Start | None = None,
     ) -> None:
+        self.run = EngineRun()
         self._start = start
         self._start_unix_ns: int | None = spec.get("start", {}).get("unix_ns")
         self._is_ready = False
         self._is_enough = is_enough
-        self.was_enough = False
-        """True if the measurement was ended because it had lasted long enough."""
         self._parse = event_parser(of_command=described(spec["workload"]).io == "command")
-        self.collector = Collector(spec["run_id"])
+        self._collector = Collector(spec["run_id"])
         self._named = spec["workload"].get("metrics", {})
-        self.hello: dict[str, Any] = {}
-        self.phases: list[dict[str, Any]] = []
-        self.warnings: list[dict[str, Any]] = []
-        self.result: dict[str, Any] | None = None
-        self.failure: Failure | None = None
         self._on_event = on_event
         self._timeouts = timeouts
         self._silence_s = timeouts.silence_s + spec["workload"].get("interval_ns", 0) / 1e9
@@ -87,7 +115,7 @@ class Conversation:
     @property
     def is_invalid(self) -> bool:
         """Return True if the engine violated the protocol."""
-        return self.failure is not None and self.failure.code == "protocol"
+        return self.run.failure is not None and self.run.failure.code == "protocol"
 
     def _take(self, line: bytes) -> None:
         try:
@@ -99,42 +127,42 @@ class Conversation:
         self._on_event(event)
         if event["event"] == "ready" and self._start:
             self._start.on_ready()
-        if self._is_enough and not self.was_enough:
-            self.was_enough = self._is_enough(event)
+        if self._is_enough and not self.run.was_enough:
+            self.run.was_enough = self._is_enough(event)
         self._wait_for_next(event)
 
     def _note(self, event: Event) -> None:
         # An engine that cannot read the spec writes `error` and nothing else.
-        if bool(self.hello) == (event["event"] == "hello") and event["event"] != "error":
+        if bool(self.run.hello) == (event["event"] == "hello") and event["event"] != "error":
             raise ValueError("`hello` must be first, and occur once")
-        if self.result or self.failure:
+        if self.run.result or self.run.failure:
             raise ValueError("an event after `result` or `error`")
         if event["event"] == "hello":
             if event["protocol"] != protocol.VERSION:
                 raise ValueError(f"its protocol is {event['protocol']}, that of iosonde is {protocol.VERSION}")
-            self.hello = _recorded(event)
+            self.run.hello = _recorded(event)
         elif event["event"] == "phase":
-            self.phases.append(_recorded(event))
+            self.run.phases.append(_recorded(event))
         elif event["event"] == "interval":
-            self.collector.add(event)
+            self._collector.add(event)
         elif event["event"] == "warning":
-            self.warnings.append(_recorded(event))
+            self.run.warnings.append(_recorded(event))
         elif str(event["event"]) == "values":  # Of the supervisor; the engine's schema has no such event.
-            self.collector.add_values(cast("Any", event)["values"], self._named)
+            self._collector.add_values(cast("Any", event)["values"], self._named)
         elif event["event"] == "result":
             if event["begin_ns"] > event["end_ns"]:
                 raise ValueError("the measurement ends before it starts")
-            self.result = _recorded(event)
+            self.run.result = _recorded(event)
         elif event["event"] == "error":
-            self.failure = Failure(
+            self.run.failure = Failure(
                 code=event["code"], message=event["message"], context=event["context"], hint=event["hint"]
             )
         # Others are in the result too; instruments receive them as they happen.
 
     def _refuse(self, line: bytes, error: Exception) -> None:
         shown = line[:80].decode(errors="backslashreplace") + ("..." if len(line) > 80 else "")
-        self.result = None
-        self.failure = Failure(
+        self.run.result = None
+        self.run.failure = Failure(
             code="protocol",
             message=f"invalid output from the engine: {error}",
             context=f"`{shown}`",
@@ -162,14 +190,14 @@ class Conversation:
 
     def _wait_for_start(self) -> None:
         """From `ready` to the start of its load the engine is silent."""
-        is_over = self._is_stopping or self.result or self.failure
+        is_over = self._is_stopping or self.run.result or self.run.failure
         if self._is_ready and self._start_unix_ns is not None and not is_over:
             left_s = max(0.0, (self._start_unix_ns - time.time_ns()) / 1e9)
             self._deadline = time.monotonic() + left_s + self._silence_s
 
     def should_end(self) -> bool:
         """Return True if the engine must be asked now to stop measuring."""
-        return self.was_enough and not (self._is_stopping or self.result or self.failure)
+        return self.run.was_enough and not (self._is_stopping or self.run.result or self.run.failure)
 
     def stopped(self, *, keeping: bool) -> None:
         """The engine was asked to stop; a measurement that is kept gets more time."""
@@ -187,23 +215,51 @@ class Conversation:
             self._was_terminated = True
             self._deadline = time.monotonic() + self._timeouts.terminate_s
             return True
-        if not (self._is_stopping or self.result or self.failure):
-            self.failure = self._timed_out()
+        if not (self._is_stopping or self.run.result or self.run.failure):
+            self.run.failure = self._timed_out()
         return False
 
-    def tables(self) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
-        """Intervals, histograms and usage; numbers that no result set may have are a protocol violation."""
+    def over(self, account: dict[str, Any], last_error_line: str) -> EngineRun:
+        """The run once the engine has exited; numbers that no result set may have are a protocol violation."""
+        run, collector = self.run, self._collector
         try:
-            tables = self.collector.frames()
+            tables = collector.frames()
             for table in tables:
                 check_numbers(table)
+            run.intervals, run.histograms, run.usage = tables
         except (ValueError, OverflowError, pl.exceptions.PolarsError):
             self._refuse(b"interval", ValueError("a number of an interval is out of range"))
-            return Collector("").frames()
-        return tables
+        run.store_statistics = pl.DataFrame(collector.statistics, schema=STORE_STATISTICS)
+        run.values = pl.DataFrame(collector.named_values, schema=NAMED_VALUES)
+        if not run.result and not run.failure:
+            run.failure = self._exited(account["exit_status"], last_error_line)
+        run.child, run.ended_at = account, _now()
+        return run
+
+    def _exited(self, exit_status: int, last_error_line: str) -> Failure:
+        """The failure of an engine that exited without a result or an error."""
+        ending = signal.Signals(-exit_status).name if exit_status < 0 else f"exit status {exit_status}"
+        context = "; ".join(filter(None, (self._last_phase, last_error_line)))
+        if exit_status == -signal.SIGKILL:
+            code, message, context = "killed", "the engine was killed (SIGKILL)", self._last_phase
+            hint = "if memory ran out, the kernel log shows it: `dmesg`"
+        elif not self.run.hello:
+            code, message = "not_started", f"the engine exited before its first event ({ending})"
+            hint = "start it by hand: `iosonde-engine --version`"
+        elif exit_status:
+            code, message = "crashed", f"the engine crashed ({ending})"
+            hint = "this is a defect of the engine: please report it with the spec in `record.json`"
+        else:
+            code, message, context = "protocol", "the engine exited without a result", last_error_line
+            hint = "engine and iosonde may be of different versions: `iosonde doctor` shows both"
+        return Failure(code=code, message=message, context=context, hint=hint)
+
+    @property
+    def _last_phase(self) -> str:
+        return f"phase `{self.run.phases[-1]['phase']}`" if self.run.phases else ""
 
     def _timed_out(self) -> Failure:
-        if not self.hello:
+        if not self.run.hello:
             return Failure(
                 code="not_started",
                 message=f"no output from the engine for {self._timeouts.hello_s:g} s after its start",
@@ -212,7 +268,7 @@ class Conversation:
         return Failure(
             code="silent",
             message=f"no event from the engine for {self._silence_s:g} s; it was killed",
-            context=f"phase `{self.phases[-1]['phase']}`" if self.phases else "",
+            context=self._last_phase,
             hint="the device may hang: check the kernel's log with `dmesg`",
         )
 
@@ -234,8 +290,8 @@ class Collector:
         self._histograms: list[dict[str, Any]] = []
         self._buckets: list[np.ndarray[Any, np.dtype[np.uint64]]] = []
         self._usage: list[dict[str, Any]] = []
-        self._statistics: list[dict[str, Any]] = []
-        self._values: list[dict[str, Any]] = []
+        self.statistics: list[dict[str, Any]] = []
+        self.named_values: list[dict[str, Any]] = []
 
     def add(self, event: Event) -> None:
         """Add an `interval` event."""
@@ -256,7 +312,7 @@ class Collector:
         statistics = event.get("store", {}).items()
         if any(value >> 63 for _, value in statistics):
             raise ValueError("a statistic of the store is out of range")
-        self._statistics += [
+        self.statistics += [
             {**place, "end_ns": event["end_ns"], "statistic": name, "value": value} for name, value in statistics
         ]
 
@@ -264,15 +320,7 @@ class Collector:
         """Add values of an external command, whose metrics the study defines."""
         for each in values:
             definition = {name: metrics[each["metric"]][name] for name in ("title", "unit", "better", "aggregate")}
-            self._values.append({"run_id": self._run_id, **definition, **each})
-
-    def values(self) -> pl.DataFrame:
-        """The values of an external command; empty of other workloads."""
-        return pl.DataFrame(self._values, schema=NAMED_VALUES)
-
-    def store_statistics(self) -> pl.DataFrame:
-        """The store's own statistics so far; empty of block I/O."""
-        return pl.DataFrame(self._statistics, schema=STORE_STATISTICS)
+            self.named_values.append({"run_id": self._run_id, **definition, **each})
 
     def frames(self) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
         """Intervals, histograms and usage so far."""

@@ -17,19 +17,14 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 from typing import Any
-
-import polars as pl
 
 from iosonde.base.python_process import module_command
 from iosonde.engine.protocol import Event
 from iosonde.errors import EngineError
-from iosonde.execution.conversation import Collector, Conversation, Timeouts
+from iosonde.execution.conversation import Conversation, EngineRun, Timeouts
 from iosonde.execution.stop import Start, Stop
-from iosonde.results.schema import Failure
 from iosonde.study.workload import described
 from iosonde.study.workload.workload import Engine
 
@@ -37,35 +32,6 @@ ENGINE: Engine = "iosonde-engine"
 
 _PIPE_BYTES = 1 << 16
 _STDERR_TAIL_BYTES = 4096
-
-
-@dataclass(frozen=True, kw_only=True)
-class EngineRun:
-    """The output of an engine, and the kernel's account of its process."""
-
-    started_at: str
-    ended_at: str
-    hello: dict[str, Any] = field(default_factory=dict)
-    phases: list[dict[str, Any]] = field(default_factory=list)
-    warnings: list[dict[str, Any]] = field(default_factory=list)
-    result: dict[str, Any] | None = None
-    failure: Failure | None
-    """None if there is a result."""
-    child: dict[str, Any] = field(default_factory=dict)
-    """From `wait4(2)`: times, switches, faults, file-system I/O, peak memory, exit status."""
-    intervals: pl.DataFrame
-    histograms: pl.DataFrame
-    usage: pl.DataFrame
-    store_statistics: pl.DataFrame | None = None
-    values: pl.DataFrame | None = None
-    """Values that an external command printed."""
-    was_enough: bool = False
-    """True if it was stopped because it had lasted long enough."""
-
-    @property
-    def is_complete(self) -> bool:
-        """Return True if the measurement lasted as long as its spec asks."""
-        return self.result is not None and self.result["outcome"] == "complete"
 
 
 def variable_of(program: Engine) -> str:
@@ -121,7 +87,6 @@ def drive(
     if start:
         spec = {**spec, "start": {"kind": "command"}}
     conversation = Conversation(spec, on_event, timeouts or Timeouts(), is_enough, start)
-    started_at = _now()
     child = ChildProcess(_command_line(spec, engine), inherited, identities or {}, shims or {}, environment or {})
     try:
         on_start(child.pid)
@@ -129,24 +94,7 @@ def drive(
         _listen(child, conversation, stop, start)
     finally:
         account = child.end()
-    intervals, histograms, usage = conversation.tables()
-    failure = conversation.failure or _failure_of(conversation, account["exit_status"], child.last_error_line)
-    return EngineRun(
-        started_at=started_at,
-        ended_at=_now(),
-        hello=conversation.hello,
-        phases=conversation.phases,
-        warnings=conversation.warnings,
-        result=conversation.result,
-        failure=failure,
-        was_enough=conversation.was_enough,
-        child=account,
-        intervals=intervals,
-        histograms=histograms,
-        usage=usage,
-        store_statistics=conversation.collector.store_statistics(),
-        values=conversation.collector.values(),
-    )
+    return conversation.over(account, child.last_error_line)
 
 
 def _command_line(spec: dict[str, Any], engine: Path | None) -> Sequence[str | Path]:
@@ -156,14 +104,6 @@ def _command_line(spec: dict[str, Any], engine: Path | None) -> Sequence[str | P
     if description.io == "command":
         return module_command("iosonde.engine.supervisor")
     return [engine or find_engine(description.engine(workload))]
-
-
-def without_engine(failure: Failure) -> EngineRun:
-    """A run for which no engine was started."""
-    now, (intervals, histograms, usage) = _now(), Collector("").frames()
-    return EngineRun(
-        started_at=now, ended_at=now, failure=failure, intervals=intervals, histograms=histograms, usage=usage
-    )
 
 
 def _listen(child: ChildProcess, conversation: Conversation, stop: Stop, start: Start | None) -> None:
@@ -207,50 +147,8 @@ def _take_in(child: ChildProcess, conversation: Conversation, source: int) -> bo
     return bool(data)
 
 
-def _failure_of(conversation: Conversation, exit_status: int, last_error_line: str) -> Failure | None:
-    """The failure of an engine that exited without a result or an error."""
-    if conversation.result:
-        return None
-    last_phase = f"phase `{conversation.phases[-1]['phase']}`" if conversation.phases else ""
-    if exit_status == -signal.SIGKILL:
-        return Failure(
-            code="killed",
-            message="the engine was killed (SIGKILL)",
-            context=last_phase,
-            hint="if memory ran out, the kernel log shows it: `dmesg`",
-        )
-    if not conversation.hello:
-        return Failure(
-            code="not_started",
-            message=f"the engine exited before its first event ({_ending(exit_status)})",
-            context=last_error_line,
-            hint="start it by hand: `iosonde-engine --version`",
-        )
-    if exit_status:
-        return Failure(
-            code="crashed",
-            message=f"the engine crashed ({_ending(exit_status)})",
-            context="; ".join(filter(None, (last_phase, last_error_line))),
-            hint="this is a defect of the engine: please report it with the spec in `record.json`",
-        )
-    return Failure(
-        code="protocol",
-        message="the engine exited without a result",
-        context=last_error_line,
-        hint="engine and iosonde may be of different versions: `iosonde doctor` shows both",
-    )
-
-
-def _ending(exit_status: int) -> str:
-    return signal.Signals(-exit_status).name if exit_status < 0 else f"exit status {exit_status}"
-
-
 def _line(value: dict[str, Any]) -> bytes:
     return json.dumps(value).encode() + b"\n"
-
-
-def _now() -> str:
-    return datetime.now().astimezone().isoformat(timespec="milliseconds")
 
 
 class ChildProcess:

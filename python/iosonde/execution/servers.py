@@ -17,15 +17,16 @@ from typing import Any
 from iosonde.base.features import contributed
 from iosonde.errors import ServerError
 from iosonde.execution.context import ManagedServer, RunContext, RunningServer
-from iosonde.execution.engine import EngineRun, drive
+from iosonde.execution.conversation import EngineRun
+from iosonde.execution.engine import drive
 from iosonde.execution.stop import Stop
-from iosonde.plan import Case, JsonObject
+from iosonde.plan import JsonObject
 from iosonde.storage import open_target
 from iosonde.study import servers
 from iosonde.study.servers import foreign
 from iosonde.study.servers.directories import Directories
 from iosonde.study.servers.foreign import ServerUrl, kinds, parse
-from iosonde.study.servers.server import DATABASE, Instance
+from iosonde.study.servers.server import DATABASE, DatabaseServer, Instance, Server, Settings
 from iosonde.study.workload import described
 from iosonde.study.workload.servers import DECIDED_AT_CREATION
 
@@ -53,25 +54,18 @@ def prepare(context: RunContext) -> RunningServer | None:
 
 
 def _restored(context: RunContext) -> RunningServer:
-    instance = _instance(context, limit_bytes=context.case.parameters.get("memory_limit"))
-    instance.swap_bytes = context.swap_bytes
+    instance = _instance(context)
     with removed_on_failure(instance):
         instance.create_directories()
         facts = restored(instance, lambda: _load(context))
         _create_acknowledged(context.run.spec)
         facts |= started(instance)
-    return RunningServer(
-        spec=_with_socket(context.run.spec, instance),
-        server=instance.server,
-        facts=facts,
-        connect=lambda: instance.connect(DATABASE),
-        instance=instance,
-    )
+    return running(instance, _with_socket(context.run.spec, instance), facts, DATABASE)
 
 
 def _load(context: RunContext) -> None:
     """Load the template without a memory limit, and with its log next to the data."""
-    instance = _instance(context, limit_bytes=None, loading=True)
+    instance = _instance(context, loading=True)
     context.session.note(
         f"loading the database of `{context.run.case_id}` into {instance.server.title}, once for this study"
     )
@@ -85,7 +79,7 @@ def _load(context: RunContext) -> None:
     )
 
 
-def _instance(context: RunContext, *, limit_bytes: int | None, loading: bool = False) -> Instance:
+def _instance(context: RunContext, *, loading: bool = False) -> Instance:
     spec, parameters = context.run.spec, context.case.parameters
     kind = parameters["server"]
     settings: dict[str, Any] = dict(parameters[kind])
@@ -93,13 +87,10 @@ def _instance(context: RunContext, *, limit_bytes: int | None, loading: bool = F
         decided = {name: value for name, value in settings.items() if name in DECIDED_AT_CREATION}
         settings = decided | LOAD_SETTINGS[kind]
     run_directory = Path(spec["workload"]["server"]["address"]["path"]).parent.parent
-    directories = Directories(
-        own=run_directory.parent,
-        name=run_directory.name,
-        template_name=f"template-{run_directory.name[-8:]}",
-        log_own=None if loading else _log_own(spec, context.case),
-    )
-    return Instance.locate(servers.named(kind), directories, settings, limit_bytes, check=context.session.stop.check)
+    log_own = None
+    if parameters.get("log") == "apart":
+        log_own = Path(open_target(str(parameters["log_target"])).name, run_directory.parent.name)
+    return located(context, servers.named(kind), settings, run_directory, log_own, loading=loading)
 
 
 def _on_foreign(context: RunContext, url: ServerUrl) -> RunningServer:
@@ -153,16 +144,42 @@ def _create_acknowledged(spec: JsonObject) -> None:
         create_directory(path.parent, path.name)
 
 
-def _log_own(spec: JsonObject, case: Case) -> Path | None:
-    if case.parameters.get("log") != "apart":
-        return None
-    own = Path(spec["workload"]["server"]["address"]["path"]).parents[2]
-    return Path(open_target(str(case.parameters["log_target"])).name, own.name)
-
-
 def _oltp(done: EngineRun | None) -> dict[str, Any]:
     result: dict[str, Any] = ((done.result or {}).get("oltp") or {}) if done else {}
     return {name: result[name] for name in ("load", "consistency", "constants") if name in result}
+
+
+def located(
+    context: RunContext, server: Server, settings: Settings, directory: Path, log_own: Path | None, *, loading: bool
+) -> Instance:
+    """A server in a directory of the run; nothing is created.
+
+    While it loads its template its memory is not limited, and its log is next to the data instead of in `log_own`.
+    """
+    has_template = isinstance(server, DatabaseServer)
+    directories = Directories(
+        own=directory.parent,
+        name=directory.name,
+        template_name=f"template-{directory.name[-8:]}" if has_template else "",
+        log_own=None if loading else log_own,
+    )
+    limit_bytes, swap_bytes = context.parameters.get("memory_limit"), context.swap_bytes
+    if loading:
+        limit_bytes, swap_bytes = None, 0
+    check = context.session.stop.check
+    return Instance.locate(server, directories, settings, limit_bytes, swap_bytes=swap_bytes, check=check)
+
+
+def running(instance: Instance, spec: JsonObject, facts: dict[str, Any], database: str = "") -> RunningServer:
+    """A server that iosonde has started, with the spec that has its address, and the database that clients use."""
+    return RunningServer(
+        spec=spec,
+        server=instance.server,
+        facts=facts,
+        connect=lambda: instance.connect(database),
+        instance=instance,
+        environment=instance.environment,
+    )
 
 
 @contextmanager

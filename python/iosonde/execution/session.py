@@ -38,7 +38,7 @@ from iosonde.planning import expand, load
 from iosonde.planning.procedure import Schedule
 from iosonde.results.result_set import ResultSet
 from iosonde.results.shapes import interpreting
-from iosonde.storage import Target, has_leftovers, open_target, prepare, restore
+from iosonde.storage import has_leftovers, open_target, prepare, restore
 from iosonde.storage.safety import journal
 from iosonde.storage.safety.guard import NO_CONSENT, Consent, ConsentError, together
 from iosonde.storage.targets.device_target import DeviceTarget
@@ -74,7 +74,7 @@ def execute(
     """
     observer = observer or Observer()
     if hosts:
-        done: ResultSet = _carrier().execute(
+        done: ResultSet = carrier().execute(
             plan, Path(directory), hosts, observer=observer, time_limit_s=time_limit_s, consent=consent
         )
         return done
@@ -130,7 +130,7 @@ def resume(
     with interpreting([result_set.directory]):
         check_libraries(result_set.plan, consent.libraries)
         foreign.require_servers(result_set.plan, consent.servers)
-        carry_out_on = partial(_carrier().resume, options=hosts) if hosts else _carry_out
+        carry_out_on = partial(carrier().resume, options=hosts) if hosts else _carry_out
         return carry_out_on(
             result_set,
             observer=observer or Observer(),
@@ -142,17 +142,11 @@ def resume(
 
 def planned(plan: Plan, hosts: HostOptions | None) -> Plan:
     """Return a plan as it is to be shown: with what all hosts would do, where it has hosts."""
-    return _carrier().planned(plan, hosts) if hosts else plan
+    return carrier().planned(plan, hosts) if hosts else plan
 
 
-def cleanup(hosts: HostOptions) -> list[dict[str, Any]]:
-    """Remove leftovers of earlier sessions on hosts."""
-    found: list[dict[str, Any]] = _carrier().cleanup(hosts)
-    return found
-
-
-def _carrier() -> Any:
-    """Return the carrier of a feature, which carries out runs on several hosts with the functions of this module."""
+def carrier() -> Any:
+    """The carrier of a feature, which carries out runs on several hosts with the functions of this module."""
     return contributed("run", "CARRIERS")[0]
 
 
@@ -209,7 +203,7 @@ def opened(
     with ExitStack() as closing:
         sessions = []
         for plan, admission in zip(plans, admissions, strict=True):
-            target = open_target(plan.target)
+            target = admission.base
             check_same_target(plan, result_set, describe(target))
             require_consent(plan, target, consent)
             closing.enter_context(target.claimed(consent, keep=plan.keep or plan.joins))
@@ -221,7 +215,7 @@ def opened(
                 plan=plan,
                 admission=admission,
                 state=state,
-                base=target.called(plan.created_name),
+                base=target,
                 harness=Harness(engine=engine, environment=facts, stop=stop),
                 data=[kind() for kind in contributed("run", "STATES", type)],
                 environment=result_set.write_environment(facts),
@@ -231,17 +225,21 @@ def opened(
                 note=observer.note,
                 start=start,
             )
-            closing.enter_context(_prepared(session, target, result_set))
+            closing.enter_context(_prepared(session, result_set))
             sessions.append(session)
         yield sessions
 
 
 @contextmanager
-def _prepared(session: TargetSession, target: Target, result_set: ResultSet) -> Iterator[None]:
+def _prepared(session: TargetSession, result_set: ResultSet) -> Iterator[None]:
     plan, state = session.plan, session.state
     try:
         prepare(plan)
-        _wipe_for_stores(plan, target)
+        target = session.base
+        # A store refuses a raw device with anything but its own database.
+        if isinstance(target, DeviceTarget) and any(described(spec["workload"]).io == "store" for spec in plan.specs()):
+            for number in target.numbers:
+                target.wipe(number, measured=False)
         state.create()
         session.harness.learn(run.spec for run in plan.runs)
         yield
@@ -270,13 +268,6 @@ def on_targets(sessions: Sequence[TargetSession]) -> Attempting:
         return carry_out(session, run, case, number, on_event)
 
     return attempt
-
-
-def _wipe_for_stores(plan: Plan, target: Target) -> None:
-    """Wipe the devices that may be overwritten: a store refuses a raw device with anything but its own database."""
-    if isinstance(target, DeviceTarget) and any(described(spec["workload"]).io == "store" for spec in plan.specs()):
-        for number in target.numbers:
-            target.wipe(number, measured=False)
 
 
 def run(

@@ -25,7 +25,7 @@ from tls_scheduler import configuration, scheduler, variables
 
 from iosonde.errors import IosondeError, TargetError
 from iosonde.execution import execute, resume
-from iosonde.execution.session import HostOptions, cleanup
+from iosonde.execution.session import HostOptions, carrier
 from iosonde.features.many_hosts import tls
 from iosonde.features.many_hosts.hosts import connected
 from iosonde.features.many_hosts.record import Hosts
@@ -128,7 +128,7 @@ def test_setups_of_a_killed_host_are_removed_by_cleanup(place: Path) -> None:
     with once_measuring(place, "many_hosts.agent", signal.SIGKILL), pytest.raises(IosondeError, match="status -9"):
         execute(mounted, place / "set", hosts=LOCAL)
     assert {"mount", "loop device"} <= {entry.what for entry in journal.entries()}
-    cleaned = cleanup(LOCAL)
+    cleaned = carrier().cleanup(LOCAL)
     # The second host finds what was still in use when the first one looked.
     paths = [each["path"] for each in cleaned]
     assert len(set(paths)) == len(paths) > 0, "hosts of one machine have one journal"

@@ -15,7 +15,7 @@ from loop_stacks import MIB, loop_devices
 
 from iosonde.errors import TargetError
 from iosonde.execution.context import RunContext
-from iosonde.execution.engine import EngineRun
+from iosonde.execution.conversation import EngineRun
 from iosonde.features.swap_areas import area as swap
 from iosonde.features.swap_areas import settings
 from iosonde.features.swap_areas.area import AreaReading

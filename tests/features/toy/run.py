@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from iosonde.execution.engine import EngineRun
+from iosonde.execution.conversation import EngineRun
 from iosonde.execution.instruments.instrument import Instrument, Reading
 from toy.record import ToyReading
 from toy.storage import ToyLayer

@@ -170,10 +170,9 @@ def cleanup_command(
 
 
 def _on_hosts(hosts: str, *, as_json: bool) -> None:
-    from iosonde.execution import session
-    from iosonde.execution.session import HostOptions
+    from iosonde.execution.session import HostOptions, carrier
 
-    cleaned = session.cleanup(HostOptions(hosts=hosts))
+    cleaned = carrier().cleanup(HostOptions(hosts=hosts))
     if as_json:
         print_json(cleaned)
     else:

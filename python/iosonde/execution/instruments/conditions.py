@@ -9,7 +9,8 @@ from typing import Any
 
 from iosonde.errors import TargetError
 from iosonde.execution.context import RunContext
-from iosonde.execution.engine import EngineRun
+from iosonde.execution.conversation import EngineRun
+from iosonde.execution.instruments.counters import directories_of
 from iosonde.execution.instruments.instrument import Instrument, NotStartedError, Reading
 from iosonde.results.schema import SHARED_LOG_DEVICE, UNSUPPORTED, Failure, RecordWarning
 from iosonde.storage.block_layer import block_stack
@@ -146,8 +147,8 @@ class SharedLogDevice(Instrument):
 
     def stop(self, done: EngineRun) -> Reading:
         """Compose the warning."""
-        data, log = self._places()
-        shared = shared_devices(data, log) if data and log else []
+        places = directories_of(self.context)
+        shared = shared_devices(places["data"], places["log"]) if {"data", "log"} <= set(places) else []
         if not shared:
             return Reading()
         warning = RecordWarning(
@@ -157,15 +158,6 @@ class SharedLogDevice(Instrument):
         )
         return Reading(warnings=[warning])
 
-    def _places(self) -> tuple[Path | None, Path | None]:
-        """Directories of the data and of the log, as far as they are apart."""
-        if self.context.server and self.context.server.instance:
-            directories = self.context.server.instance.directories
-            return directories.run, directories.log
-        target = self.context.workload.get("target", {})
-        path, log_path = target.get("path"), target.get("log_path")
-        return Path(path) if path else None, Path(log_path) if log_path else None
-
 
 def shared_devices(first: Path, second: Path) -> list[str]:
     """The block devices (`major:minor`) under both directories; the file system itself where it has no device."""
@@ -173,32 +165,6 @@ def shared_devices(first: Path, second: Path) -> list[str]:
         return block_stack.watched(stack_of(first))[:1] or ["one file system"]
     others = set(stack_of(second))
     return [device for device in stack_of(first) if device in others]
-
-
-class CarriedOverState(Instrument):
-    """Warns about runs of log-structured stores that were neither reloaded nor the first on their database."""
-
-    @classmethod
-    def is_needed(cls, context: RunContext) -> bool:
-        return bool(context.carried_over)
-
-    def stop(self, done: EngineRun) -> Reading:
-        """Compose the warning."""
-        writer = self.context.carried_over
-        warning = RecordWarning(
-            code="carried_over_state",
-            message=f"the database was in the state that `{writer}` left, with compactions possibly pending",
-            hint="load it before each run with `--set carry_over=false`",
-        )
-        return Reading(warnings=[warning])
-
-
-class HarnessCost(Instrument):
-    """Adds the calibration of the run's streams."""
-
-    def stop(self, done: EngineRun) -> Reading:
-        """Look it up, or measure a shape that no run of the plan had."""
-        return Reading(facts={"harness": self.context.session.harness.costs(self.context.run.spec)})
 
 
 class MemoryLimit(Instrument):

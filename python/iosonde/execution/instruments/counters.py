@@ -25,10 +25,10 @@ import polars as pl
 
 from iosonde.engine.protocol import Event
 from iosonde.engine.supervisor.account import device_counters
-from iosonde.execution.context import RunContext, RunningServer
-from iosonde.execution.engine import EngineRun
+from iosonde.execution.admission import places_of
+from iosonde.execution.context import RunContext
+from iosonde.execution.conversation import EngineRun
 from iosonde.execution.instruments.instrument import Instrument, Reading
-from iosonde.plan import target_of
 from iosonde.results.schema import STORE_STATISTICS
 from iosonde.storage import control_groups, nvme
 from iosonde.storage.block_layer import block_stack
@@ -126,7 +126,7 @@ class DeviceTotals(Instrument):
         """Read them before the run."""
         spec = self.context.run.spec
         self._devices = spec["observe"]["block_devices"]
-        self._paths = _directories(spec["workload"], self.context.server)
+        self._paths = list(directories_of(self.context).values())
         self._outermost = {device_of(path) for path in self._paths}
         self._before = {device: counters(device) for device in self._devices}
 
@@ -146,15 +146,14 @@ class DeviceTotals(Instrument):
         return Reading(facts={"device_totals": totals})
 
 
-def _directories(workload: Mapping[str, Any], server: RunningServer | None) -> list[Path]:
-    """Directories of the run's database, of its log and of its read cache."""
-    if server is not None:
-        found = server.instance.directories if server.instance else None
-        return [path for path in (found.run, found.log) if path] if found else []
-    target = target_of(workload)
-    cache = target.get("read_cache") or {}
-    paths = (target.get("path"), target.get("log_path"), cache.get("path"))
-    return [Path(path) for path in paths if path]
+def directories_of(context: RunContext) -> Mapping[str, Path]:
+    """Directories of the run's database, of its log and of its read cache, in this process or of a server."""
+    if context.server is None:
+        return places_of(context.workload)
+    if context.server.instance is None:
+        return {}
+    found = context.server.instance.directories
+    return {"data": found.run, **({"log": found.log} if found.log else {})}
 
 
 def device_of(path: Path) -> str | None:
@@ -219,14 +218,6 @@ def _between(device: str, before: Counters) -> dict[str, Any]:
     return {"device": device, "name": block_stack.name_of(device), **host, "start": own_before, "end": own_after}
 
 
-class Temperatures(Instrument):
-    """Reads the kernel's sensors; the description of the target has the temperatures before the run."""
-
-    def stop(self, done: EngineRun) -> Reading:
-        """Read them."""
-        return Reading(facts={"target_after": temperatures(self.context.target_facts)})
-
-
 def temperatures(target: Mapping[str, Any]) -> dict[str, Any]:
     """Current temperatures of the devices in a target's description; empty where none has a sensor."""
     found = [
@@ -259,6 +250,8 @@ class OwnIo(Instrument):
         super().__init__(context)
         self._devices = _outermost(context.run.spec)
         self._group: Group | None = None
+        self._memory_group: Path | None = None
+        """The group of the memory limit, which the engine has joined by its first event."""
         self._reason = ""
         self._pid = 0
         self._samples: dict[str, Sample] = {}
@@ -353,25 +346,18 @@ class OwnIo(Instrument):
     def _own(self) -> dict[str, Bytes]:
         if self._group:
             return self._group.bytes()
-        group = None if self._reason else self._memory_group
-        return control_groups.counted(group, 2) if group else {}
-
-    @property
-    def _memory_group(self) -> Path | None:
-        """The group of the memory limit, which the engine has joined by its first event."""
-        self._joined: Path | None = getattr(self, "_joined", None) or control_groups.group_of(self._pid)
-        return self._joined
+        if self._reason:
+            return {}
+        self._memory_group = self._memory_group or control_groups.group_of(self._pid)
+        return control_groups.counted(self._memory_group, 2) if self._memory_group else {}
 
 
 def _outermost(spec: Mapping[str, Any]) -> list[str]:
     """The watched devices that hold the target's files, or are the target; none whose I/O is that of a FUSE daemon."""
     if described(spec["workload"]).server(spec["workload"]):
-        return []
-    target = spec["workload"].get("target") or {}  # Servers do their I/O in processes of their own.
-    paths = [Path(target[name]) for name in ("path", "directory", "log_path") if target.get(name)]
-    paths += [Path(target["read_cache"]["path"])] if target.get("read_cache") else []
+        return []  # Servers do their I/O in processes of their own.
     watched = spec["observe"]["block_devices"]
-    own = [path for path in paths if not _is_on_fuse(path)]
+    own = [path for path in places_of(spec["workload"]).values() if not _is_on_fuse(path)]
     return [device for device in dict.fromkeys(map(device_of, own)) if device is not None and device in watched]
 
 

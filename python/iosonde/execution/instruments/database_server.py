@@ -16,7 +16,8 @@ from iosonde.base import memory
 from iosonde.engine.protocol import Event
 from iosonde.errors import ServerError
 from iosonde.execution.context import ManagedServer, RunContext
-from iosonde.execution.engine import EngineRun, drive
+from iosonde.execution.conversation import EngineRun
+from iosonde.execution.engine import drive
 from iosonde.execution.instruments.counters import CounterSampler, device_of
 from iosonde.execution.instruments.instrument import Instrument, NotStartedError, Reading
 from iosonde.execution.servers import verification_spec

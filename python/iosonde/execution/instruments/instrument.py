@@ -12,7 +12,7 @@ import polars as pl
 from iosonde.engine.protocol import Event
 from iosonde.errors import TargetError
 from iosonde.execution.context import RunContext
-from iosonde.execution.engine import EngineRun
+from iosonde.execution.conversation import EngineRun
 from iosonde.results.schema import Failure, RecordPart, RecordWarning
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from iosonde.engine.protocol import Event
 from iosonde.execution.context import RunContext
-from iosonde.execution.engine import EngineRun
+from iosonde.execution.conversation import EngineRun
 from iosonde.execution.instruments.instrument import Instrument, Reading
 from iosonde.features.arrays import facts
 from iosonde.features.arrays.record import ArrayReading, MemberFailed

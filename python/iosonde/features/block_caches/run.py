@@ -19,7 +19,7 @@ from iosonde.engine.protocol import Event
 from iosonde.engine.supervisor.account import device_counters
 from iosonde.errors import TargetError
 from iosonde.execution.context import RunContext
-from iosonde.execution.engine import EngineRun
+from iosonde.execution.conversation import EngineRun
 from iosonde.execution.instruments.counters import CounterSampler
 from iosonde.execution.instruments.instrument import Instrument, NotStartedError, Reading
 from iosonde.features.block_caches.facts import read_hits

@@ -15,7 +15,7 @@ from typing import Any
 
 from iosonde.engine.protocol import Event
 from iosonde.execution.context import RunContext
-from iosonde.execution.engine import EngineRun
+from iosonde.execution.conversation import EngineRun
 from iosonde.execution.instruments.counters import device_of
 from iosonde.execution.instruments.instrument import Instrument, Reading
 from iosonde.features.kernel_trace import stages

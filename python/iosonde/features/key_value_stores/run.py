@@ -15,14 +15,16 @@ from typing import Any
 from iosonde.base.check import Check
 from iosonde.base.tools import find
 from iosonde.execution.context import RunContext, RunningServer
-from iosonde.execution.engine import EngineRun
+from iosonde.execution.conversation import EngineRun
 from iosonde.execution.instruments.instrument import Instrument, Reading
 from iosonde.execution.servers import (
     ServerStarter,
     create_database,
     load_template,
+    located,
     removed_on_failure,
     restored,
+    running,
     started,
 )
 from iosonde.features.key_value_stores import shim, trace
@@ -32,7 +34,6 @@ from iosonde.features.key_value_stores.notation import WRITES
 from iosonde.features.key_value_stores.parameters import CACHES, LOG_STRUCTURED, PERIODIC
 from iosonde.plan import Case, JsonObject, Run
 from iosonde.results.schema import RecordWarning
-from iosonde.study.servers.directories import Directories
 from iosonde.study.servers.server import DATABASE, Instance
 
 EARLIER_SESSION = "an earlier session"
@@ -45,22 +46,27 @@ class Databases:
         self._written_by: dict[str, str] = {}
         self._seen: set[str] = set()
 
-    def prepare(self, run: Run, case: Case) -> tuple[JsonObject, str]:
-        """The spec of a run, which restores the database if needed; and the run whose state it carries over, if any."""
+    def prepare(self, run: Run, case: Case) -> tuple[JsonObject, list[RecordWarning]]:
+        """The spec of a run, which restores the database if needed; a warning if it carries the state of another."""
         workload = run.spec["workload"]
         path = _path(workload)
         if path is None:
-            return run.spec, ""
+            return run.spec, []
         if path not in self._seen and Path(path).exists():
             self._written_by[path] = EARLIER_SESSION
         self._seen.add(path)
         writer = self._written_by.get(path, "")
         database = workload["database"]
         if not writer or database["kind"] != "loaded" or database["reload"]:
-            return run.spec, ""
+            return run.spec, []
         if case.parameters.get("carry_over"):
-            return run.spec, writer
-        return {**run.spec, "workload": {**workload, "database": {**database, "restore": True}}}, ""
+            warning = RecordWarning(
+                code="carried_over_state",
+                message=f"the database was in the state that `{writer}` left, with compactions possibly pending",
+                hint="load it before each run with `--set carry_over=false`",
+            )
+            return run.spec, [warning]
+        return {**run.spec, "workload": {**workload, "database": {**database, "restore": True}}}, []
 
     def ended(self, run: Run) -> None:
         """Note whether the run has loaded its database, and whether it wrote to it."""
@@ -108,29 +114,17 @@ STATES = (Databases,)
 
 def _start_memcached(context: RunContext) -> RunningServer:
     """The server of a run on `memcached`, ready for its load; `ServerError` if that fails."""
-    server, parameters, target = Memcached(), context.case.parameters, context.workload["target"]
-    directory = Path(target["path"]).parent.parent
-    instance = Instance.locate(
-        server,
-        Directories(own=directory.parent, name=directory.name),
-        server.settings_of(parameters),
-        parameters.get("memory_limit"),
-        swap_bytes=context.swap_bytes,
-        check=context.session.stop.check,
-    )
+    server, target = Memcached(), context.workload["target"]
+    settings = server.settings_of(context.case.parameters)
+    instance = located(context, server, settings, Path(target["path"]).parent.parent, None, loading=False)
     with removed_on_failure(instance):
         instance.provision()
         facts = started(instance)
         server.allocate(instance.place, instance.settings)
     # The path of the socket differs where that in the target is too long.
     path = str(server.socket_path(instance.directories.socket))
-    return RunningServer(
-        spec={**context.run.spec, "workload": {**context.workload, "target": {**target, "path": path}}},
-        server=server,
-        facts=facts,
-        connect=instance.connect,
-        instance=instance,
-    )
+    spec = {**context.run.spec, "workload": {**context.workload, "target": {**target, "path": path}}}
+    return running(instance, spec, facts)
 
 
 def _start_cassandra(context: RunContext) -> RunningServer:
@@ -148,14 +142,7 @@ def _start_cassandra(context: RunContext) -> RunningServer:
         facts |= started(instance)
         if not is_loaded:
             create_database(instance)
-    return RunningServer(
-        spec=_with_address(context.run.spec, instance, is_loaded=is_loaded),
-        server=instance.server,
-        facts=facts,
-        connect=instance.connect,
-        instance=instance,
-        environment=instance.environment,
-    )
+    return running(instance, _with_address(context.run.spec, instance, is_loaded=is_loaded), facts)
 
 
 STARTERS = (ServerStarter("memcached", _start_memcached), ServerStarter("cassandra", _start_cassandra))
@@ -193,25 +180,13 @@ def load_spec(spec: JsonObject) -> JsonObject:
 
 
 def _node(context: RunContext, *, loading: bool = False) -> Instance:
-    named, parameters = context.workload["target"], context.case.parameters
-    directory = Path(named["path"])
-    settings = Cassandra.settings_of(parameters)
+    named = context.workload["target"]
+    settings = Cassandra.settings_of(context.case.parameters)
     if loading:
         # Data files do not depend on the mode.
         settings = {HEAP: settings[HEAP], "commitlog_sync": PERIODIC}
-    return Instance.locate(
-        Cassandra(),
-        Directories(
-            own=directory.parent,
-            name=directory.name,
-            template_name=f"template-{directory.name[-8:]}",
-            log_own=Path(named["log_path"]).parent if named["log_path"] and not loading else None,
-        ),
-        settings,
-        None if loading else parameters.get("memory_limit"),
-        swap_bytes=0 if loading else context.swap_bytes,
-        check=context.session.stop.check,
-    )
+    log_own = Path(named["log_path"]).parent if named["log_path"] else None
+    return located(context, Cassandra(), settings, Path(named["path"]), log_own, loading=loading)
 
 
 def _own_log(instance: Instance) -> None:

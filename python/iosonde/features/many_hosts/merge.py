@@ -15,7 +15,7 @@ import polars as pl
 
 from iosonde.base.features import contributed
 from iosonde.execution.attempt import Attempt, judged
-from iosonde.execution.engine import EngineRun, without_engine
+from iosonde.execution.conversation import EngineRun
 from iosonde.features.many_hosts.clock import Drift
 from iosonde.features.many_hosts.record import CarrierCost, Hosts, HostShare, TcpSegments
 from iosonde.metrics.scopes import PERCENTILES, percentiles
@@ -142,7 +142,7 @@ def total(
 
 def _failed(record: Record, failure: Failure) -> Attempt:
     record = record.model_copy(update={"outcome": "failed", "failure": failure, "result": None, "warnings": []})
-    return Attempt(record=record, done=without_engine(failure))
+    return Attempt(record=record, done=EngineRun(failure=failure))
 
 
 def _failure(hosts: Sequence[HostRun]) -> Failure | None:
@@ -469,7 +469,7 @@ def _named(hosts: Sequence[str]) -> str:
 
 def _done(hosts: Sequence[HostRun], merged: Merged) -> EngineRun:
     """Tables of the run, as a session writes them."""
-    empty = without_engine(Failure(code="", message=""))
+    empty = EngineRun(failure=Failure(code="", message=""))
     return replace(empty, failure=None, intervals=merged.intervals, histograms=merged.histograms, usage=merged.usage)
 
 

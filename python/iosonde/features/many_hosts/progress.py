@@ -13,7 +13,7 @@ from typing import Any
 import polars as pl
 
 from iosonde.engine.protocol import Event
-from iosonde.execution.engine import EngineRun
+from iosonde.execution.conversation import EngineRun
 
 REPORT_S = 1.0
 SECOND = 10**9

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from iosonde.engine.protocol import Event
 from iosonde.errors import TargetError
-from iosonde.execution.engine import EngineRun
+from iosonde.execution.conversation import EngineRun
 from iosonde.execution.instruments.instrument import Instrument, Reading
 from iosonde.features.many_hosts.host_plan import most_hosts
 from iosonde.features.many_hosts.record import CarrierCost, TcpSegments

@@ -21,7 +21,8 @@ from iosonde.errors import EngineError, ResultsError, TargetError
 from iosonde.execution import environment
 from iosonde.execution.admission import describe
 from iosonde.execution.attempt import Attempt, requested
-from iosonde.execution.engine import find_engine, without_engine
+from iosonde.execution.conversation import EngineRun
+from iosonde.execution.engine import find_engine
 from iosonde.execution.run_loop import Observer, RunLoop
 from iosonde.execution.session import HostOptions, Interrupted, require_startable
 from iosonde.execution.stop import Stop, after, stop_on_signals
@@ -323,10 +324,10 @@ class _Coordinator:
         )
         if self.continues and (remaining := sum(not host.lost for host in self.hosts)):
             self.observer.note(f"{reason}; the study continues with {remaining} of {len(self.hosts)} hosts")
-            return Attempt(record=record, done=without_engine(failure))
+            return Attempt(record=record, done=EngineRun(failure=failure))
         hint = f"completed runs are kept; `iosonde resume {self.result_set.directory} --hosts ...` continues"
         ends = EngineError(reason, where=f"in run `{run.run_id}`", hint=hint)
-        return Attempt(record=record, done=without_engine(failure), ends_session=ends)
+        return Attempt(record=record, done=EngineRun(failure=failure), ends_session=ends)
 
 
 def _with_lost(record: Record, count: int, lost: Sequence[str]) -> Record:

@@ -15,7 +15,7 @@ from typing import Protocol
 from iosonde.engine.protocol import Event
 from iosonde.errors import IosondeError, TargetError
 from iosonde.execution.context import RunContext
-from iosonde.execution.engine import EngineRun
+from iosonde.execution.conversation import EngineRun
 from iosonde.execution.instruments.instrument import Instrument, NotStartedError, Reading
 from iosonde.features.network_storage import link
 from iosonde.features.network_storage.record import OutageReading

@@ -17,7 +17,7 @@ from iosonde.engine.protocol import Event
 from iosonde.engine.supervisor.account import nfs_server_counters
 from iosonde.errors import TargetError
 from iosonde.execution.context import RunContext
-from iosonde.execution.engine import EngineRun
+from iosonde.execution.conversation import EngineRun
 from iosonde.execution.instruments.counters import CounterSampler
 from iosonde.execution.instruments.instrument import Instrument, Reading
 from iosonde.features.network_storage import link, mountstats, tcp, transport

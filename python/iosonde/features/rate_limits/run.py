@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from iosonde.execution.engine import EngineRun
+from iosonde.execution.conversation import EngineRun
 from iosonde.execution.instruments.instrument import Instrument, Reading
 from iosonde.features.rate_limits import PROCEDURES, context, known_limits
 from iosonde.features.rate_limits.record import RateLimits

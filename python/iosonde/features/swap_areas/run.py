@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from iosonde.errors import TargetError
 from iosonde.execution.context import RunContext
-from iosonde.execution.engine import EngineRun
+from iosonde.execution.conversation import EngineRun
 from iosonde.execution.instruments.instrument import Instrument, NotStartedError, Reading
 from iosonde.features.swap_areas import area, settings
 from iosonde.features.swap_areas.area import AreaReading, SwapArea
