@@ -15,7 +15,7 @@ by us is an assertion. The tree:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 
@@ -81,3 +81,11 @@ class ResultsError(IosondeError):
 
 class LabError(IosondeError):
     """A device or virtual machine of the lab cannot be created, or failed."""
+
+
+def did_you_mean(name: str, known: Collection[str], *, cutoff: float = 0.6) -> str:
+    """A question for a hint, with the known name that is most similar; empty if none is."""
+    import difflib
+
+    near = difflib.get_close_matches(name, known, n=1, cutoff=cutoff)
+    return f"did you mean `{near[0]}`?" if near else ""

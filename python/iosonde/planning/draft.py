@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from iosonde.errors import IosondeError, StudyError, TargetError
 from iosonde.plan import MOST_CASES, Capacity, Case, Cost, DeviceState, LeftOut, Purge, Setup
-from iosonde.study import workload as workloads
 from iosonde.study.effective import read_level, streams_of, whole_case
 from iosonde.study.load import CONTROL
 from iosonde.study.model import UNTIL, Level, Parameters, Part, Scalar, Study
@@ -122,11 +121,7 @@ def drafts_of(study: Study, stages: SetupTargets, *, left_out: list[LeftOut] | N
     Cases of optional parts that the target cannot have go to `left_out`, if that is given.
     """
     _check_count(study)
-    cases = [
-        (part, levels)
-        for part in study.parts
-        for levels in _combinations(part, workloads.named(study.workload_of(part)))
-    ]
+    cases = [(part, levels) for part in study.parts for levels in _combinations(part, study.workload_of(part))]
     if not cases:
         raise StudyError(
             f"the study `{study.name}` has no cases",
@@ -176,7 +171,7 @@ def _draft(
     number: int,
     stages: SetupTargets,
 ) -> Draft:
-    workload = workloads.named(study.workload_of(part))
+    workload = study.workload_of(part)
     case_id = case_id_of(study, part, levels)
     try:
         whole = whole_case(study, part, levels)
@@ -185,10 +180,8 @@ def _draft(
         target = stages.on(setup)
         room_bytes = target.free_bytes()
         kind, forecast = _forecast(part, study, is_control=number == 0)
-        _check_fresh(setup, kind)
         if setup:
-            check_workload(setup, workload)
-        _check_bluestore(setup, study.workload_of(part))
+            _check_setup(setup, kind, workload)
         extremes, following = (
             [_fitted(workload, streams_of(study, part, levels, chosen), target, room_bytes) for chosen in each]
             for each in ((forecast.extremes, forecast.stages) if forecast else ([{}], []))
@@ -229,8 +222,8 @@ def _draft(
 
 def case_id_of(study: Study, part: Part, levels: Mapping[str, Scalar | Level]) -> str:
     """Name of a case: its part and levels."""
-    workload = workloads.named(study.workload_of(part))
-    return "/".join([part.name, *(f"{name}={level_text(workload, name, level)}" for name, level in levels.items())])
+    named = (f"{name}={level_text(study.workload_of(part), name, level)}" for name, level in levels.items())
+    return "/".join([part.name, *named])
 
 
 def left_out_for(error: IosondeError, case_id: str, part: str) -> LeftOut:
@@ -283,21 +276,19 @@ def _check_procedure(part: Part, workload: Workload, streams: Mapping[str, Any],
         )
 
 
-def _check_bluestore(setup: Setup | None, workload: str) -> None:
-    """Only object daemons write to devices of BlueStore; files of other workloads would be in memory."""
-    if setup and setup.is_bluestore and not workloads.named(workload).is_on_osds:
-        raise StudyError(
-            f'`file_system = "bluestore"` requires a workload on Ceph object daemons; got `{workload}`',
-            hint="choose another `file_system`, or `none`",
-        )
-
-
-def _check_fresh(setup: Setup | None, kind: str) -> None:
-    """A target that is prepared once must not be created again before every run."""
-    if setup and setup.fresh == "run" and kind == "rounds":
+def _check_setup(setup: Setup, kind: str, workload: Workload) -> None:
+    """Refuse a setup that would be created again before each round of a target that is prepared once, and a workload
+    that cannot be on it: only object daemons write to devices of BlueStore; files of others would be in memory."""
+    if setup.fresh == "run" and kind == "rounds":
         raise StudyError(
             '`fresh = "run"` would discard the device state before every round',
             hint="set `fresh` to `case`: every case then has a setup of its own",
+        )
+    check_workload(setup, workload)
+    if setup.is_bluestore and not workload.is_on_osds:
+        raise StudyError(
+            f'`file_system = "bluestore"` requires a workload on Ceph object daemons; got `{workload.name}`',
+            hint="choose another `file_system`, or `none`",
         )
 
 

@@ -10,7 +10,7 @@ from iosonde.metrics.registry import METRICS
 from iosonde.planning.procedure import condition, kind_of, kinds
 from iosonde.results.frames import RESERVED
 from iosonde.study import workload as workloads
-from iosonde.study.load import Keys, StudyFile, read, read_text, validate
+from iosonde.study.load import Keys, StudyFile, located, read, read_text, validate
 from iosonde.study.model import Parameters, Study
 
 
@@ -29,19 +29,11 @@ def _checked(source: StudyFile) -> Study:
     _check_procedures(study, source)
     if workloads.named(study.workload).io == "command":
         _declare_metrics(study, source)
-    _check_conditions(study, source)
-    return study
-
-
-def _check_conditions(study: Study, source: StudyFile) -> None:
-    """Raise `StudyError` for a requirement whose condition cannot be read."""
-    parts = {part.name: part for part in study.parts}
+    streams = {part.name: part.stream_names for part in study.parts}
     for index, requirement in enumerate(study.requirement):
-        streams = [stream.name for stream in parts[requirement.part].streams]
-        try:
-            condition.parse(requirement.holds, streams=streams)
-        except StudyError as error:
-            raise StudyError(error.what, where=source.where("requirement", index, "holds"), hint=error.hint) from None
+        with located(source.where("requirement", index, "holds")):
+            condition.parse(requirement.holds, streams=streams[requirement.part])
+    return study
 
 
 def _declare_metrics(study: Study, source: StudyFile) -> None:
@@ -70,15 +62,12 @@ def _check_procedures(study: Study, source: StudyFile) -> None:
     """Raise `StudyError` for a procedure that cannot be carried out on any target."""
     for index, part in enumerate(study.parts):
         kind = kind_of(part)
-        workload = study.workload_of(part)
-        if kind and workloads.named(workload).io != "blocks":
-            raise StudyError(
-                f"`{kind}` requires block I/O; the study measures {workloads.named(workload).title}",
-                where=source.where("parts", index, kind),
-                hint="name the levels to measure as a factor",
-            )
-        try:
-            if kind:
-                kinds()[kind].forecast(part, study)
-        except StudyError as error:
-            raise StudyError(error.what, where=source.where("parts", index, kind), hint=error.hint) from None
+        if not kind:
+            continue
+        with located(source.where("parts", index, kind)):
+            if study.workload_of(part).io != "blocks":
+                raise StudyError(
+                    f"`{kind}` requires block I/O; the study measures {study.workload_of(part).title}",
+                    hint="name the levels to measure as a factor",
+                )
+            kinds()[kind].forecast(part, study)

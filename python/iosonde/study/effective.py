@@ -7,15 +7,13 @@ for it, and every level is written as readers of results meet it (sizes in bytes
 
 from __future__ import annotations
 
-import difflib
-import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from iosonde.errors import StudyError
+from iosonde.errors import StudyError, did_you_mean
 from iosonde.study import setup
 from iosonde.study import workload as workloads
-from iosonde.study.load import CONTROL, OF_RESULTS, StudyFile, check_levels, check_parameters, read_parameter
+from iosonde.study.load import CONTROL, OF_RESULTS, Place, StudyFile, located, read_parameter
 from iosonde.study.model import ROUND, STAGE, Level, Parameters, Part, Profile, Scalar, Study, Until
 from iosonde.study.setup import without as without_setup
 from iosonde.study.workload.block import BLOCK
@@ -26,36 +24,30 @@ Levels = list[Scalar | Level]
 
 def effective(study: Study, *, profile: str, settings: Mapping[str, str]) -> Study:
     """The study as it will be carried out with that profile and these `--set`s."""
-    study = with_until_settings(study, {name: value for name, value in settings.items() if name.startswith(PREFIX)})
-    settings = {name: value for name, value in settings.items() if not name.startswith(PREFIX)}
-    chosen = _profile(study, profile)
+    of_until, settings = _apart(settings, PREFIX)
+    study = _with_until_settings(study, of_until)
+    if profile not in study.profiles:
+        known = ", ".join(f"`{each}`" for each in study.profiles)
+        raise StudyError(f"the study `{study.name}` has no profile `{profile}`", hint=f"it has {known}")
+    chosen = study.profiles[profile]
     if any(part.procedure for part in study.parts):
-        of_procedure = {name: value for name, value in settings.items() if name.startswith(PROCEDURE_PREFIX)}
-        settings = {name: value for name, value in settings.items() if name not in of_procedure}
-        given = {name.removeprefix(PROCEDURE_PREFIX): value for name, value in of_procedure.items()}
-        chosen = chosen.model_copy(update={"procedure": {**chosen.procedure, **given}})
+        of_procedure, settings = _apart(settings, "procedure.")
+        chosen = chosen.model_copy(update={"procedure": {**chosen.procedure, **of_procedure}})
     levels = _set_levels(study, chosen, settings)
     parameters = _set_parameters(study, settings)
     parts = [_with_bounds(_part(study, part, chosen, levels[part.name], parameters), chosen) for part in study.parts]
     by_name = {part.name: part for part in parts}
-    named = {part.name: workloads.named(study.workload_of(part)) for part in parts}
     changes: dict[str, Any] = {
         **_repeats(study, chosen, profile),
         "parts": parts,
         "profiles": {profile: Profile(title=chosen.title, repeats=chosen.repeats, repeats_until=chosen.repeats_until)},
-        "views": [
-            view.model_copy(update={"where": _read(view.where, by_name[view.part], named[view.part])})
-            for view in study.views
-        ],
-        "analysis": [
-            each.model_copy(update={"where": _read(each.where, by_name[each.part], named[each.part])})
-            for each in study.analysis
-        ],
-        "requirement": [
-            each.model_copy(update={"where": _read(each.where, by_name[each.part], named[each.part])})
-            for each in study.requirement
-        ],
     }
+    for name in ("views", "analysis", "requirement"):
+        of_parts = [(each, by_name[each.part]) for each in getattr(study, name)]
+        changes[name] = [
+            each.model_copy(update={"where": _read(part.all_factors, each.where, study.workload_of(part))})
+            for each, part in of_parts
+        ]
     if study.control:
         layers = (study.control.measurement, chosen.measurement, chosen.parts.get(CONTROL, {}), parameters)
         plain = {name: value for layer in layers for name, value in layer.items() if "." not in name}
@@ -76,13 +68,19 @@ def until_precise(until: Until, profile: str) -> dict[str, Any]:
     return {"repeats": minimum, "repeats_until": True, "until": until.model_copy(update={"minimum": minimum})}
 
 
-def with_until_settings(study: Study, settings: Mapping[str, str]) -> Study:
+def _apart(settings: Mapping[str, str], prefix: str) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the settings with a prefix, without it, and the others."""
+    with_prefix = {name.removeprefix(prefix): text for name, text in settings.items() if name.startswith(prefix)}
+    return with_prefix, {name: text for name, text in settings.items() if not name.startswith(prefix)}
+
+
+def _with_until_settings(study: Study, settings: Mapping[str, str]) -> Study:
     """Return the study with `--set until.NAME=VALUE` applied."""
-    changes: dict[str, Any] = {name.removeprefix(PREFIX): value for name, value in settings.items()}
+    changes: dict[str, Any] = dict(settings)
     if "metrics" in changes:
         changes["metrics"] = [each.strip() for each in changes["metrics"].split(",")]
     unknown = sorted(set(changes) - set(Until.model_fields))
-    given = " ".join(f"--set {name}={value}" for name, value in settings.items())
+    given = " ".join(f"--set {PREFIX}{name}={value}" for name, value in settings.items())
     if unknown:
         known = ", ".join(f"`{PREFIX}{name}`" for name in Until.model_fields)
         raise StudyError(
@@ -100,10 +98,6 @@ PREFIX = "until."
 """Settings of `--set` with this prefix belong to the study's `until`."""
 
 
-PROCEDURE_PREFIX = "procedure."
-"""Settings of `--set` with this prefix belong to the procedures of features."""
-
-
 def read_level(factor: str, level: Scalar | Level, workload: Workload = BLOCK) -> Scalar:
     """A level as in results. Procedures, which are for block I/O, need not name the workload."""
     if isinstance(level, Level):
@@ -115,29 +109,28 @@ def read_level(factor: str, level: Scalar | Level, workload: Workload = BLOCK) -
     return value
 
 
-def _profile(study: Study, name: str) -> Profile:
-    if name not in study.profiles:
-        known = ", ".join(f"`{each}`" for each in study.profiles)
-        raise StudyError(f"the study `{study.name}` has no profile `{name}`", hint=f"it has {known}")
-    return study.profiles[name]
-
-
 def _part(study: Study, part: Part, profile: Profile, levels: Mapping[str, Levels], parameters: Parameters) -> Part:
-    workload = workloads.named(study.workload_of(part))
+    workload = study.workload_of(part)
     of_profile = profile.measurement if part.workload in (None, study.workload) else {}
-    is_mixed = len({study.workload_of(each) for each in study.parts}) > 1
+    is_mixed = len({study.workload_of(each).name for each in study.parts}) > 1
     set_here = {name: value for name, value in parameters.items() if not is_mixed or _has(workload, study, part, name)}
     overrides = _over(_over(of_profile, profile.parts.get(part.name, {})), set_here)
     replaced = {**profile.factors, **levels}
     factors, rounds = _replaced(part.factors, replaced, workload), part.rounds
     if rounds:
         within = _replaced(rounds.factors, replaced, workload)
-        track = [_read_of(within, each, workload) for each in rounds.track]
+        track = [_read(within, each, workload) for each in rounds.track]
         stages = replaced.get(STAGE, rounds.stages) if rounds.stages else []
         rounds = rounds.model_copy(update={"factors": within, "track": track, "stages": stages})
     whole = part.model_copy(update={"factors": factors, "rounds": rounds})
-    return _overridden(whole, overrides).model_copy(
-        update={"exclude": [_read(combination, whole, workload) for combination in part.exclude]}
+    names = part.stream_names
+    mine = {name: value for name, value in overrides.items() if "." not in name or name.partition(".")[0] in names}
+    return whole.model_copy(
+        update={
+            "measurement": _over(part.measurement, mine),
+            "streams": [stream.model_copy(update={"set": _without(stream.set, mine)}) for stream in part.streams],
+            "exclude": [_read(whole.all_factors, combination, workload) for combination in part.exclude],
+        }
     )
 
 
@@ -149,7 +142,11 @@ def _has(workload: Workload, study: Study, part: Part, name: str) -> bool:
 
 
 def _replaced(factors: Mapping[str, Levels], replaced: Mapping[str, Levels], workload: Workload) -> dict[str, Levels]:
-    return {name: [_written(name, each, workload) for each in replaced.get(name, own)] for name, own in factors.items()}
+    chosen = {name: replaced.get(name, own) for name, own in factors.items()}
+    return {
+        name: [each if isinstance(each, Level) else read_level(name, each, workload) for each in levels]
+        for name, levels in chosen.items()
+    }
 
 
 def _with_bounds(part: Part, profile: Profile) -> Part:
@@ -165,13 +162,6 @@ def _with_bounds(part: Part, profile: Profile) -> Part:
     return part.model_copy(update=changes)
 
 
-def _overridden(part: Part, overrides: Parameters) -> Part:
-    names = {stream.name for stream in part.streams}
-    mine = {name: value for name, value in overrides.items() if "." not in name or name.partition(".")[0] in names}
-    streams = [stream.model_copy(update={"set": _without(stream.set, mine)}) for stream in part.streams]
-    return part.model_copy(update={"measurement": _over(part.measurement, mine), "streams": streams})
-
-
 def _over(earlier: Parameters, later: Parameters) -> Parameters:
     return _without(earlier, later) | later
 
@@ -181,22 +171,11 @@ def _without(earlier: Parameters, later: Parameters) -> Parameters:
     return {name: value for name, value in earlier.items() if name.rpartition(".")[2] not in later}
 
 
-def _written(factor: str, level: Scalar | Level, workload: Workload) -> Scalar | Level:
-    return level if isinstance(level, Level) else read_level(factor, level, workload)
-
-
-def _read(levels: Mapping[str, Scalar], part: Part, workload: Workload) -> dict[str, Scalar]:
-    """Levels that a `where` or `exclude` names, as the part's factors have them."""
-    return _read_of(part.all_factors, levels, workload)
-
-
-def _read_of(factors: Mapping[str, Levels], levels: Mapping[str, Scalar], workload: Workload) -> dict[str, Scalar]:
-    return {name: _as_in(factors.get(name, []), name, level, workload) for name, level in levels.items()}
-
-
-def _as_in(own: Levels, name: str, level: Scalar, workload: Workload) -> Scalar:
-    is_plain = name not in (*OF_RESULTS, ROUND) and not any(isinstance(each, Level) for each in own)
-    return read_level(name, level, workload) if is_plain else level
+def _read(factors: Mapping[str, Levels], levels: Mapping[str, Scalar], workload: Workload) -> dict[str, Scalar]:
+    """Levels that a `where`, `track` or `exclude` names, as the factors have them."""
+    labelled = {name for name, own in factors.items() if any(isinstance(each, Level) for each in own)}
+    written = {*OF_RESULTS, ROUND, *labelled}
+    return {name: level if name in written else read_level(name, level, workload) for name, level in levels.items()}
 
 
 def _set_levels(study: Study, profile: Profile, settings: Mapping[str, str]) -> dict[str, dict[str, Levels]]:
@@ -212,16 +191,9 @@ def _set_levels(study: Study, profile: Profile, settings: Mapping[str, str]) -> 
             chosen: Levels = [own.get(each, each) for each in wanted if each in own or not own]
             if own:
                 _check_labels(name, text, wanted, own, [label for each in labels.values() for label in each])
-            check = functools.partial(
-                check_levels,
-                name,
-                chosen,
-                _NO_FILE,
-                (name,),
-                workload=workloads.named(study.workload_of(part)),
-                streams=_streams(part),
-            )
-            _check(check, name, text)
+            with located(f"in `--set {name}={text}`"):
+                place = Place(source=StudyFile(), workload=study.workload_of(part), streams=part.stream_names)
+                place.check_levels(name, chosen, name)
             levels[part.name][name] = chosen
     return levels
 
@@ -250,20 +222,18 @@ def _check_labels(
 def _set_parameters(study: Study, settings: Mapping[str, str]) -> Parameters:
     """Settings of what is a factor nowhere: the parameter's value in every part."""
     factors = {name for part in study.parts for name in part.all_factors}
-    streams = [stream for part in study.parts for stream in _streams(part)]
+    streams = [stream for part in study.parts for stream in part.stream_names]
     parameters = {name: text for name, text in settings.items() if name not in factors}
+    known = _parameters(study)
     for name, text in parameters.items():
-        of_parts = {part.name: workloads.named(study.workload_of(part)) for part in study.parts}
-        having = [each for part, each in of_parts.items() if name.rpartition(".")[2] in each.parameters.model_fields]
-        workload = having[0] if having else workloads.named(study.workload)
-        known = _parameters(study)
-        if name.rpartition(".")[2] not in known:
-            near = difflib.get_close_matches(name, [*factors, *known], n=1)
+        parameter = name.rpartition(".")[2]
+        having = [each for each in map(study.workload_of, study.parts) if parameter in each.parameters.model_fields]
+        if parameter not in known:
             names = f"the factors of `{study.name}` are {_listed(factors)}" if factors else "see docs/studies.md"
             raise StudyError(
                 f"there is no factor or parameter `{name}`",
                 where=f"in `--set {name}={text}`",
-                hint=f"did you mean `{near[0]}`?" if near else names,
+                hint=did_you_mean(name, [*factors, *known]) or names,
             )
         if "," in text and name not in setup.COMMAS:
             raise StudyError(
@@ -271,8 +241,10 @@ def _set_parameters(study: Study, settings: Mapping[str, str]) -> Parameters:
                 where=f"in `--set {name}={text}`",
                 hint=f"its factors are {_listed(factors)}" if factors else "give one value",
             )
-        _check(lambda: check_parameters({name: text}, _NO_FILE, (), workload=workload, streams=streams), name, text)  # noqa: B023
-    return dict(parameters)
+        with located(f"in `--set {name}={text}`"):
+            workload = having[0] if having else workloads.named(study.workload)
+            Place(source=StudyFile(), workload=workload, streams=streams).check_parameters({name: text})
+    return parameters
 
 
 def applies(study: Study, name: str) -> bool:
@@ -284,24 +256,8 @@ def applies(study: Study, name: str) -> bool:
 def _parameters(study: Study) -> list[str]:
     """Names of all parameters that a study may set."""
     written = {each for layer in (study.measurement, *(part.measurement for part in study.parts)) for each in layer}
-    fields = [
-        field for part in study.parts for field in workloads.named(study.workload_of(part)).parameters.model_fields
-    ]
+    fields = [field for part in study.parts for field in study.workload_of(part).parameters.model_fields]
     return [*dict.fromkeys(fields), *setup.NAMES, *sorted(written)]
-
-
-_NO_FILE = StudyFile()
-
-
-def _check(checked: Any, name: str, text: str) -> None:
-    try:
-        checked()
-    except StudyError as error:
-        raise StudyError(error.what, where=f"in `--set {name}={text}`", hint=error.hint) from None
-
-
-def _streams(part: Part) -> list[str]:
-    return [stream.name for stream in part.streams]
 
 
 def _listed(names: set[str]) -> str:
@@ -312,44 +268,43 @@ def streams_of(
     study: Study, part: Part, levels: Mapping[str, Scalar | Level], decided: Parameters
 ) -> dict[str, Parameters]:
     """Parameters of each stream, as written, in the order in which later ones win; last what a procedure decides."""
-    chosen = {**_chosen(workloads.named(study.workload_of(part)), levels), **decided}
+    chosen = {**_chosen(study.workload_of(part), levels), **decided}
     streams = {stream.name: stream.set for stream in part.streams} or {"main": {}}
-    layers = {
-        stream: {
-            **_of_study(study, part),
-            **_plain(part.measurement),
-            **own,
-            **_of_stream(part.measurement, stream),
-            **_plain(chosen),
-            **_of_stream(chosen, stream),
-        }
+    return {
+        stream: without_setup(
+            {
+                **_of_study(study, part),
+                **own,
+                **_of_stream(part.measurement, stream),
+                **_plain(chosen),
+                **_of_stream(chosen, stream),
+            }
+        )
         for stream, own in streams.items()
     }
-    return {stream: without_setup(parameters) for stream, parameters in layers.items()}
 
 
 def whole_case(study: Study, part: Part, levels: Mapping[str, Scalar | Level]) -> Parameters:
     """Parameters that belong to no stream, as written, in the order in which later ones win."""
-    chosen = _chosen(workloads.named(study.workload_of(part)), levels)
-    return {**_of_study(study, part), **_plain(part.measurement), **_plain(chosen)}
+    return {**_of_study(study, part), **_plain(_chosen(study.workload_of(part), levels))}
 
 
 def _of_study(study: Study, part: Part) -> Parameters:
-    """The study's parameters as far as the part has them: none of another workload."""
-    return study.measurement if part.workload in (None, study.workload) else {}
+    """The parameters of all streams: the study's as far as the part has them, none of another workload; the part's."""
+    of_study = study.measurement if part.workload in (None, study.workload) else {}
+    return {**of_study, **_plain(part.measurement)}
 
 
 def _chosen(workload: Workload, levels: Mapping[str, Scalar | Level]) -> Parameters:
-    """Return the parameters of a combination of levels."""
+    """Return the parameters of a combination of levels as a study writes them: times have a unit."""
     chosen: Parameters = {}
     for name, level in levels.items():
-        chosen |= level.set if isinstance(level, Level) else {name: _as_written(workload, name, level)}
+        if isinstance(level, Level):
+            chosen |= level.set
+        else:
+            is_time = name.rpartition(".")[2] in workload.durations and isinstance(level, int)
+            chosen[name] = f"{level}ns" if is_time else level
     return chosen
-
-
-def _as_written(workload: Workload, factor: str, level: Scalar) -> Scalar:
-    """A level that was read is plain nanoseconds, which a study may not write."""
-    return f"{level}ns" if factor.rpartition(".")[2] in workload.durations and isinstance(level, int) else level
 
 
 def _plain(parameters: Parameters) -> Parameters:

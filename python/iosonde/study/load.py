@@ -6,13 +6,13 @@ Errors have locations in the file: `factors.queue_depth` of part `main`, line 12
 
 from __future__ import annotations
 
-import difflib
 import functools
 import math
 import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -22,11 +22,11 @@ from iosonde.base import text_files
 from iosonde.base.foreign_text import printable
 from iosonde.base.provided import provided
 from iosonde.data import adapters, applications, reference_file, shipped
-from iosonde.errors import StudyError
+from iosonde.errors import StudyError, did_you_mean
 from iosonde.storage.targets.target import MOST_BYTES, is_file_name
 from iosonde.study import setup
 from iosonde.study import workload as workloads
-from iosonde.study.model import ROUND, STAGE, Level, Part, Study, View
+from iosonde.study.model import ROUND, STAGE, Level, Part, Scalar, Study, View
 from iosonde.study.workload.workload import Workload
 
 
@@ -72,12 +72,9 @@ def _unreadable(name: str, error: Exception) -> StudyError:
             f"`{name}` is an application, not a study",
             hint=f"`iosonde qualify {name} --target DIR` decides whether storage is good enough for it",
         )
-    near = difflib.get_close_matches(name, known, n=1)
-    guess = f"did you mean `{near[0]}`? " if near else ""
-    return StudyError(
-        f"there is no study `{name}`",
-        hint=f"{guess}`iosonde list` shows those that come with iosonde; name a file of your own by its path",
-    )
+    listed = "`iosonde list` shows those that come with iosonde; name a file of your own by its path"
+    hint = " ".join(filter(None, (did_you_mean(name, known), listed)))
+    return StudyError(f"there is no study `{name}`", hint=hint)
 
 
 def _misfit(error: ValidationError, source: StudyFile) -> StudyError:
@@ -105,12 +102,7 @@ def _misfit(error: ValidationError, source: StudyFile) -> StudyError:
 
 def _known_keys(table: Sequence[str | int], key: str) -> str:
     model = _model_at(table)
-    if model is None:
-        return ""
-    near = difflib.get_close_matches(key, model.model_fields, n=1)
-    if near:
-        return f"did you mean `{near[0]}`?"
-    return f"there are {', '.join(f'`{name}`' for name in model.model_fields)}"
+    return _listing(key, model.model_fields) if model else ""
 
 
 def _model_at(keys: Sequence[str | int]) -> type[BaseModel] | None:
@@ -271,35 +263,66 @@ def _name(keys: Keys) -> str:
     return next((key for key in reversed(keys) if isinstance(key, str)), "study")
 
 
-def check_parameters(
-    parameters: Mapping[str, Any], source: StudyFile, at: Keys, *, workload: Workload, streams: Iterable[str] = ()
-) -> None:
-    """Every name is a parameter, or `STREAM.PARAMETER` of one of `streams`, and every value fits it."""
-    for name, value in parameters.items():
-        stream, _, parameter = name.rpartition(".")
-        with_place = source.where(*at, name)
-        if stream and stream not in streams:
-            raise StudyError(f"there is no stream `{stream}`", where=with_place, hint=_listing(stream, streams))
-        if source.text and _names_place(workload, parameter, value):
-            raise StudyError(
-                f"`{name}` is a path and cannot be set in a study",
-                where=with_place,
-                hint=f"give it when the study is run: `--set {name}=...`",
-            )
-        if setup.is_setup(parameter) and (stream or "streams" in at):
-            raise StudyError(
-                f"`{parameter}` belongs to the case and not to a stream",
-                where=with_place,
-                hint="streams run together on one setup: set it in the measurement, or as a factor",
-            )
-        try:
-            read_parameter(workload, parameter, value)
-        except StudyError as error:
-            raise StudyError(error.what, where=with_place, hint=error.hint) from None
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """A place in a study that sets parameters of a workload, and the streams that these can belong to."""
+
+    source: StudyFile
+    workload: Workload
+    streams: Sequence[str] = ()
+    at: Keys = ()
+
+    def where(self, *keys: str | int) -> str:
+        """A place within this one as a clause."""
+        return self.source.where(*self.at, *keys)
+
+    def check_parameters(self, parameters: Mapping[str, Any], *keys: str | int) -> None:
+        """Every name is a parameter, or `STREAM.PARAMETER` of one of the streams, and every value fits it."""
+        for name, value in parameters.items():
+            stream, _, parameter = name.rpartition(".")
+            where = self.where(*keys, name)
+            if stream and stream not in self.streams:
+                raise StudyError(f"there is no stream `{stream}`", where=where, hint=_listing(stream, self.streams))
+            is_place = parameter in self.workload.places and (parameter != "library" or "/" in str(value))
+            if self.source.text and is_place:
+                raise StudyError(
+                    f"`{name}` is a path and cannot be set in a study",
+                    where=where,
+                    hint=f"give it when the study is run: `--set {name}=...`",
+                )
+            if setup.is_setup(parameter) and (stream or "streams" in (*self.at, *keys)):
+                raise StudyError(
+                    f"`{parameter}` belongs to the case and not to a stream",
+                    where=where,
+                    hint="streams run together on one setup: set it in the measurement, or as a factor",
+                )
+            with located(where):
+                read_parameter(self.workload, parameter, value)
+
+    def check_levels(self, name: str, levels: Sequence[Scalar | Level], *keys: str | int) -> None:
+        """A factor has levels, no two alike; a plain level is a value of the parameter that the factor is named after.
+
+        The last of `keys` is the place of the levels.
+        """
+        if not levels:
+            raise StudyError(f"the factor `{name}` has no levels", where=self.where(*keys))
+        known = [level.label if isinstance(level, Level) else level for level in levels]
+        for index, level in enumerate(levels):
+            if known[index] in known[:index]:
+                raise StudyError(f"the factor `{name}` has the level `{known[index]}` twice", where=self.where(*keys))
+            if isinstance(level, Level):
+                self.check_parameters(level.set, *keys, index, "set")
+            else:
+                self.check_parameters({name: level}, *keys[:-1])
 
 
-def _names_place(workload: Workload, name: str, value: Any) -> bool:
-    return name in workload.places and (name != "library" or "/" in str(value))
+@contextmanager
+def located(where: str) -> Iterator[None]:
+    """Give the errors of a block another place."""
+    try:
+        yield
+    except StudyError as error:
+        raise StudyError(error.what, where=where, hint=error.hint) from None
 
 
 def read_parameter(workload: Workload, name: str, value: Any) -> Any:
@@ -308,125 +331,97 @@ def read_parameter(workload: Workload, name: str, value: Any) -> Any:
 
 
 def _check_parts(study: Study, source: StudyFile) -> None:
-    workload = workloads.named(study.workload)
-    check_parameters(study.measurement, source, ("measurement",), workload=workload)
+    whole = Place(source=source, workload=workloads.named(study.workload))
+    whole.check_parameters(study.measurement, "measurement")
     names = [part.name for part in study.parts]
     for index, part in enumerate(study.parts):
-        at: Keys = ("parts", index)
+        at = ("parts", index)
         if part.name in names[:index] or part.name == CONTROL or "/" in part.name:
             raise StudyError(
                 f"a part cannot be called `{part.name}`",
                 where=source.where(*at),
                 hint=f"use a unique name without `/`, other than `{CONTROL}`",
             )
-        _check_part(part, source, at, workloads.named(study.workload_of(part)))
+        _check_part(part, Place(source=source, workload=study.workload_of(part), streams=part.stream_names, at=at))
     if study.control:
-        check_parameters(study.control.measurement, source, ("control", "measurement"), workload=workload)
+        whole.check_parameters(study.control.measurement, "control", "measurement")
 
 
-def _check_part(part: Part, source: StudyFile, at: Keys, workload: Workload) -> None:
-    streams = [stream.name for stream in part.streams]
-    check_parameters(part.measurement, source, (*at, "measurement"), workload=workload, streams=streams)
+def _check_part(part: Part, place: Place) -> None:
+    place.check_parameters(part.measurement, "measurement")
     for index, stream in enumerate(part.streams):
-        if stream.name in streams[:index]:
-            raise StudyError(f"two streams are called `{stream.name}`", where=source.where(*at, "streams", index))
+        where = place.where("streams", index)
+        if stream.name in place.streams[:index]:
+            raise StudyError(f"two streams are called `{stream.name}`", where=where)
         if not is_file_name(stream.name):
             raise StudyError(
                 f"a stream cannot be called `{stream.name}`",
-                where=source.where(*at, "streams", index),
+                where=where,
                 hint=f"files are named after streams: at most {MOST_BYTES} bytes, no `/`, no `.` in front",
             )
-        check_parameters(stream.set, source, (*at, "streams", index, "set"), workload=workload)
+        replace(place, streams=()).check_parameters(stream.set, "streams", index, "set")
     for name, levels in part.factors.items():
-        check_levels(name, levels, source, (*at, "factors", name), workload=workload, streams=streams)
-    _check_procedures(part, source, at, workload)
+        place.check_levels(name, levels, "factors", name)
+    _check_procedures(part, place)
     for index, combination in enumerate(part.exclude):
         for name in combination:
-            _known("factor", name, part.factors, source.where(*at, "exclude", index))
+            _known("factor", name, part.factors, place.where("exclude", index))
 
 
-def _check_procedures(part: Part, source: StudyFile, at: Keys, workload: Workload) -> None:
+def _check_procedures(part: Part, place: Place) -> None:
     """Require a parameter of the part, which is no factor, for each value that a procedure decides."""
     decided = [("derived", name) for name in part.derived] + ([("search", part.search.over)] if part.search else [])
     for name, levels in part.rounds.factors.items() if part.rounds else ():
-        streams = [stream.name for stream in part.streams]
-        check_levels(name, levels, source, (*at, "rounds", "factors", name), workload=workload, streams=streams)
+        place.check_levels(name, levels, "rounds", "factors", name)
         decided.append(("rounds", name))
-    _check_stages(part, source, at, workload)
+    _check_stages(part, place)
     for key, name in decided:
         stream = name.rpartition(".")[0]
         if stream:
-            _known("stream", stream, [each.name for each in part.streams], source.where(*at, key))
+            _known("stream", stream, place.streams, place.where(key))
         if name in part.factors:
             raise StudyError(
                 f"`{name}` cannot be both a factor of the part `{part.name}` and decided by `{key}`",
-                where=source.where(*at, key),
+                where=place.where(key),
             )
 
 
-def _check_stages(part: Part, source: StudyFile, at: Keys, workload: Workload) -> None:
+def _check_stages(part: Part, place: Place) -> None:
     """Stages are labelled sets of parameters; without rounds there must be some."""
     if not part.rounds:
         return
-    streams = [stream.name for stream in part.streams]
     if part.rounds.stages:
-        check_levels(
-            STAGE, list(part.rounds.stages), source, (*at, "rounds", "stages"), workload=workload, streams=streams
-        )
+        place.check_levels(STAGE, part.rounds.stages, "rounds", "stages")
     elif part.rounds.max_rounds == 0:
         raise StudyError(
             f"the part `{part.name}` must have rounds or stages",
-            where=source.where(*at, "rounds"),
+            where=place.where("rounds"),
             hint="set `max_rounds` above 0, or list `stages`",
         )
     for name in (STAGE, ROUND):
         if name in part.factors or name in part.rounds.factors:
-            raise StudyError(f"a factor of rounds cannot be called `{name}`", where=source.where(*at, "rounds"))
-
-
-def check_levels(
-    name: str, levels: list[Any], source: StudyFile, at: Keys, *, workload: Workload, streams: Iterable[str]
-) -> None:
-    """A factor has levels, no two alike; a plain level is a value of the parameter that the factor is named after."""
-    if not levels:
-        raise StudyError(f"the factor `{name}` has no levels", where=source.where(*at))
-    keys = [_level_key(level) for level in levels]
-    for index, level in enumerate(levels):
-        if keys[index] in keys[:index]:
-            raise StudyError(f"the factor `{name}` has the level `{keys[index]}` twice", where=source.where(*at))
-        if isinstance(level, Level):
-            check_parameters(level.set, source, (*at, index, "set"), workload=workload, streams=streams)
-        else:
-            check_parameters({name: level}, source, at[:-1], workload=workload, streams=streams)
-
-
-def _level_key(level: Any) -> Any:
-    """Key of a level: the label of a compound one, the value of a plain one."""
-    return level.label if isinstance(level, Level) else level
+            raise StudyError(f"a factor of rounds cannot be called `{name}`", where=place.where("rounds"))
 
 
 def _check_profiles(study: Study, source: StudyFile) -> None:
     if not study.profiles:
         raise StudyError("the study has no profiles", where=source.where("profiles"), hint="add `[profiles.standard]`")
-    workload = workloads.named(study.workload)
-    parts = [part.name for part in study.parts] + [CONTROL] * (study.control is not None)
+    streams = [stream for part in study.parts for stream in part.stream_names]
+    whole = Place(source=source, workload=workloads.named(study.workload), streams=streams)
+    own = {part.name: replace(whole, workload=study.workload_of(part)) for part in study.parts}
+    own |= {CONTROL: whole} if study.control else {}
+    factors = [factor for part in study.parts for factor in part.all_factors]
     for name, profile in study.profiles.items():
         at: Keys = ("profiles", name)
-        streams = {stream.name for part in study.parts for stream in part.streams}
-        check_parameters(profile.measurement, source, (*at, "measurement"), workload=workload, streams=streams)
+        whole.check_parameters(profile.measurement, *at, "measurement")
         for part, parameters in profile.parts.items():
-            _known("part", part, parts, source.where(*at, "parts", part))
-            own = next(
-                (workloads.named(study.workload_of(each)) for each in study.parts if each.name == part), workload
-            )
-            check_parameters(parameters, source, (*at, "parts", part), workload=own, streams=streams)
+            _known("part", part, own, source.where(*at, "parts", part))
+            own[part].check_parameters(parameters, *at, "parts", part)
         for factor, levels in profile.factors.items():
-            having = [each for each in study.parts if factor in each.all_factors]
-            factors = [known for each in study.parts for known in each.all_factors]
             _known("factor", factor, factors, source.where(*at, "factors", factor))
-            for each in having:
-                own = workloads.named(study.workload_of(each))
-                check_levels(factor, levels, source, (*at, "factors", factor), workload=own, streams=streams)
+            for each in study.parts:
+                if factor in each.all_factors:
+                    own[each.name].check_levels(factor, levels, *at, "factors", factor)
 
 
 def _check_references(study: Study, source: StudyFile) -> None:
@@ -522,7 +517,5 @@ def _known(what: str, name: str, known: Iterable[str], where: str) -> None:
 
 def _listing(name: str, known: Iterable[str]) -> str:
     names = list(dict.fromkeys(known))
-    near = difflib.get_close_matches(name, names, n=1)
-    if near:
-        return f"did you mean `{near[0]}`?"
-    return f"there are {', '.join(f'`{each}`' for each in names)}" if names else "there are none"
+    listed = f"there are {', '.join(f'`{each}`' for each in names)}" if names else "there are none"
+    return did_you_mean(name, names) or listed

@@ -10,7 +10,6 @@ so a stranger's study does nothing but what `iosonde plan` shows.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection
 from typing import Annotated, Any, Literal
 
@@ -18,7 +17,9 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from iosonde.base.features import contributed
 from iosonde.base.provided import provided
-from iosonde.study.workload import workloads
+from iosonde.errors import did_you_mean
+from iosonde.study.workload import named, workloads
+from iosonde.study.workload.workload import Workload
 from iosonde.units import parse_duration
 
 Scalar = str | int | float | bool
@@ -34,8 +35,7 @@ DeclaredState = Literal["fresh", "preconditioned", "steady", "unknown"]
 
 def _one_of(name: str, known: Collection[str], what: str) -> str:
     if name not in known:
-        near = difflib.get_close_matches(name, known, n=1)
-        raise ValueError(f"`{name}` is no {what}" + (f"; did you mean `{near[0]}`?" if near else ""))
+        raise ValueError("; ".join(filter(None, (f"`{name}` is no {what}", did_you_mean(name, known)))))
     return name
 
 
@@ -192,6 +192,10 @@ class Part(_Strict):
     """Instead of the study's."""
     optional: bool = False
     """Cases that target or machine cannot carry out are listed with the reason, instead of refusing the study."""
+
+    @property
+    def stream_names(self) -> list[str]:
+        return [stream.name for stream in self.streams]
 
     @property
     def all_factors(self) -> dict[str, list[Scalar | Level]]:
@@ -465,6 +469,6 @@ class Study(_Repeated):
     pass_after: _Duration = Field(default=0, ge=0)
     """Least measurement of a load before a requirement passes: a shorter one may lie between two slow phases."""
 
-    def workload_of(self, part: Part) -> str:
+    def workload_of(self, part: Part) -> Workload:
         """Return the workload that defines the parameters of a part."""
-        return part.workload or self.workload
+        return named(part.workload or self.workload)
