@@ -94,8 +94,10 @@ def check_room(drafts: Sequence[Draft], files: Mapping[str, int], target: Target
     try:
         target.check(needed, [], "buffered")
     except TargetError as error:
-        where = f"{largest.workload.room_by(len(files))}, as in case `{largest.case.case_id}`"
-        hint = error.hint.replace(BLOCK.hints.smaller, largest.workload.hints.smaller)
+        hints = largest.workload.hints
+        sized_by = (hints.sized_by_several.format(len(files)) if len(files) > 1 else "") or hints.sized_by
+        where = f"{sized_by}, as in case `{largest.case.case_id}`"
+        hint = error.hint.replace(BLOCK.hints.smaller, hints.smaller)
         raise TargetError(error.what, where=where, hint=hint) from None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import math
 import re
@@ -12,7 +11,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar, get_args, get_origin
 from pydantic import BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError, model_validator
 
 from iosonde.base.text_files import expanded
-from iosonde.errors import StudyError
+from iosonde.errors import StudyError, did_you_mean
 from iosonde.units import parse_duration, parse_rate, parse_size
 
 Number = TypeVar("Number", int, float)
@@ -73,7 +72,8 @@ def parse_cpus(value: Any) -> Any:
     return list(range(first, last + 1))
 
 
-def _long_enough(interval: int) -> int:
+def _parse_interval(value: Any) -> int:
+    interval = parse_duration(value)
     if interval < 10**8:
         raise ValueError("it must be at least `100ms`")
     return interval
@@ -88,7 +88,7 @@ SizeOrNone = Annotated[int | None, BeforeValidator(parse_size_or_none), BYTES]
 Duration = Annotated[int, BeforeValidator(lambda value: not_zero(parse_duration(value))), NANOSECONDS]
 DurationOrZero = Annotated[int, BeforeValidator(parse_duration), NANOSECONDS]
 DurationOrNone = Annotated[int | None, BeforeValidator(parse_duration_or_none), NANOSECONDS]
-Interval = Annotated[int, BeforeValidator(lambda value: _long_enough(parse_duration(value))), NANOSECONDS]
+Interval = Annotated[int, BeforeValidator(_parse_interval), NANOSECONDS]
 Cpus = Annotated[list[Annotated[int, Field(ge=0)]], BeforeValidator(parse_cpus)]
 
 
@@ -105,10 +105,13 @@ class WithRules(BaseModel):
     def _check(self) -> Self:
         for name, value in self:
             require_finite(name, value)
-        for is_broken, message in self._rules():
-            if is_broken:
-                raise ValueError(message)
+        if problem := self.broken_rule():
+            raise ValueError(problem)
         return self
+
+    def broken_rule(self) -> str:
+        """The message of the first rule that is broken; empty if none is."""
+        return next((message for is_broken, message in self._rules() if is_broken), "")
 
     def _rules(self) -> Sequence[tuple[bool, str]]:
         """Each rule: True if it is broken, and the message."""
@@ -167,19 +170,16 @@ def _adapter(model: type[BaseModel], name: str) -> TypeAdapter[Any]:
 
 
 def _known_names(model: type[BaseModel], title: str, name: str) -> str:
-    near = difflib.get_close_matches(name, model.model_fields, n=1, cutoff=0.5)
-    if near:
-        return f"did you mean `{near[0]}`?"
-    return f"the parameters of {title} are {', '.join(f'`{known}`' for known in model.model_fields)}"
+    listed = f"the parameters of {title} are {', '.join(f'`{known}`' for known in model.model_fields)}"
+    return did_you_mean(name, model.model_fields, cutoff=0.5) or listed
 
 
 def _wrong_value(model: type[BaseModel], name: str, given: Any, error: ValidationError) -> StudyError:
     choices = _choices(model.model_fields[name].annotation)
     if choices:
-        near = difflib.get_close_matches(str(given), choices, n=1)
-        guess = f"did you mean `{near[0]}`? " if near else ""
-        listed = ", ".join(f"`{choice}`" for choice in choices)
-        return StudyError(f"`{name}` cannot be `{given}`", hint=f"{guess}it is one of {listed}")
+        listed = f"it is one of {', '.join(f'`{choice}`' for choice in choices)}"
+        hint = " ".join(filter(None, (did_you_mean(str(given), choices), listed)))
+        return StudyError(f"`{name}` cannot be `{given}`", hint=hint)
     message, _, advice = _message(error).partition("; ")
     names_value = f"`{given}`" in message
     what = f"`{name}` is wrong: {message}" if names_value else f"`{name}` cannot be `{given}`: {message}"

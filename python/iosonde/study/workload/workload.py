@@ -204,10 +204,6 @@ class Workload(Generic[P]):
         """The same of journals of verification: beside the files, but not on a device."""
         return {}
 
-    def room_by(self, files: int) -> str:
-        """A clause that names the parameters which decide how much room this many files need."""
-        return (self.hints.sized_by_several.format(files) if files > 1 else "") or self.hints.sized_by
-
     def addressed_bytes(self, streams: Mapping[str, P]) -> int:
         """Bytes of the target that the run needs."""
         return sum(self.files(streams).values())

@@ -15,12 +15,12 @@ from iosonde.storage.targets.workspace import journal_directory
 from iosonde.study.workload.block.backends import BACKENDS, VIRTUAL_DRIVES
 from iosonde.study.workload.block.notation import active_window, mix_of, rate_steps
 from iosonde.study.workload.block.parameters import (
+    PREPARATION,
     SHOWN,
     WHOLE_WORKLOAD,
     BlockParameters,
     addressed_bytes,
     begins,
-    broken_rule,
     journal_bytes,
 )
 from iosonde.study.workload.reading import check_agreement
@@ -61,6 +61,8 @@ class BlockWorkload(Workload[BlockParameters]):
     io = "blocks"
     hints = Hints(
         smaller="make the span smaller with `--set span=...`",
+        sized_by="by the parameter `span`",
+        sized_by_several="for {} files, by the parameters `span` and `files`",
         less_memory="leave out the largest blocks, the deepest queues or the most jobs, with `--set block_size=...`, "
         "`--set queue_depth=...` or `--set jobs=...`",
     )
@@ -143,10 +145,6 @@ class BlockWorkload(Workload[BlockParameters]):
         if next(iter(streams.values())).verify == "none":
             return {}
         return {f"{name}.verify": journal_bytes(streams, size) for name, size in self.files(streams).items()}
-
-    def room_by(self, files: int) -> str:
-        """A clause that names the parameters which decide how much room this many files need."""
-        return f"for {files} files, by the parameters `span` and `files`" if files > 1 else "by the parameter `span`"
 
     def buffer_bytes(self, streams: Mapping[str, BlockParameters]) -> int:
         """Memory of the blocks that are in flight together; a virtual target needs none."""
@@ -269,8 +267,7 @@ def _fitted(stream: BlockParameters, target: Target, room_bytes: int, jobs: int)
     if "aging" in (stream.access, stream.precondition_access) and not stream.over_provisioning:
         changes["over_provisioning"] = _over_provisioning(target)
     fitted = stream.model_copy(update=changes)
-    problem = broken_rule(fitted)
-    if problem:
+    if problem := fitted.broken_rule():
         raise StudyError(problem)
     return fitted
 
@@ -359,11 +356,7 @@ def _over_provisioning(target: Target) -> float:
     return known
 
 
-HOW = (
-    *("backend", "registered_files", "registered_buffers", "submission_polling", "completion_polling", "io_mode"),
-    *("servers", "read_service", "write_service", "service", "purge", "fill", "capacity", "precondition"),
-    *("precondition_access", "over_provisioning"),
-)
+HOW = ("backend", *BACKENDS["uring"].options, "io_mode", *BACKENDS["simulated"].options, *PREPARATION)
 """Parameters that preparation shares with what it prepares for."""
 
 
