@@ -174,7 +174,7 @@ def tcp_server(kind: str, directory: Path) -> Iterator[tuple[Instance, int]]:
         directories = Directories(
             own=place / "iosonde-00000000", name=f"{kind}-00000000", template_name="template-00000000"
         )
-        instance = Instance.locate(server, directories, SETTINGS[kind], None)
+        instance = Instance(server, directories, SETTINGS[kind], None)
         try:
             instance.provision()
             instance.start()

@@ -80,7 +80,7 @@ def instance_in(
         template_name=f"template-0000000{number}",
         log_own=log,
     )
-    return Instance.locate(servers.named(kind), directories, settings, limit_bytes)  # type: ignore[arg-type]
+    return Instance(servers.named(kind), directories, settings, limit_bytes)  # type: ignore[arg-type]
 
 
 @pytest.fixture

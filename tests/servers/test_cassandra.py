@@ -151,7 +151,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         patch.setenv(cql.PASSWORD, "of-another-server")
-        instance = Instance.locate(Cassandra(), directories, {HEAP: 256 << 20, "commitlog_sync": "group"}, None)
+        instance = Instance(Cassandra(), directories, {HEAP: 256 << 20, "commitlog_sync": "group"}, None)
         try:
             instance.provision()
             instance.start()

@@ -62,7 +62,7 @@ def run(place: Path, output: Path, measurement: str = "", *, duration: str = "2s
 
 def instance_in(base: Path, settings: Settings) -> Instance:
     directories = Directories(own=base / "iosonde-01234567", name="memcached-00000003")
-    return Instance.locate(Memcached(), directories, settings, None)
+    return Instance(Memcached(), directories, settings, None)
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ from iosonde.storage.targets.setup_target import ActiveSetup, SetupTarget
 from iosonde.storage.targets.target import TargetState
 from iosonde.storage.targets.workspace import join, provision
 from iosonde.study.servers.directories import Directories
-from iosonde.study.servers.server import Connection, EventLog, ServerDescription
+from iosonde.study.servers.server import Connection, EventLog
 from iosonde.study.workload import described, streams_of
 
 
@@ -255,7 +255,7 @@ class ObservedServer(Protocol):
     def title(self) -> str:
         """Name in reports."""
 
-    def describe(self, connection: Connection) -> ServerDescription:
+    def describe(self, connection: Connection) -> dict[str, Any]:
         """Version and all effective settings."""
 
     def statistics(self, connection: Connection) -> dict[str, int]:

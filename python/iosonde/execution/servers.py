@@ -167,7 +167,7 @@ def located(
     if loading:
         limit_bytes, swap_bytes = None, 0
     check = context.session.stop.check
-    return Instance.locate(server, directories, settings, limit_bytes, swap_bytes=swap_bytes, check=check)
+    return Instance(server, directories, settings, limit_bytes, swap_bytes=swap_bytes, check=check)
 
 
 def running(instance: Instance, spec: JsonObject, facts: dict[str, Any], database: str = "") -> RunningServer:

@@ -124,7 +124,7 @@ class DatabaseServer(Instrument):
         assert self._connection is not None
         description = self._server.server.describe(self._connection)
         title = {"kind": self._server.server.name, "title": self._server.server.title}
-        return {**title, **description.to_json(), "managed": False}
+        return {**title, **description, "managed": False}
 
     def _statistics(self) -> dict[str, int]:
         """Those of the server, with what its control group counts; empty if it does not answer."""

@@ -19,7 +19,6 @@ from iosonde.study.servers.server import (
     Installation,
     Place,
     Server,
-    ServerDescription,
     Settings,
     SettingValue,
 )
@@ -129,11 +128,11 @@ class Memcached(Server):
             ) from None
         return _Connection(opened, address)
 
-    def describe(self, connection: Connection) -> ServerDescription:
+    def describe(self, connection: Connection) -> dict[str, Any]:
         """From `stats settings`; which of them are not the default cannot be asked."""
         settings = {str(name): str(value) for name, value in connection.rows("stats settings")}
         version = dict(connection.rows("stats")).get("version", "")
-        return ServerDescription(version=f"memcached {version}", settings=settings, changed=[])
+        return {"version": f"memcached {version}", "settings": settings, "changed": []}
 
     def statistics(self, connection: Connection) -> dict[str, int]:
         """The whole numbers in `stats`, except those that identify the process."""

@@ -21,7 +21,7 @@ from iosonde.features.object_stores.ceph.cluster import CephCluster
 from iosonde.features.object_stores.workload import ObjectsParameters
 from iosonde.results.schema import RecordWarning
 from iosonde.study.servers.directories import Directories
-from iosonde.study.servers.server import Connection, ServerDescription
+from iosonde.study.servers.server import Connection
 
 RECOVERY_S = 600.0
 POLL_S = 2.0
@@ -207,10 +207,10 @@ class _Ceph:
     def __init__(self, cluster: CephCluster) -> None:
         self._cluster = cluster
 
-    def describe(self, connection: Connection) -> ServerDescription:
+    def describe(self, connection: Connection) -> dict[str, Any]:
         """Version and effective settings of an object daemon."""
         found = self._cluster.describe()
-        return ServerDescription(version=found["version"], settings=found["settings"], changed=found["changed"])
+        return {name: found[name] for name in ("version", "settings", "changed")}
 
     def statistics(self, connection: Connection) -> dict[str, int]:
         """Counters of the object daemons, and CPU time."""

@@ -12,7 +12,7 @@ import getpass
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -24,6 +24,7 @@ from iosonde.base.features import contributed
 from iosonde.errors import ServerError
 from iosonde.storage.safety import journal
 from iosonde.storage.safety.journal import DATABASE_ON_SERVER, DATABASES, Entry
+from iosonde.study import servers
 from iosonde.study.servers.server import Address, Connection, DatabaseHost
 
 if TYPE_CHECKING:
@@ -118,27 +119,27 @@ class ServerKind:
         return (server["kind"], server["user"], server["address"]) == (url.kind, url.user, url.engine_address())
 
 
-class _PostgreSql(ServerKind):
+class _Sql(ServerKind):
+    has_sql = True
+
+    def host(self, options: Mapping[str, Any]) -> DatabaseHost:
+        return servers.named(self.name)
+
+
+class _PostgreSql(_Sql):
     name = "postgresql"
     schemes = ("postgresql", "postgres")
     port = 5432
-    has_sql = True
     passwords = "`PGPASSWORD` or `~/.pgpass`"
 
     def password(self) -> None:
         """libpq reads them itself."""
 
-    def host(self, options: Mapping[str, Any]) -> DatabaseHost:
-        from iosonde.study.servers.postgresql import PostgreSql
 
-        return PostgreSql()
-
-
-class _MariaDb(ServerKind):
+class _MariaDb(_Sql):
     name = "mariadb"
     schemes = ("mariadb", "mysql")
     port = 3306
-    has_sql = True
     passwords = "`MYSQL_PWD` or `~/.my.cnf`"
 
     def password(self) -> str | None:
@@ -152,11 +153,6 @@ class _MariaDb(ServerKind):
                 if found is not None:
                     return found.strip("'\"")
         return None
-
-    def host(self, options: Mapping[str, Any]) -> DatabaseHost:
-        from iosonde.study.servers.mariadb import MariaDb
-
-        return MariaDb()
 
 
 @cache
@@ -215,7 +211,8 @@ def require_consent(plan: Plan, confirmed: Sequence[str]) -> None:
     missing: dict[str, list[str]] = {}
     for case in plan.cases:
         url = case.parameters.get("server_url")
-        for spec in _specs_of(plan, case) if url else ():
+        specs = [run.spec for run in plan.runs if run.case_id == case.case_id]
+        for spec in [*specs, *([case.procedure.spec] if case.procedure else [])] if url else ():
             name = _name_of(spec, str(url), case)
             of_server = missing.setdefault(str(url), [])
             if name not in confirmed and name not in of_server:
@@ -273,12 +270,6 @@ def _name_of(spec: JsonObject, text: str, case: Case) -> str:
             hint="the result set may have been tampered with; to measure here, run the study again",
         )
     return name
-
-
-def _specs_of(plan: Plan, case: Case) -> Iterator[JsonObject]:
-    yield from (run.spec for run in plan.runs if run.case_id == case.case_id)
-    if case.procedure:
-        yield case.procedure.spec
 
 
 def create(
@@ -341,10 +332,7 @@ def undo(entry: Entry) -> None:
         finally:
             connection.close()
     except ServerError as error:
-        raise OSError(_why_not_dropped(error, url, str(entry.facts["database"]))) from error
-
-
-def _why_not_dropped(error: ServerError, url: ServerUrl, database: str) -> str:
-    """The reason, what to do, and where the database is: `cleanup` may run long after the session."""
-    where = "" if url.text in error.what else f" (the {noun_of(url.text)} `{database}` on `{url.text}`)"
-    return f"{error.what}{where}; {error.hint}" if error.hint else f"{error.what}{where}"
+        # `cleanup` may run long after the session, so the message has the database too.
+        named = f" (the {noun_of(url.text)} `{entry.facts['database']}` on `{url.text}`)"
+        what = error.what if url.text in error.what else f"{error.what}{named}"
+        raise OSError(f"{what}; {error.hint}" if error.hint else what) from error

@@ -8,24 +8,21 @@ import re
 import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from iosonde.errors import ServerError, StudyError
 from iosonde.study.servers import directories, programs
 from iosonde.study.servers.server import (
     Address,
     Connection,
-    DatabaseServer,
     Installation,
     Place,
-    ServerDescription,
     Settings,
     SettingValue,
+    SqlConnection,
+    SqlServer,
     no_check,
 )
-
-if TYPE_CHECKING:
-    import pymysql
 
 PLACES = ("/usr/libexec", "/opt/mariadb/bin", "/usr/local/mysql/bin")
 
@@ -103,7 +100,7 @@ class _Refused:
         )
 
 
-class MariaDb(DatabaseServer):
+class MariaDb(SqlServer):
     """MariaDB 10.4 and newer; MySQL 8.0 and newer if that is what is installed."""
 
     name: ClassVar[str] = "mariadb"
@@ -112,6 +109,8 @@ class MariaDb(DatabaseServer):
     user: ClassVar[str] = "root"
     stop_signal: ClassVar[signal.Signals] = signal.SIGTERM
     data_setting: ClassVar[str] = "innodb_buffer_pool_size"
+    find_database: ClassVar[str] = "SELECT 1 FROM information_schema.schemata WHERE schema_name = %s"
+    new_database: ClassVar[str] = "CREATE DATABASE `{}` CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
 
     def locate(self) -> Installation:
         """`mariadbd`, else `mysqld`, with what creates a data directory."""
@@ -186,17 +185,7 @@ class MariaDb(DatabaseServer):
             )  # fmt: skip
         except pymysql.Error as error:
             _fail(error, address)
-        return _Connection(opened, address)
-
-    def create_database(self, connection: Connection, name: str) -> None:
-        """UTF-8 with binary collation."""
-        if connection.rows("SELECT 1 FROM information_schema.schemata WHERE schema_name = %s", [name]):
-            raise ServerError(
-                f"the database `{name}` already exists and was not created by iosonde",
-                hint="it was not changed; rename or drop it, or name another server",
-                code="foreign_data",
-            )
-        connection.rows(f"CREATE DATABASE `{name}` CHARACTER SET utf8mb4 COLLATE utf8mb4_bin")
+        return SqlConnection(opened, address, (pymysql.Error, OSError), _fail)
 
     def drop_database(self, connection: Connection, name: str) -> None:
         connection.rows(f"DROP DATABASE IF EXISTS `{name}`")
@@ -213,13 +202,13 @@ class MariaDb(DatabaseServer):
         """Statistics are gathered by the loader; pages are flushed by the shutdown."""
         connection.rows("SET GLOBAL innodb_fast_shutdown = 0")
 
-    def describe(self, connection: Connection) -> ServerDescription:
+    def describe(self, connection: Connection) -> dict[str, Any]:
         """From `SHOW GLOBAL VARIABLES`; the server itself reports which are not compiled-in defaults."""
         settings = {str(name): str(value) for name, value in connection.rows("SHOW GLOBAL VARIABLES")}
         changed = {
             str(row[0]).lower() for row in connection.rows(_CHANGED if _is_mariadb(connection) else _CHANGED_IN_MYSQL)
         }
-        return ServerDescription(version=settings["version"], settings=settings, changed=sorted(changed))
+        return {"version": settings["version"], "settings": settings, "changed": sorted(changed)}
 
     def statistics(self, connection: Connection) -> dict[str, int]:
         """From `SHOW GLOBAL STATUS` and the list of sessions; this connection is not among the active ones."""
@@ -264,25 +253,6 @@ def _is_mariadb(connection: Connection) -> bool:
             "AND table_name = 'SYSTEM_VARIABLES'"
         )
     )
-
-
-class _Connection:
-    def __init__(self, opened: pymysql.Connection[Any], address: Address) -> None:
-        self._opened = opened
-        self._address = address
-
-    def rows(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        import pymysql
-
-        try:
-            with self._opened.cursor() as cursor:
-                cursor.execute(statement, list(values) or None)
-                return [tuple(row) for row in cursor.fetchall()]
-        except (pymysql.Error, OSError) as error:
-            _fail(error, self._address)
-
-    def close(self) -> None:
-        self._opened.close()
 
 
 def _fail(error: Exception, address: Address) -> NoReturn:

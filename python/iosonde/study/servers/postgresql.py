@@ -7,24 +7,21 @@ import re
 import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from iosonde.errors import ServerError, StudyError
 from iosonde.study.servers import directories, programs
 from iosonde.study.servers.server import (
     Address,
     Connection,
-    DatabaseServer,
     Installation,
     Place,
-    ServerDescription,
     Settings,
     SettingValue,
+    SqlConnection,
+    SqlServer,
     no_check,
 )
-
-if TYPE_CHECKING:
-    import psycopg
 
 PLACES = "/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/opt/homebrew/opt/postgresql*/bin"
 """Installation directories of the server in Debian, Red Hat and Homebrew, which are not on PATH."""
@@ -87,7 +84,7 @@ SELECT coalesce(sum(autovacuum_count + vacuum_count), 0)::bigint,
 _VACUUM_NAMES = ("vacuums", "analyzes", "dead_rows")
 
 
-class PostgreSql(DatabaseServer):
+class PostgreSql(SqlServer):
     """PostgreSQL 11 and newer."""
 
     name: ClassVar[str] = "postgresql"
@@ -96,6 +93,8 @@ class PostgreSql(DatabaseServer):
     user: ClassVar[str] = USER
     stop_signal: ClassVar[signal.Signals] = signal.SIGINT  # "Fast": clients are disconnected.
     data_setting: ClassVar[str] = "shared_buffers"
+    find_database: ClassVar[str] = "SELECT 1 FROM pg_database WHERE datname = %s"
+    new_database: ClassVar[str] = "CREATE DATABASE \"{}\" ENCODING 'UTF8' LOCALE 'C' TEMPLATE template0"
 
     def locate(self) -> Installation:
         """The newest installed version, its `postgres` and `initdb`."""
@@ -169,17 +168,7 @@ class PostgreSql(DatabaseServer):
             )  # fmt: skip
         except psycopg.Error as error:
             _fail(error, address)
-        return _Connection(opened, address)
-
-    def create_database(self, connection: Connection, name: str) -> None:
-        """UTF-8 with the collation C."""
-        if connection.rows("SELECT 1 FROM pg_database WHERE datname = %s", [name]):
-            raise ServerError(
-                f"the database `{name}` already exists and was not created by iosonde",
-                hint="it was not changed; rename or drop it, or name another server",
-                code="foreign_data",
-            )
-        connection.rows(f"CREATE DATABASE \"{name}\" ENCODING 'UTF8' LOCALE 'C' TEMPLATE template0")
+        return SqlConnection(opened, address, psycopg.Error, _fail)
 
     def drop_database(self, connection: Connection, name: str) -> None:
         """Also where sessions are still connected to it."""
@@ -201,14 +190,13 @@ class PostgreSql(DatabaseServer):
         connection.rows("VACUUM (FREEZE, ANALYZE)")
         connection.rows("CHECKPOINT")
 
-    def describe(self, connection: Connection) -> ServerDescription:
+    def describe(self, connection: Connection) -> dict[str, Any]:
         """From `pg_settings`."""
         rows = connection.rows("SELECT name, current_setting(name), source, setting <> boot_val FROM pg_settings")
         (version,) = connection.rows("SELECT version()")[0]
         changed = [name for name, _, source, differs in rows if source != "default" and differs]
-        return ServerDescription(
-            version=version, settings={name: value for name, value, *_ in rows}, changed=sorted(changed)
-        )
+        settings = {name: value for name, value, *_ in rows}
+        return {"version": version, "settings": settings, "changed": sorted(changed)}
 
     def statistics(self, connection: Connection) -> dict[str, int]:
         """From the statistics views; what a version does not have is left out."""
@@ -228,24 +216,6 @@ class PostgreSql(DatabaseServer):
             row = connection.rows(query)[0]
             found |= {name: int(value) for name, value in zip(names, row, strict=True) if value is not None}
         return found
-
-
-class _Connection:
-    def __init__(self, opened: psycopg.Connection[Any], address: Address) -> None:
-        self._opened = opened
-        self._address = address
-
-    def rows(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        import psycopg
-
-        try:
-            cursor = self._opened.execute(statement.encode(), values or None)
-            return cursor.fetchall() if cursor.description else []
-        except psycopg.Error as error:
-            _fail(error, self._address)
-
-    def close(self) -> None:
-        self._opened.close()
 
 
 def _fail(error: Exception, address: Address) -> NoReturn:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NoReturn, Protocol
 
 from iosonde.engine.supervisor.processes import descendants
 from iosonde.errors import ServerError
@@ -89,29 +89,6 @@ class Place:
         return self.data.parent / f"{self.data.name}.messages"
 
 
-@dataclass(frozen=True, kw_only=True)
-class ServerDescription:
-    """Description of a running server by itself."""
-
-    version: str
-    settings: Mapping[str, str]
-    """All effective settings, with units."""
-    changed: Sequence[str]
-    """Names of settings that do not have their default."""
-
-    def to_json(self) -> dict[str, object]:
-        return {"version": self.version, "settings": dict(self.settings), "changed": list(self.changed)}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cause:
-    """Cause of a server failure, from the server's messages."""
-
-    code: str
-    message: str
-    hint: str
-
-
 class EventLog(Protocol):
     """A log of a running server with times on the monotonic clock, such as pauses of a virtual machine."""
 
@@ -183,7 +160,7 @@ class Server(ABC):
         """A log with further statistics, where it has one."""
         return None
 
-    def cause(self, messages: str, settings: Settings) -> Cause | None:
+    def cause(self, messages: str, settings: Settings) -> ServerError | None:
         """The cause of a failure by the server's messages, beyond what is common to all servers."""
         return None
 
@@ -203,8 +180,8 @@ class Server(ABC):
         """Connect a client; `ServerError` with the reason where that fails."""
 
     @abstractmethod
-    def describe(self, connection: Connection) -> ServerDescription:
-        """Version and all effective settings."""
+    def describe(self, connection: Connection) -> dict[str, Any]:
+        """Its `version`, all effective `settings` with units, and the names of those `changed` from the default."""
 
     @abstractmethod
     def statistics(self, connection: Connection) -> dict[str, int]:
@@ -237,6 +214,46 @@ class DatabaseServer(Server):
         """
 
 
+class SqlServer(DatabaseServer):
+    """A database server with SQL, whose client has the interface of PEP 249."""
+
+    find_database: ClassVar[str]
+    """Statement that returns a row if there is a database of a name."""
+    new_database: ClassVar[str]
+    """Statement that creates one, with UTF-8 and binary collation."""
+
+    def create_database(self, connection: Connection, name: str) -> None:
+        if connection.rows(self.find_database, [name]):
+            raise ServerError(
+                f"the database `{name}` already exists and was not created by iosonde",
+                hint="it was not changed; rename or drop it, or name another server",
+                code="foreign_data",
+            )
+        connection.rows(self.new_database.format(name))
+
+
+@dataclass(frozen=True)
+class SqlConnection:
+    """A connection of a client with the interface of PEP 249."""
+
+    opened: Any
+    address: Address
+    errors: type[Exception] | tuple[type[Exception], ...]
+    """Errors of the client, and what to raise instead."""
+    fail: Callable[[Exception, Address], NoReturn]
+
+    def rows(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        try:
+            with self.opened.cursor() as cursor:
+                cursor.execute(statement, list(values) or None)
+                return list(cursor.fetchall()) if cursor.description else []
+        except self.errors as error:
+            self.fail(error, self.address)
+
+    def close(self) -> None:
+        self.opened.close()
+
+
 STOP_S = 60.0
 LOAD_STOP_S = 600.0
 """For the shutdown after a load, which writes back what the server has in memory."""
@@ -246,48 +263,29 @@ DATABASE = "iosonde"
 """Name of the database in a server of iosonde's own."""
 
 
-@dataclass(kw_only=True)
+@dataclass
 class Instance:
-    """A server in the directories of a study, one process at a time."""
+    """A server in the directories of a study, one process at a time.
+
+    It finds the programs and checks the settings; nothing is created.
+    """
 
     server: Server
-    installation: Installation
     directories: Directories
     settings: Settings
-    limit_bytes: int | None = None
+    limit_bytes: int | None
     """Memory limit of the server with the page cache."""
     swap_bytes: int = 0
     """Swap that it may use beyond this limit."""
-    account: Account
-    check: Callable[[], None] = field(default=no_check)
+    check: Callable[[], None] = no_check
     """Called while it waits for the server; raises `ServerError` to stop waiting."""
     _process: ServerProcess | None = field(default=None, init=False)
     _group: ProcessGroup | None = field(default=None, init=False)
 
-    @classmethod
-    def locate(
-        cls,
-        server: Server,
-        directories: Directories,
-        settings: Settings,
-        limit_bytes: int | None,
-        *,
-        swap_bytes: int = 0,
-        check: Callable[[], None] = no_check,
-    ) -> Instance:
-        """Find the programs and check the settings; nothing is created."""
-        installation = server.locate()
-        server.check_settings(installation, settings)
-        return cls(
-            server=server,
-            installation=installation,
-            directories=directories,
-            settings=settings,
-            limit_bytes=limit_bytes,
-            swap_bytes=swap_bytes,
-            account=account_for(server.accounts),
-            check=check,
-        )
+    def __post_init__(self) -> None:
+        self.installation = self.server.locate()
+        self.server.check_settings(self.installation, self.settings)
+        self.account = account_for(self.server.accounts)
 
     @property
     def database_server(self) -> DatabaseServer:
@@ -420,7 +418,7 @@ class Instance:
             "kind": self.server.name,
             "title": self.server.title if self.installation.flavor != "MySQL" else "MySQL InnoDB",
             "build": self.installation.build,
-            **description.to_json(),
+            **description,
             "set": dict(self.settings),
             "user": self.account.name,
             "open_files": files,
@@ -476,7 +474,7 @@ class Instance:
             swap = ", or provide more swap" if self.swap_bytes else ""
             hint = f"raise `memory_limit`, or lower `{self.server.data_setting}` and the number of connections{swap}"
         elif cause:
-            code, message, hint = cause.code, cause.message, cause.hint
+            code, message, hint = cause.code, cause.what, cause.hint
         elif programs.report_full_disk(self.messages()):
             code, hint = "no_space", "name a target with more room, or use fewer records or warehouses"
         return ServerError(f"{self.server.title} {what}", where=message, hint=hint, code=code)

@@ -27,12 +27,10 @@ from iosonde.study.servers import directories, programs
 from iosonde.study.servers.programs import account_for
 from iosonde.study.servers.server import (
     Address,
-    Cause,
     Connection,
     DatabaseServer,
     Installation,
     Place,
-    ServerDescription,
     Settings,
     SettingValue,
     no_check,
@@ -278,11 +276,11 @@ class Cassandra(DatabaseServer):
             check()
             time.sleep(POLL_S)
 
-    def describe(self, connection: Connection) -> ServerDescription:
+    def describe(self, connection: Connection) -> dict[str, Any]:
         """From its virtual tables."""
         [(version,)] = connection.rows("SELECT release_version FROM system.local")
         settings = {str(name): str(value) for name, value in connection.rows(_SETTINGS)}
-        return ServerDescription(version=f"Cassandra {version}", settings=settings, changed=[])
+        return {"version": f"Cassandra {version}", "settings": settings, "changed": []}
 
     def statistics(self, connection: Connection) -> dict[str, int]:
         """From its virtual tables; what a server does not have is left out."""
@@ -298,18 +296,18 @@ class Cassandra(DatabaseServer):
             found["compactions_running"] = len(connection.rows(_TASKS))
         return found
 
-    def cause(self, messages: str, settings: Settings) -> Cause | None:
+    def cause(self, messages: str, settings: Settings) -> ServerError | None:
         """An exhausted heap, or a setting that the node refused."""
         if re.search(r"OutOfMemoryError|Too small (initial|maximum) heap|heap too small", messages):
             heap = format_bytes(_heap_bytes(settings))
-            return Cause(
-                code="out_of_memory",
-                message=f"the Java heap of {heap} is too small: the JVM exited with `OutOfMemoryError`",
+            return ServerError(
+                f"the Java heap of {heap} is too small: the JVM exited with `OutOfMemoryError`",
                 hint=f"raise `{HEAP}`, or use smaller values and fewer jobs",
+                code="out_of_memory",
             )
         refused = re.search(r"ConfigurationException: (.*)", messages) or re.search(r"Invalid yaml[^\n]*", messages)
         if refused:
-            return Cause(code="server", message=refused[0][:300], hint="correct the settings in `cassandra`")
+            return ServerError(refused[0][:300], hint="correct the settings in `cassandra`")
         return None
 
 
