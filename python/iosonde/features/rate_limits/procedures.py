@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
@@ -17,13 +17,13 @@ from iosonde.features.rate_limits.record import RateLimits
 from iosonde.features.rate_limits.series import Series
 from iosonde.features.rate_limits.stages import CONTINUE, run_of, series_of, stopped_in
 from iosonde.features.rate_limits.walk import Settings
-from iosonde.plan import Case, Run, target_of
+from iosonde.plan import Case, target_of
 from iosonde.planning.procedure.observations import (
     Conclusion,
     Forecast,
     Observation,
     Observations,
-    RecordObservation,
+    RunGenerator,
     UnfinishedError,
 )
 from iosonde.study.model import Part, Study
@@ -164,7 +164,7 @@ class _Kind:
             text=_text(settings),
         )
 
-    def runs(self, case: Case, observations: Observations) -> Generator[Run, Observation, Conclusion]:
+    def runs(self, case: Case, observations: Observations) -> RunGenerator:
         """One run for each stage of the identification."""
         assert case.procedure, "a case with a procedure"
         kind = target_of(case.procedure.spec["workload"])["kind"]
@@ -173,7 +173,7 @@ class _Kind:
         touch_span = int(case.parameters["span"]) if kind in ("device", "virtual") else 0
         settings = cast("Any", case.procedure.settings)
         stages = identify(Settings(**settings, touch_span=touch_span))
-        before: RecordObservation | None = None
+        before: Observation | None = None
         known: list[tuple[str, Series]] = []
         target: Mapping[str, Any] = {}
         surroundings: Mapping[str, Any] = {}
@@ -183,7 +183,6 @@ class _Kind:
             while True:
                 run = run_of(case, stage, len(known) + 1)
                 observation = yield run
-                assert isinstance(observation, RecordObservation), "an observation of a record"
                 series = None if observation.failure else series_of(observation, stage, before, is_virtual=is_virtual)
                 before = observation
                 target = observation.record.target

@@ -24,13 +24,12 @@ from iosonde.features.rate_limits.known_limits import Estimate, Parameter
 from iosonde.features.rate_limits.series import STEP, Load, Segment, Series, Stage
 from iosonde.features.rate_limits.stages import CONTINUE, run_of, series_of, stopped_in, stream_of
 from iosonde.features.rate_limits.walk import COUNTED, FailedError, OutOfTimeError, StoppedError, last_segment, same
-from iosonde.plan import Case, JsonObject, Run, target_of
+from iosonde.plan import Case, JsonObject, target_of
 from iosonde.planning.procedure.observations import (
     Conclusion,
     Forecast,
-    Observation,
     Observations,
-    RecordObservation,
+    RunGenerator,
     UnfinishedError,
 )
 from iosonde.study.model import Part, Study
@@ -317,7 +316,7 @@ class Kind:
             f"of {probe} or more for each and for all, one more for all, and one without each of 3 or more volumes",
         )
 
-    def runs(self, case: Case, observations: Observations) -> Generator[Run, Observation, Conclusion]:
+    def runs(self, case: Case, observations: Observations) -> RunGenerator:
         """One run for each stage."""
         assert case.procedure, "a case with a procedure"
         settings = cast("Resolved", case.procedure.settings)
@@ -346,7 +345,6 @@ class Kind:
             while True:
                 run = run_of(case, stage, len(ended) + 1, volume_bytes=volume_bytes)
                 observation = yield run
-                assert isinstance(observation, RecordObservation), "an observation of a record"
                 ended.append(run.case_id)
                 series: Sequence[Series | None] = [
                     None

@@ -12,7 +12,7 @@ import polars as pl
 from iosonde.features.rate_limits.series import Distribution, Series, Stage
 from iosonde.features.rate_limits.walk import StoppedError
 from iosonde.plan import Case, JsonObject, Run
-from iosonde.planning.procedure.observations import RecordObservation, probe
+from iosonde.planning.procedure.observations import Observation, probe
 from iosonde.results.schema import Record
 from iosonde.study.model import STAGE
 from iosonde.units import parse_duration
@@ -63,9 +63,9 @@ def stream_of(volume: int) -> str:
 
 
 def series_of(
-    observation: RecordObservation,
+    observation: Observation,
     stage: Stage,
-    before: RecordObservation | None,
+    before: Observation | None,
     *,
     is_virtual: bool,
     stream: str = "",
@@ -116,13 +116,13 @@ def _is_disturbed(record: Record) -> bool:
     return is_busy or any(warning.code in _DISTURBANCES for warning in record.warnings)
 
 
-def _in_flight(observation: RecordObservation) -> float:
+def _in_flight(observation: Observation) -> float:
     """Operations in flight at the end of a measurement: the queue depth of a closed loop."""
     parameters = observation.record.parameters
     return 0.0 if parameters.get("rate") else float(parameters["queue_depth"])
 
 
-def _request_bytes(observation: RecordObservation) -> int:
+def _request_bytes(observation: Observation) -> int:
     """Largest operation that no device of the target splits, whatever memory it is in; 0 if not known."""
     devices = observation.record.target.get("devices", ())
     limits = [int(device["max_request_kib"]) * 1024 for device in devices if device.get("max_request_kib")]
@@ -130,7 +130,7 @@ def _request_bytes(observation: RecordObservation) -> int:
     return min(limits, default=0)
 
 
-def _bins(observation: RecordObservation, stream: str = "") -> pl.DataFrame:
+def _bins(observation: Observation, stream: str = "") -> pl.DataFrame:
     """One row for each interval of the measurement, with completed reads and writes."""
 
     def computed() -> pl.DataFrame:
@@ -146,21 +146,21 @@ def _bins(observation: RecordObservation, stream: str = "") -> pl.DataFrame:
     return observation.results.derived(f"rate_limit_bins {stream}", computed)
 
 
-def _distribution(observation: RecordObservation) -> Distribution:
+def _distribution(observation: Observation) -> Distribution:
     rows = observation.results.histograms.filter(pl.col("phase") == "measure", pl.col("latency") == "completion")
     counts = rows.group_by("midpoint_ns").agg(pl.col("count").sum()).sort("midpoint_ns")
     return tuple((latency_ns / _SECOND, float(count)) for latency_ns, count in counts.iter_rows())
 
 
-def _rest_ns(observation: RecordObservation) -> int:
+def _rest_ns(observation: Observation) -> int:
     active = observation.record.parameters.get("active")
     return parse_duration(str(active).removesuffix("-")) if active else 0
 
 
-def _started(observation: RecordObservation, start_ns: int) -> float:
+def _started(observation: Observation, start_ns: int) -> float:
     """Time of the first interval's start."""
     return datetime.fromisoformat(observation.record.started_at).timestamp() + start_ns / _SECOND
 
 
-def _ended(observation: RecordObservation) -> float:
+def _ended(observation: Observation) -> float:
     return _started(observation, int(_bins(observation)["end_ns"].max()))  # type: ignore[arg-type]

@@ -16,11 +16,10 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from functools import cache
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Protocol
 
 from iosonde.base.features import contributed
 from iosonde.errors import IosondeError, ResultsError, StudyError
@@ -31,20 +30,12 @@ from iosonde.planning.procedure.observations import (
     Forecast,
     Observation,
     Observations,
-    RecordObservation,
+    RunGenerator,
     UnfinishedError,
     procedure_of,
 )
 from iosonde.results.result_set import ResultSet
 from iosonde.study.model import Part, Study
-
-if TYPE_CHECKING:
-    import polars as pl
-
-    from iosonde.metrics.statistics import RepeatNoise
-    from iosonde.results.schema import Record
-
-RunGenerator = Generator[Run, Observation, Conclusion]
 
 
 class Kind(Protocol):
@@ -162,111 +153,10 @@ class Remaining:
         )
 
 
-class RecordedObservations:
-    """The observations in a result set, read when they are needed."""
-
-    def __init__(self, results: ResultSet, *, ignoring: Collection[tuple[str, int]] = (), session: str = "") -> None:
-        """`ignoring`: attempts (run id, number) that do not count, so that their runs are repeated."""
-        self.session = session
-        self._results = results
-        self._ignoring = frozenset(ignoring)
-
-    def observation(self, run: Run) -> RecordObservation | None:
-        """The latest attempt, if it completed and has these parameters."""
-        record = self._results.record(run.run_id)
-        if record is None or record.outcome == "stopped" or (record.run_id, record.attempt) in self._ignoring:
-            return None
-        if any(record.parameters.get(name) != value for name, value in run.parameters.items()):
-            return None
-        return self._observation(record)
-
-    def _observation(self, record: Record) -> RecordObservation:
-        return self._results.derived(
-            ("observation", record.run_id, record.attempt),
-            lambda: RecordObservation(record, self._results.only([record.run_id]), self._metrics),
-        )
-
-    def _metrics(self, record: Record) -> pl.DataFrame:
-        """Metrics of a run, computed together with those of all others that are not known yet: a reader needs most."""
-        known: dict[tuple[str, int], pl.DataFrame] = self._results.derived("run_metrics", dict)
-        if (record.run_id, record.attempt) not in known:
-            attempts = [(each.run_id, each.attempt) for each in self._results.records()]
-            lacking = dict(attempt for attempt in attempts if attempt not in known)
-            known |= _metrics_by_run(self._results.only(lacking), lacking)
-        return known[record.run_id, record.attempt]
-
-    def elapsed_s(self) -> float:
-        def computed() -> float:
-            times = [(record.started_at, record.ended_at) for record in self._results.records()]
-            spans = (datetime.fromisoformat(end) - datetime.fromisoformat(start) for start, end in times)
-            return sum(span.total_seconds() for span in spans)
-
-        return self._results.derived(("elapsed_s", self._results.attempts), computed)
-
-    def noise(self) -> RepeatNoise:
-        def computed() -> RepeatNoise:
-            records = [each for each in self._results.records() if each.outcome == "complete" and not each.control]
-            return _noise([self._observation(record).metrics for record in records])
-
-        return self._results.derived(("noise", self._results.attempts), computed)
-
-    def best(self, part: str, metric: str, levels: Mapping[str, Any]) -> float | None:
-        """By the medians that reports show."""
-        records = [record for record in self._results.records() if _is_of(record, part, levels)]
-        key = ("best", metric, *((record.run_id, record.attempt) for record in records))
-        ids = [each.run_id for each in records]
-        return self._results.derived(key, lambda: _best_median(self._results.only(ids), metric))
-
-    def conclusion(self, part: str, levels: Mapping[str, Any]) -> Conclusion | None:
-        cases = [case for case in self._results.plan.adaptive if case.part == part and _agree(case.levels, levels)]
-        return progress(cases[0], self).conclusion if cases else None
-
-
-def _metrics_by_run(results: ResultSet, attempts: Mapping[str, int]) -> dict[tuple[str, int], pl.DataFrame]:
-    from iosonde.metrics.metrics import run_metrics
-
-    metrics = run_metrics(results)
-    by_run = metrics.partition_by("run_id", maintain_order=True, as_dict=True)
-    return {run: by_run.get((run[0],), metrics.clear()) for run in attempts.items()}
-
-
-def _noise(frames: Sequence[pl.DataFrame]) -> RepeatNoise:
-    import polars as pl
-
-    from iosonde.metrics.metrics import repeat_noise
-    from iosonde.metrics.statistics import UNKNOWN_NOISE
-
-    return next(iter(repeat_noise(pl.concat(frames)).values()), UNKNOWN_NOISE) if frames else UNKNOWN_NOISE
-
-
 def conclusions(results: ResultSet) -> Sequence[tuple[Case, Conclusion | None]]:
     """Every case with a procedure in a result set, with its conclusion, or that of its runs so far."""
-    observations = RecordedObservations(results)
+    observations = Observations(results)
     return [(case, progress(case, observations, so_far=True).conclusion) for case in results.plan.adaptive]
-
-
-def _best_median(results: ResultSet, metric: str) -> float | None:
-    import polars as pl
-
-    from iosonde.metrics.metrics import case_metrics, run_metrics
-    from iosonde.metrics.registry import metric as metric_of
-    from iosonde.metrics.scopes import overall
-
-    if not results.records():
-        return None
-    medians = case_metrics(overall(run_metrics(results))).filter(pl.col("metric") == metric)["median"]
-    if medians.is_empty():
-        return None
-    return float(medians.min() if metric_of(metric).better == "lower" else medians.max())  # type: ignore[arg-type]
-
-
-def _is_of(record: Record, part: str, levels: Mapping[str, Any]) -> bool:
-    return record.part == part and record.outcome == "complete" and _agree(record.levels, levels)
-
-
-def _agree(some: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
-    """Return True if two combinations agree on the factors that both have."""
-    return all(others[name] == level for name, level in some.items() if name in others)
 
 
 class Schedule:
@@ -282,7 +172,7 @@ class Schedule:
         ignoring = [(each.run_id, each.attempt) for each in failed]
         self._replayed: dict[str, Progress] = {}
         self._replayed_at = -1
-        self._evidence = RecordedObservations(result_set, ignoring=ignoring, session=session)
+        self._evidence = Observations(result_set, ignoring=ignoring, session=session)
 
     def next_run(self) -> Run | None:
         """The next run; the same one until it has a record, None at the end."""
@@ -358,7 +248,7 @@ class Schedule:
 
 def open_runs(result_set: ResultSet) -> list[Run]:
     """The next runs of all procedures of a result set; empty once all have ended."""
-    observations = RecordedObservations(result_set)
+    observations = Observations(result_set)
     found = (progress(case, observations).next_run for case in result_set.plan.adaptive)
     return [run for run in found if run]
 

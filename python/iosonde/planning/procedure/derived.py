@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 
 from iosonde.errors import StudyError
-from iosonde.plan import Case, JsonObject, Run
+from iosonde.plan import Case, JsonObject
 from iosonde.planning.procedure.observations import (
     Conclusion,
     Forecast,
-    Observation,
     Observations,
+    RunGenerator,
     probe,
     procedure_of,
     rounded,
@@ -26,7 +26,7 @@ PLACEHOLDER = 1000
 """Value for the checks before the real one is known; valid as a rate, a queue depth and a number of jobs."""
 
 
-def runs(case: Case, observations: Observations) -> Generator[Run, Observation, Conclusion]:
+def runs(case: Case, observations: Observations) -> RunGenerator:
     """Every repeat, with the derived parameters."""
     settings = procedure_of(case).settings
     parameters: JsonObject = {}

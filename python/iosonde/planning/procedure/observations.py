@@ -8,10 +8,11 @@ former path no longer apply.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from iosonde.plan import Case, JsonObject, Procedure, Run, Scalar
 from iosonde.study.model import Parameters
@@ -126,49 +127,9 @@ class Conclusion:
         return ()
 
 
-class Observation(Protocol):
-    """One run that has ended."""
-
-    @property
-    def failure(self) -> str:
-        """Reason for a missing result; empty if there is one."""
-
-    @property
-    def session(self) -> str:
-        """The `run` or `resume` that carried it out."""
-
-    def value(self, metric: str, *, stream: str = "", operation: str = "") -> float | None:
-        """A metric of the measurement, of the whole load unless a stream or operation is named; None if unknown."""
-
-    def slow_shares(self, limit: Limit, slice_ns: int | None) -> list[tuple[int, int]]:
-        """Of each slice of the measurement: the I/Os that took longer than the threshold, and all of them."""
-
-
-class Observations(Protocol):
-    """All observations so far."""
-
-    session: str
-    """The current `run` or `resume`; empty for a reader."""
-
-    def observation(self, run: Run) -> Observation | None:
-        """The observation of a run, if it was carried out with the same parameters."""
-
-    def elapsed_s(self) -> float:
-        """Time of all runs so far, in seconds."""
-
-    def noise(self) -> RepeatNoise:
-        """The noise of repeats, estimated over all cases so far."""
-
-    def best(self, part: str, metric: str, levels: Mapping[str, Any]) -> float | None:
-        """The best median of a metric among the cases of a part that share these levels."""
-
-    def conclusion(self, part: str, levels: Mapping[str, Any]) -> Conclusion | None:
-        """The conclusion of the procedure of the part's case with these levels."""
-
-
 @dataclass(frozen=True)
-class RecordObservation:
-    """A record, with the tables of its run."""
+class Observation:
+    """One run that has ended: its record, with the tables of its run."""
 
     record: Record
     results: ResultSet
@@ -177,10 +138,12 @@ class RecordObservation:
 
     @property
     def failure(self) -> str:
+        """Reason for a missing result; empty if there is one."""
         return self.record.failure.message if self.record.failure else ""
 
     @property
     def session(self) -> str:
+        """The `run` or `resume` that carried it out."""
         return self.record.session
 
     @cached_property
@@ -196,7 +159,10 @@ class RecordObservation:
         return found
 
     def value(self, metric: str, *, stream: str = "", operation: str = "") -> float | None:
-        """The metric that reports show: without a stream, of the only one or of all together (`scopes.overall`)."""
+        """A metric of the measurement, as reports show it; None if unknown.
+
+        Without a stream it is that of the only one, or of all together (`scopes.overall`).
+        """
         from iosonde.metrics.scopes import ALL
 
         rows = [each for each in self._values.get(metric, ()) if each[1] == (operation or ALL)]
@@ -206,7 +172,121 @@ class RecordObservation:
         return float(values[0]) if len(values) == 1 else None
 
     def slow_shares(self, limit: Limit, slice_ns: int | None) -> list[tuple[int, int]]:
+        """Of each slice of the measurement: the I/Os that took longer than the threshold, and all of them."""
         from iosonde.metrics.limit_test import Measured
 
         key = ("slow_shares", limit, slice_ns)
         return self.results.derived(key, lambda: Measured.of(self.results).slices(limit, slice_ns))
+
+
+class Observations:
+    """The observations in a result set, read when they are needed."""
+
+    def __init__(self, results: ResultSet, *, ignoring: Collection[tuple[str, int]] = (), session: str = "") -> None:
+        """`ignoring`: attempts (run id, number) that do not count, so that their runs are repeated."""
+        self.session = session
+        """The current `run` or `resume`; empty for a reader."""
+        self._results = results
+        self._ignoring = frozenset(ignoring)
+
+    def observation(self, run: Run) -> Observation | None:
+        """The latest attempt, if it completed and has these parameters."""
+        record = self._results.record(run.run_id)
+        if record is None or record.outcome == "stopped" or (record.run_id, record.attempt) in self._ignoring:
+            return None
+        if any(record.parameters.get(name) != value for name, value in run.parameters.items()):
+            return None
+        return self._observation(record)
+
+    def _observation(self, record: Record) -> Observation:
+        return self._results.derived(
+            ("observation", record.run_id, record.attempt),
+            lambda: Observation(record, self._results.only([record.run_id]), self._metrics),
+        )
+
+    def _metrics(self, record: Record) -> pl.DataFrame:
+        """Metrics of a run, computed together with those of all others that are not known yet: a reader needs most."""
+        known: dict[tuple[str, int], pl.DataFrame] = self._results.derived("run_metrics", dict)
+        if (record.run_id, record.attempt) not in known:
+            attempts = [(each.run_id, each.attempt) for each in self._results.records()]
+            lacking = dict(attempt for attempt in attempts if attempt not in known)
+            known |= _metrics_by_run(self._results.only(lacking), lacking)
+        return known[record.run_id, record.attempt]
+
+    def elapsed_s(self) -> float:
+        """Time of all runs so far, in seconds."""
+
+        def computed() -> float:
+            times = [(record.started_at, record.ended_at) for record in self._results.records()]
+            spans = (datetime.fromisoformat(end) - datetime.fromisoformat(start) for start, end in times)
+            return sum(span.total_seconds() for span in spans)
+
+        return self._results.derived(("elapsed_s", self._results.attempts), computed)
+
+    def noise(self) -> RepeatNoise:
+        """The noise of repeats, estimated over all cases so far."""
+
+        def computed() -> RepeatNoise:
+            records = [each for each in self._results.records() if each.outcome == "complete" and not each.control]
+            return _noise([self._observation(record).metrics for record in records])
+
+        return self._results.derived(("noise", self._results.attempts), computed)
+
+    def best(self, part: str, metric: str, levels: Mapping[str, Any]) -> float | None:
+        """The best median of a metric, as reports show it, among the cases of a part that share these levels."""
+        records = [record for record in self._results.records() if _is_of(record, part, levels)]
+        key = ("best", metric, *((record.run_id, record.attempt) for record in records))
+        ids = [each.run_id for each in records]
+        return self._results.derived(key, lambda: _best_median(self._results.only(ids), metric))
+
+    def conclusion(self, part: str, levels: Mapping[str, Any]) -> Conclusion | None:
+        """The conclusion of the procedure of the part's case with these levels."""
+        from iosonde.planning.procedure import progress
+
+        cases = [case for case in self._results.plan.adaptive if case.part == part and _agree(case.levels, levels)]
+        return progress(cases[0], self).conclusion if cases else None
+
+
+def _metrics_by_run(results: ResultSet, attempts: Mapping[str, int]) -> dict[tuple[str, int], pl.DataFrame]:
+    from iosonde.metrics.metrics import run_metrics
+
+    metrics = run_metrics(results)
+    by_run = metrics.partition_by("run_id", maintain_order=True, as_dict=True)
+    return {run: by_run.get((run[0],), metrics.clear()) for run in attempts.items()}
+
+
+def _noise(frames: Sequence[pl.DataFrame]) -> RepeatNoise:
+    import polars as pl
+
+    from iosonde.metrics.metrics import repeat_noise
+    from iosonde.metrics.statistics import UNKNOWN_NOISE
+
+    return next(iter(repeat_noise(pl.concat(frames)).values()), UNKNOWN_NOISE) if frames else UNKNOWN_NOISE
+
+
+def _best_median(results: ResultSet, metric: str) -> float | None:
+    import polars as pl
+
+    from iosonde.metrics.metrics import case_metrics, run_metrics
+    from iosonde.metrics.registry import metric as metric_of
+    from iosonde.metrics.scopes import overall
+
+    if not results.records():
+        return None
+    medians = case_metrics(overall(run_metrics(results))).filter(pl.col("metric") == metric)["median"]
+    if medians.is_empty():
+        return None
+    return float(medians.min() if metric_of(metric).better == "lower" else medians.max())  # type: ignore[arg-type]
+
+
+def _is_of(record: Record, part: str, levels: Mapping[str, Any]) -> bool:
+    return record.part == part and record.outcome == "complete" and _agree(record.levels, levels)
+
+
+def _agree(some: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
+    """Return True if two combinations agree on the factors that both have."""
+    return all(others[name] == level for name, level in some.items() if name in others)
+
+
+RunGenerator = Generator[Run, Observation, Conclusion]
+"""The runs of a procedure, one after the other."""

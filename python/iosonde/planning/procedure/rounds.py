@@ -27,7 +27,15 @@ from iosonde.metrics.steady_state import Criteria, held_window
 from iosonde.metrics.sustained import STALLED_SHARE
 from iosonde.plan import PREPARATION, Case, JsonObject, Run, target_of
 from iosonde.planning.procedure import preparation
-from iosonde.planning.procedure.observations import Conclusion, Forecast, Observation, Observations, probe, procedure_of
+from iosonde.planning.procedure.observations import (
+    Conclusion,
+    Forecast,
+    Observation,
+    Observations,
+    RunGenerator,
+    probe,
+    procedure_of,
+)
 from iosonde.study.model import ROUND, STAGE, Level, Part, Rounds, Scalar, Study
 from iosonde.study.workload.block import BLOCK
 from iosonde.study.workload.block.parameters import active_range_bytes
@@ -125,7 +133,7 @@ _STEPS = 2
 """Runs of a preparation at most: preconditioning fills by itself."""
 
 
-def runs(case: Case, observations: Observations) -> Generator[Run, Observation, Conclusion]:
+def runs(case: Case, observations: Observations) -> RunGenerator:
     """Pass after pass."""
     settings = Settings(**procedure_of(case).settings)
     passes: list[Pass] = []

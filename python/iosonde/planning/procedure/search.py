@@ -24,6 +24,7 @@ from iosonde.planning.procedure.observations import (
     Forecast,
     Observation,
     Observations,
+    RunGenerator,
     level_text,
     probe,
     procedure_of,
@@ -130,7 +131,7 @@ def forecast(part: Part, study: Study) -> Forecast:
     )
 
 
-def runs(case: Case, observations: Observations) -> Generator[Run, Observation, Conclusion]:
+def runs(case: Case, observations: Observations) -> RunGenerator:
     """Bracket, then bisect."""
     settings = Settings(**procedure_of(case).settings)
     probes: list[Probe] = []

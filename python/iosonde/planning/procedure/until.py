@@ -10,7 +10,7 @@ coverage of intervals would fall to 92 % (`bench/intervals.py`).
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -22,6 +22,7 @@ from iosonde.planning.procedure.observations import (
     Forecast,
     Observation,
     Observations,
+    RunGenerator,
     procedure_of,
     seed_of,
 )
@@ -80,7 +81,7 @@ def metrics_of(part: Part, study: Study) -> list[str]:
     return list(dict.fromkeys(known)) or list(DEFAULT_METRICS)
 
 
-def runs(case: Case, observations: Observations) -> Generator[Run, Observation, Conclusion]:
+def runs(case: Case, observations: Observations) -> RunGenerator:
     """Further repeats, after those of the plan."""
     settings = procedure_of(case).settings
     done = [observations.observation(_repeat(case, repeat)) for repeat in range(1, settings["minimum"] + 1)]
