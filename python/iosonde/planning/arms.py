@@ -6,8 +6,7 @@ both alike and cancels in the ratio of a pair. The order within each pair is ran
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -100,7 +99,10 @@ def sides_of(
     offset = max(numbers) + (1 if 0 in numbers else 0)  # The control has the number 0.
     first, second = _named(first, first, "a", 0), _named(second, first, "b", offset)
     if other is target:
-        first, second = _recreated(first, second)
+        # Two different setups on one target take turns, so each is created for every run.
+        pairs = list(zip(first, second, strict=True))
+        first = [a if a.case.setup == b.case.setup else _fresh(a) for a, b in pairs]
+        second = [b if a.case.setup == b.case.setup else _fresh(b) for a, b in pairs]
     return [
         Side(name="a", study=whole, settings=settings, stages=stages, drafts=first),
         Side(name="b", study=changed, settings=combined, stages=other_stages, drafts=second),
@@ -130,32 +132,6 @@ def _possible_pairs(
     return [each for each in first if each.number in both], [each for each in second if each.number in both]
 
 
-def paired_order(study: Study, first: Sequence[Draft], second: Sequence[Draft]) -> list[Draft]:
-    """Every pair once before any comes again, in another order each time; the control pair at even distances."""
-    pairs = list(zip(first, second, strict=True))
-    control = next((pair for pair in pairs if pair[0].case.control), None)
-    measured = [pair for pair in pairs if not pair[0].case.control]
-    ordered = [
-        pair if coin.random() < 0.5 else (pair[1], pair[0])
-        for repeat in range(study.repeats)
-        for coin in [random.Random(f"{study.seed}/{repeat}/arms")]
-        for pair in _shuffled(measured, study, repeat)
-    ]
-    blocks: list[tuple[Draft, Draft]] = ordered
-    if control and study.control:
-        blocks = [control]
-        for start in range(0, len(ordered), study.control.every):
-            blocks += [*ordered[start : start + study.control.every], control]
-    return [draft for pair in blocks for draft in pair]
-
-
-def _shuffled(pairs: Sequence[tuple[Draft, Draft]], study: Study, repeat: int) -> list[tuple[Draft, Draft]]:
-    ordered = list(pairs)
-    if study.shuffle:
-        random.Random(f"{study.seed}/{repeat}").shuffle(ordered)
-    return ordered
-
-
 def _named(drafts: Sequence[Draft], twins: Sequence[Draft], name: ArmName, offset: int) -> list[Draft]:
     """Give the cases of an arm ids and run numbers of their own, and the levels of their twins in arm `a`."""
     return [
@@ -172,20 +148,6 @@ def _named(drafts: Sequence[Draft], twins: Sequence[Draft], name: ArmName, offse
         )
         for draft, twin in zip(drafts, twins, strict=True)
     ]
-
-
-def _recreated(first: Sequence[Draft], second: Sequence[Draft]) -> tuple[list[Draft], list[Draft]]:
-    """Two different setups on one target take turns, so each is created for every run."""
-    pairs = list(_pairs_recreated(first, second))
-    return [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-
-
-def _pairs_recreated(first: Sequence[Draft], second: Sequence[Draft]) -> Iterator[tuple[Draft, Draft]]:
-    for pair in zip(first, second, strict=True):
-        if pair[0].case.setup == pair[1].case.setup:
-            yield pair
-        else:
-            yield _fresh(pair[0]), _fresh(pair[1])
 
 
 def _fresh(draft: Draft) -> Draft:

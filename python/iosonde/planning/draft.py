@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from iosonde.errors import IosondeError, StudyError, TargetError
 from iosonde.plan import MOST_CASES, Capacity, Case, Cost, DeviceState, LeftOut, Purge, Setup
@@ -29,6 +30,9 @@ from iosonde.units import compact_duration, compact_size, format_bytes, format_d
 if TYPE_CHECKING:
     from iosonde.planning.procedure.observations import Forecast
     from iosonde.storage import Target
+
+
+T = TypeVar("T")
 
 
 class SetupTargets:
@@ -142,6 +146,14 @@ def drafts_of(study: Study, stages: SetupTargets, *, left_out: list[LeftOut] | N
     return drafts
 
 
+def grouped(items: Iterable[T], key: Callable[[T], Hashable]) -> list[list[T]]:
+    """Items with the same key together, in the order in which the keys come first."""
+    groups: dict[Hashable, list[T]] = {}
+    for each in items:
+        groups.setdefault(key(each), []).append(each)
+    return list(groups.values())
+
+
 def _combinations(part: Part, workload: Workload) -> Iterator[dict[str, Scalar | Level]]:
     """The product of the factors' levels in order, without what is excluded."""
     for levels in itertools.product(*part.factors.values()):
@@ -191,7 +203,7 @@ def _draft(
     except IosondeError as error:
         raise in_case(error, case_id, study) from None
     decided = forecast.decided if forecast else ()
-    state = attained(study, part, extremes, target)
+    device_state, reason = attained(study, part, extremes, target)
     case = Case(
         case_id=case_id,
         part=part.name,
@@ -204,8 +216,8 @@ def _draft(
             **settings,
         },
         setup=setup,
-        device_state=state.state,
-        device_state_reason=state.reason,
+        device_state=device_state,
+        device_state_reason=reason,
         cost=_most([workload.cost(each) for each in extremes], forecast),
     )
     return Draft(
@@ -359,57 +371,48 @@ SPANS_TO_STEADY = 2
 """Without preconditioning, a run that writes less than this many times its range cannot reach steady state."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Attained:
-    """The state of a case's device when it is measured."""
+def attained(study: Study, part: Part, loads: Sequence[Mapping[str, Any]], target: Target) -> tuple[DeviceState, str]:
+    """The state for all `loads` of a case when it is measured, and the reason for another one than the declared one.
 
-    state: DeviceState
-    reason: str = ""
-    """Reason for a state other than the declared one."""
-
-
-def attained(study: Study, part: Part, loads: Sequence[Mapping[str, Any]], target: Target) -> Attained:
-    """The state for all `loads` of a case; `not_applicable` where they write nothing, or nothing is stored."""
+    `not_applicable` where they write nothing, or nothing is stored.
+    """
     streams = [stream for load in loads for stream in load.values()]
     blocks = [stream for stream in streams if isinstance(stream, BlockParameters)]
     given = target.backend()
     is_virtual_drive = given is not None and given["kind"] in VIRTUAL_DRIVES
-    if blocks and not any(_writes(stream) for stream in blocks):
-        return Attained(state="not_applicable")
-    if not is_virtual_drive and (given is not None or any(stream.is_virtual for stream in blocks)):
-        return Attained(state="not_applicable")
+    is_stored = is_virtual_drive or (given is None and not any(stream.is_virtual for stream in blocks))
+    if not is_stored or (blocks and not any(stream.writes for stream in blocks)):
+        return "not_applicable", ""
     declared = part.device_state or study.device_state or "unknown"
     if declared == "unknown":
-        return Attained(state="unknown")
+        return "unknown", ""
     if not blocks or not part.rounds:
-        return Attained(state="unknown", reason="nothing prepares the device before these runs")
+        return "unknown", "nothing prepares the device before these runs"
     if not is_virtual_drive and target.direct_unit() is not None and target.kind != "device":
-        return Attained(
-            state="unknown", reason="the files occupy part of a device, and the state of its other blocks is unknown"
-        )
+        return "unknown", "the files occupy part of a device, and the state of its other blocks is unknown"
     return _prepared(declared, part, blocks[0], target)
 
 
-def _prepared(declared: DeviceState, part: Part, stream: BlockParameters, target: Target) -> Attained:
+def _prepared(declared: DeviceState, part: Part, stream: BlockParameters, target: Target) -> tuple[DeviceState, str]:
     assert part.rounds, "only rounds are prepared"
     is_purged = stream.purge not in ("none", "unneeded")
     range_bytes, capacity_bytes = stream.active_range_bytes, target.capacity().bytes
     if declared == "fresh":
-        return Attained(state="fresh") if is_purged else Attained(state="unknown", reason="the device is not purged")
+        return ("fresh", "") if is_purged else ("unknown", "the device is not purged")
     if is_purged and is_small_range(range_bytes, stream.fill, capacity_bytes):
-        return Attained(
-            state="fresh",
-            reason=f"the active range of {format_bytes(range_bytes)} is {100 * range_bytes / capacity_bytes:.0f} % of "
-            f"the purged {format_bytes(capacity_bytes)}, whose spare blocks absorb its writes",
+        share = f"{100 * range_bytes / capacity_bytes:.0f} % of the purged {format_bytes(capacity_bytes)}"
+        return (
+            "fresh",
+            f"the active range of {format_bytes(range_bytes)} is {share}, whose spare blocks absorb its writes",
         )
     is_written = bool(stream.precondition or stream.fill)
     limit = stream.byte_limit
     if not is_written and limit is not None and limit < SPANS_TO_STEADY * range_bytes:
-        return Attained(state="fresh", reason=f"at most {limit / range_bytes:.1f} times the active range is written")
+        return "fresh", f"at most {limit / range_bytes:.1f} times the active range is written"
     is_judged = part.rounds.sought or stream.round_length is not None
     if declared == "steady" and not is_judged:
-        return Attained(state="preconditioned" if is_written else "unknown", reason="there are too few rounds to judge")
-    return Attained(state=declared)
+        return "preconditioned" if is_written else "unknown", "there are too few rounds to judge"
+    return declared, ""
 
 
 def is_small_range(range_bytes: int, fill: float, capacity_bytes: int) -> bool:
@@ -420,17 +423,9 @@ def is_small_range(range_bytes: int, fill: float, capacity_bytes: int) -> bool:
     return range_bytes * (100 / fill if fill else 1) < SMALLEST_RANGE * capacity_bytes
 
 
-def _writes(stream: BlockParameters) -> bool:
-    return stream.read_fraction + stream.trim_fraction < 1
-
-
 def notes_on_states(cases: Sequence[Case]) -> list[str]:
     """One note for each reason why cases measure another state than the study declares."""
-    reasons: dict[tuple[str, str], int] = {}
-    for case in cases:
-        if case.device_state_reason:
-            key = (case.device_state, case.device_state_reason)
-            reasons[key] = reasons.get(key, 0) + 1
+    reasons = Counter((each.device_state, each.device_state_reason) for each in cases if each.device_state_reason)
     return [
         f"the declared device state cannot be reached in {number} case{'s' * (number != 1)}, recorded as `{state}`: "
         + reason

@@ -7,22 +7,18 @@ import itertools
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from iosonde.plan import ASSUMED_BYTES_PER_SECOND, Case, Cost, Destroys, LeftOut, Plan, Procedure, Run
-from iosonde.planning.arms import Against, Side, paired_order, shared_storage, sides_of
-from iosonde.planning.draft import Draft, SetupTargets, UnknownTarget, drafts_of, notes_on_states
+from iosonde.planning.arms import Against, Side, shared_storage, sides_of
+from iosonde.planning.draft import Draft, SetupTargets, UnknownTarget, drafts_of, grouped, notes_on_states
 from iosonde.planning.feasible import (
-    check_cpus,
-    check_direct,
-    check_memory,
-    check_room,
+    check_machine,
+    check_target,
     destroyed,
     files_of,
     laid_out_again,
     possible_drafts,
-    requirements_of_features,
-    sharing_a_setup,
 )
 from iosonde.storage import open_target
 from iosonde.study.effective import effective, until_precise
@@ -34,6 +30,8 @@ from iosonde.study.workload.block.backends import BACKENDS
 
 if TYPE_CHECKING:
     from iosonde.storage import Target
+
+T = TypeVar("T")
 
 
 def expand(
@@ -82,12 +80,11 @@ def _plan(
     drafts = laid_out_again(planned)
     numbered = {draft.number: draft for draft in drafts}
     order = [numbered[draft.number] for draft in order]
-    check_memory(drafts, whole)
-    check_cpus(drafts, whole)
+    check_machine(drafts, whole)
     stages_of = {draft.number: side.stages for side in sides for draft in side.drafts}
     shared = {id(side.stages): side.stages for side in sides}
     groups = [(each, [d for d in drafts if stages_of[d.number] is each]) for each in shared.values()]
-    of_features = dict.fromkeys(each for stages, group in groups for each in _check_target(group, stages, whole))
+    of_features = dict.fromkeys(each for stages, group in groups for each in check_target(group, stages, whole))
     runs = _runs(whole, order, stages_of)
     cases = [_with_procedure(draft, whole, stages_of[draft.number]) for draft in drafts]
     layout_bytes = sum(
@@ -118,7 +115,7 @@ def _plan(
             *(note for target in targets for note in target.notes()),
             *filter(None, (shared_storage(targets[0], target) for target in targets[1:])),
             *notes_on_states(cases),
-            *_restoring(drafts),
+            *dict.fromkeys(note for draft in drafts for note in draft.workload.notes(draft.streams)),
             *_laid_out_again(planned, drafts),
             *_notes_on(left_out),
         ],
@@ -145,10 +142,8 @@ def require_feasible(plan: Plan) -> None:
     for content, name in sides:
         study, stages = Study.model_validate(content), SetupTargets(open_target(name))
         drafts = [draft for draft in drafts_of(study, stages, left_out=[]) if draft.case.case_id in wanted]
-        check_memory(drafts, study)
-        check_cpus(drafts, study)
-        for _ in _check_target(drafts, stages, study):
-            pass
+        check_machine(drafts, study)
+        list(check_target(drafts, stages, study))
 
 
 def _notes_on(left_out: Sequence[LeftOut]) -> Iterator[str]:
@@ -157,15 +152,6 @@ def _notes_on(left_out: Sequence[LeftOut]) -> Iterator[str]:
         first, *others = [each.case_id for each in left_out if each.reason == reason]
         more = f" and {len(others)} other {'case' if len(others) == 1 else 'cases'} are" if others else " is"
         yield f"`{first}`{more} left out: {reason}"
-
-
-def _check_target(drafts: Sequence[Draft], stages: SetupTargets, study: Study) -> Iterator[Destroys]:
-    """Yield what features create or overwrite for the cases."""
-    for group in sharing_a_setup(drafts):
-        place = stages.on(group[0].case.setup)
-        yield from requirements_of_features(group, place, study)
-        check_room(group, files_of(group, place), place)
-        check_direct(group, place)
 
 
 SESSION_SECONDS = 5.5
@@ -247,22 +233,39 @@ def run_order(study: Study, drafts: Sequence[Draft]) -> list[Draft]:
     a procedure are not among them: theirs is decided when it comes to it (`procedure/__init__.py`).
     """
     measured = [draft for draft in drafts if not draft.case.control and draft.is_planned]
-    groups: dict[tuple[str, ...], list[Draft]] = {}
-    for draft in measured:
-        groups.setdefault(_kept_together(draft.case), []).append(draft)
-    keys = list(groups)
+    groups = grouped(measured, lambda draft: _kept_together(draft.case))
     if study.shuffle:
-        random.Random(f"{study.seed}/setups").shuffle(keys)
+        random.Random(f"{study.seed}/setups").shuffle(groups)
+    # Every case once before any comes again, each time in another order.
+    blocks = [
+        [draft for repeat in range(study.repeats) for draft in _shuffled(group, study, repeat)] for group in groups
+    ]
     if not study.control:
-        return [draft for key in keys for draft in _interleaved(groups[key], study)]
-    every = study.control.every
-    if len(keys) > 1:
-        # A control within a group would cost two setups more, so it is between groups.
-        blocks = [list(_interleaved(groups[key], study)) for key in keys]
-    else:
-        runs = [draft for key in keys for draft in _interleaved(groups[key], study)]
+        return list(itertools.chain.from_iterable(blocks))
+    # A control within a group would cost two setups more, so it is between groups where there are several.
+    if len(blocks) == 1:
+        every, [runs] = study.control.every, blocks
         blocks = [runs[begin : begin + every] for begin in range(0, len(runs), every)]
     return [drafts[0], *itertools.chain.from_iterable([*block, drafts[0]] for block in blocks)]
+
+
+def paired_order(study: Study, first: Sequence[Draft], second: Sequence[Draft]) -> list[Draft]:
+    """Every pair once before any comes again, in another order each time; the control pair at even distances."""
+    pairs = list(zip(first, second, strict=True))
+    control = next((pair for pair in pairs if pair[0].case.control), None)
+    measured = [pair for pair in pairs if not pair[0].case.control]
+    ordered = [
+        pair if coin.random() < 0.5 else (pair[1], pair[0])
+        for repeat in range(study.repeats)
+        for coin in [random.Random(f"{study.seed}/{repeat}/arms")]
+        for pair in _shuffled(measured, study, repeat)
+    ]
+    blocks: list[tuple[Draft, Draft]] = ordered
+    if control and study.control:
+        blocks = [control]
+        for start in range(0, len(ordered), study.control.every):
+            blocks += [*ordered[start : start + study.control.every], control]
+    return [draft for pair in blocks for draft in pair]
 
 
 def _kept_together(case: Case) -> tuple[str, ...]:
@@ -270,14 +273,8 @@ def _kept_together(case: Case) -> tuple[str, ...]:
     return () if case.setup and case.setup.fresh == "run" else case.setup_key
 
 
-def _interleaved(drafts: Sequence[Draft], study: Study) -> Iterator[Draft]:
-    """Every case once before any comes again, each time in another order."""
-    for repeat in range(study.repeats):
-        yield from _shuffled(drafts, study, repeat)
-
-
-def _shuffled(drafts: Sequence[Draft], study: Study, repeat: int) -> list[Draft]:
-    ordered = list(drafts)
+def _shuffled(cases: Sequence[T], study: Study, repeat: int) -> list[T]:
+    ordered = list(cases)
     if study.shuffle:
         random.Random(f"{study.seed}/{repeat}").shuffle(ordered)
     return ordered
@@ -363,11 +360,6 @@ def _databases(cases: Sequence[Case], runs: Sequence[Run]) -> list[Destroys]:
             what = f"creates the {kind.noun} `{name}` and drops it at the end (allow it with `--confirm {name}`)"
             found[name] = Destroys(path=str(url), what=what)
     return list(found.values())
-
-
-def _restoring(drafts: Sequence[Draft]) -> list[str]:
-    """Notes of the workloads, each once."""
-    return list(dict.fromkeys(note for draft in drafts for note in draft.workload.notes(draft.streams)))
 
 
 def _runs(study: Study, drafts: Sequence[Draft], stages_of: Mapping[int, SetupTargets]) -> list[Run]:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from iosonde.base import memory
 from iosonde.base.features import contributed
 from iosonde.errors import IosondeError, StudyError, TargetError
-from iosonde.plan import OF_WHOLE_DEVICE, Case, Destroys, LeftOut, Setup
-from iosonde.planning.draft import Draft, SetupTargets, drafts_of, in_case, left_out_for
+from iosonde.plan import OF_WHOLE_DEVICE, Case, Destroys, LeftOut
+from iosonde.planning.draft import Draft, SetupTargets, drafts_of, grouped, in_case, left_out_for
 from iosonde.study.model import Study
 from iosonde.study.setup import HOST_SETTINGS
 from iosonde.study.workload.block import BLOCK
@@ -39,7 +39,8 @@ def possible_drafts(study: Study, stages: SetupTargets, left_out: list[LeftOut])
     for draft in drafts_of(study, stages, left_out=left_out):
         try:
             if draft.case.part in optional:
-                _check(draft, stages, study)
+                list(check_target([draft], stages, study))
+                draft.workload.resolve(draft.streams, stages.on(draft.case.setup), seed=0, run_id="possible")
         except IosondeError as error:  # Its parameters are valid: the target or the machine lacks something.
             first = first or error
             left_out.append(left_out_for(error, draft.case.case_id, draft.case.part))
@@ -47,9 +48,7 @@ def possible_drafts(study: Study, stages: SetupTargets, left_out: list[LeftOut])
             kept.append(draft)
     if not any(not draft.case.control for draft in kept):
         raise _none_possible(left_out, first, study)
-    chosen, repeated = distinct_drafts(kept, study, stages.base)
-    left_out += repeated
-    return chosen
+    return _distinct(kept, study, stages.base, left_out)
 
 
 def _none_possible(left_out: Sequence[LeftOut], first: IosondeError | None, study: Study) -> IosondeError:
@@ -64,16 +63,17 @@ def _none_possible(left_out: Sequence[LeftOut], first: IosondeError | None, stud
     )
 
 
-def _check(draft: Draft, stages: SetupTargets, study: Study) -> None:
-    """An error if the case by itself is impossible."""
-    place = stages.on(draft.case.setup)
-    list(requirements_of_features([draft], place, study))
-    check_room([draft], files_of([draft], place), place)
-    check_direct([draft], place)
-    draft.workload.resolve(draft.streams, place, seed=0, run_id="possible")
+def check_target(drafts: Sequence[Draft], stages: SetupTargets, study: Study) -> Iterator[Destroys]:
+    """Yield what features create or overwrite for the cases; an error if they are impossible on the target."""
+    # Files of cases with the same setup exist at the same time.
+    for group in grouped(drafts, lambda draft: draft.case.setup_key):
+        place = stages.on(group[0].case.setup)
+        yield from _requirements_of_features(group, place, study)
+        _check_room(group, files_of(group, place), place)
+        _check_direct(group, place)
 
 
-def requirements_of_features(drafts: Sequence[Draft], place: Target, study: Study) -> Iterator[Destroys]:
+def _requirements_of_features(drafts: Sequence[Draft], place: Target, study: Study) -> Iterator[Destroys]:
     """Yield what features create or overwrite for these cases; an error for the first case that is impossible."""
     kinds: tuple[Requirements, ...] = contributed("run", "REQUIREMENTS")
     for draft in drafts:
@@ -84,7 +84,7 @@ def requirements_of_features(drafts: Sequence[Draft], place: Target, study: Stud
             raise in_case(error, draft.case.case_id, study) from None
 
 
-def check_room(drafts: Sequence[Draft], files: Mapping[str, int], target: Target) -> None:
+def _check_room(drafts: Sequence[Draft], files: Mapping[str, int], target: Target) -> None:
     """The target has room for files that are there together; `TargetError` names what needs most."""
     is_virtual = target.backend() is not None
     needed = (
@@ -101,7 +101,7 @@ def check_room(drafts: Sequence[Draft], files: Mapping[str, int], target: Target
         raise TargetError(error.what, where=where, hint=hint) from None
 
 
-def check_direct(drafts: Sequence[Draft], target: Target) -> None:
+def _check_direct(drafts: Sequence[Draft], target: Target) -> None:
     """Direct I/O can do all its sizes here; else the first case that it cannot do is named, and what it could."""
     wanted: dict[tuple[str, int], Draft] = {}
     for draft in drafts:
@@ -130,11 +130,17 @@ def _refused(size_bytes: int, target: Target) -> TargetError | None:
     return None
 
 
-def check_memory(drafts: Sequence[Draft], study: Study) -> None:
-    """`StudyError` for a case whose buffers and caches exceed the memory: the kernel would kill a process."""
+def check_machine(drafts: Sequence[Draft], study: Study) -> None:
+    """`StudyError` for a case that this machine cannot run.
+
+    That is one whose buffers and caches exceed the memory, since the kernel would kill a process, or one that pins a
+    job to a CPU on which this process may not run (sched_setaffinity(2)).
+    """
+    needed, hungry = max(
+        ((max(map(draft.workload.buffer_bytes, (draft.streams, *draft.others))), draft) for draft in drafts),
+        key=lambda pair: pair[0],
+    )
     memory_bytes = memory.total_bytes()
-    hungry = max(drafts, key=_buffer_bytes)
-    needed = _buffer_bytes(hungry)
     limit = int(memory_bytes * memory.SHARE)
     if needed > limit:
         error = StudyError(
@@ -143,52 +149,46 @@ def check_memory(drafts: Sequence[Draft], study: Study) -> None:
             hint=hungry.workload.hints.less_memory,
         )
         raise in_case(error, hungry.case.case_id, study)
-
-
-def check_cpus(drafts: Sequence[Draft], study: Study) -> None:
-    """`StudyError` for a case that pins a job to a CPU on which this process may not run (sched_setaffinity(2))."""
     allowed = os.sched_getaffinity(0)
     for draft in drafts:
         every = (draft.streams, *draft.others, *draft.following)
         for stream in (stream for streams in every for stream in streams.values()):
             missing = set(getattr(stream, "cpus", ())) - allowed
             if missing:
+                known, wanted = (", ".join(map(str, sorted(cpus))) for cpus in (allowed, missing))
                 error = StudyError(
-                    f"`cpus` must be CPUs on which iosonde may run: {_listed(allowed)}; got {_listed(missing)}",
+                    f"`cpus` must be CPUs on which iosonde may run: {known}; got {wanted}",
                     hint="choose others with `--set cpus=...`, or start iosonde on more CPUs (`taskset`, cpuset(7))",
                 )
                 raise in_case(error, draft.case.case_id, study)
 
 
-def _listed(cpus: set[int]) -> str:
-    return ", ".join(map(str, sorted(cpus)))
-
-
-def _buffer_bytes(draft: Draft) -> int:
-    return max(draft.workload.buffer_bytes(streams) for streams in (draft.streams, *draft.others))
-
-
 ELSEWHERE = "name a directory or a block device as the target"
 
 
-def distinct_drafts(drafts: Sequence[Draft], study: Study, target: Target) -> tuple[list[Draft], list[LeftOut]]:
-    """Return one draft of each group that the target cannot tell apart, and the others as left out.
+def _distinct(drafts: list[Draft], study: Study, target: Target, left_out: list[LeftOut]) -> list[Draft]:
+    """Return one draft of each group that the target cannot tell apart; the others go to `left_out`.
 
     Kept is the one with the fewest settings of the host. `TargetError` if every question of the study compares levels
     without effect.
     """
     if not target.is_model:
-        return list(drafts), []
+        return drafts
     kept: dict[str, Draft] = {}
     for draft in drafts:
         key = _key(draft)
         if key not in kept or _host_settings(draft) < _host_settings(kept[key]):
             kept[key] = draft
     chosen = [draft for draft in drafts if kept[_key(draft)] is draft]
-    if len(chosen) == len(drafts):
-        return chosen, []
-    _check_questions(study, drafts, chosen, target)
-    return chosen, list(_left_out(drafts, kept, target))
+    if len(chosen) < len(drafts):
+        _check_questions(study, drafts, chosen, target)
+    for draft in drafts:
+        twin = kept[_key(draft)]
+        if twin is not draft:
+            factors = _differing(draft.case.levels, twin.case.levels)
+            reason = _no_effect(factors, target)
+            left_out.append(LeftOut(case_id=draft.case.case_id, part=draft.case.part, reason=reason, hint=ELSEWHERE))
+    return chosen
 
 
 def check_arms(first: Sequence[Draft], second: Sequence[Draft], target: Target) -> None:
@@ -196,7 +196,7 @@ def check_arms(first: Sequence[Draft], second: Sequence[Draft], target: Target) 
     if not target.is_model:
         return
     pairs = list(zip(first, second, strict=True))
-    differing = sorted({name for a, b in pairs for name in _differing(a, b)})
+    differing = sorted({name for a, b in pairs for name in _differing(a.case.parameters, b.case.parameters)})
     if differing and all(_key(a) == _key(b) for a, b in pairs):
         raise TargetError(_no_effect(differing, target), where="by the settings of `--against-set`", hint=ELSEWHERE)
 
@@ -223,9 +223,8 @@ def _host_settings(draft: Draft) -> int:
     )
 
 
-def _differing(draft: Draft, other: Draft) -> list[str]:
-    values: Mapping[str, Any] = other.case.parameters
-    return [name for name, value in draft.case.parameters.items() if values.get(name) != value]
+def _differing(values: Mapping[str, Any], others: Mapping[str, Any]) -> list[str]:
+    return [name for name, value in values.items() if others.get(name) != value]
 
 
 def _check_questions(study: Study, drafts: Sequence[Draft], chosen: Sequence[Draft], target: Target) -> None:
@@ -248,16 +247,6 @@ def _check_questions(study: Study, drafts: Sequence[Draft], chosen: Sequence[Dra
 def _levels(drafts: Sequence[Draft], part: str, factor: str) -> set[str]:
     levels = [draft.case.levels for draft in drafts if draft.case.part == part and not draft.case.control]
     return {str(each[factor]) for each in levels if factor in each}
-
-
-def _left_out(drafts: Sequence[Draft], kept: Mapping[str, Draft], target: Target) -> Iterator[LeftOut]:
-    for draft in drafts:
-        twin = kept[_key(draft)]
-        if twin is not draft:
-            levels = twin.case.levels
-            factors = [name for name, level in draft.case.levels.items() if levels.get(name) != level]
-            reason = _no_effect(factors, target)
-            yield LeftOut(case_id=draft.case.case_id, part=draft.case.part, reason=reason, hint=ELSEWHERE)
 
 
 def _no_effect(names: Sequence[str], target: Target) -> str:
@@ -286,10 +275,12 @@ def laid_out_again(drafts: Sequence[Draft]) -> list[Draft]:
     for each in contents:
         for file, kind in each.items():
             kinds.setdefault(file, set()).add(kind)
-    return [
-        _always_laid_out(draft) if any(len(kinds[file]) > 1 for file in each) and _reads_missing(draft) else draft
-        for draft, each in zip(drafts, contents, strict=True)
-    ]
+    again = []
+    for draft, each in zip(drafts, contents, strict=True):
+        is_other = any(len(kinds[file]) > 1 for file in each) and draft.workload.layout(draft.streams) == "missing"
+        reads = is_other and any(stream.read_fraction > 0 for stream in draft.streams.values())
+        again.append(_always_laid_out(draft) if reads else draft)
+    return again
 
 
 def _contents(draft: Draft) -> dict[tuple[Any, ...], frozenset[Any]]:
@@ -297,21 +288,12 @@ def _contents(draft: Draft) -> dict[tuple[Any, ...], frozenset[Any]]:
     found: dict[tuple[Any, ...], frozenset[Any]] = {}
     for name, stream in draft.streams.items():
         if isinstance(stream, BlockParameters) and (stream.writes or stream.layout != "never"):
-            kind = frozenset([(stream.payload, stream.compression_ratio, *_duplicates(stream))])
+            duplicate_size = stream.duplicate_size if stream.duplicate_fraction else 0
+            kind = frozenset([(stream.payload, stream.compression_ratio, stream.duplicate_fraction, duplicate_size)])
             for file in draft.workload.files({name: stream}):
                 place = (*draft.case.setup_key, file)
                 found[place] = found.get(place, frozenset()) | kind
     return found
-
-
-def _duplicates(stream: BlockParameters) -> tuple[float, int]:
-    return (stream.duplicate_fraction, stream.duplicate_size if stream.duplicate_fraction else 0)
-
-
-def _reads_missing(draft: Draft) -> bool:
-    return draft.workload.layout(draft.streams) == "missing" and any(
-        stream.read_fraction > 0 for stream in draft.streams.values()
-    )
 
 
 def _always_laid_out(draft: Draft) -> Draft:
@@ -320,32 +302,17 @@ def _always_laid_out(draft: Draft) -> Draft:
     return replace(draft, case=case, streams=streams)
 
 
-def sharing_a_setup(drafts: Sequence[Draft]) -> list[list[Draft]]:
-    """Cases by setup: their files exist at the same time."""
-    groups: dict[tuple[str, ...], list[Draft]] = {}
-    for draft in drafts:
-        groups.setdefault(draft.case.setup_key, []).append(draft)
-    return list(groups.values())
-
-
-def _by_setup(drafts: Sequence[Draft]) -> dict[Setup | None, list[Draft]]:
-    """Cases that are measured on the same thing."""
-    groups: dict[Setup | None, list[Draft]] = {}
-    for draft in drafts:
-        groups.setdefault(draft.case.setup, []).append(draft)
-    return groups
-
-
 def destroyed(drafts: Sequence[Draft], stages: SetupTargets, *, keep: bool) -> list[Destroys]:
     """Return everything that setups create and remove, each once, with its largest size."""
     found: dict[str, Destroys] = {}
-    for setup, group in _by_setup(drafts).items():
-        size_bytes = sum(files_of(group, stages.on(setup)).values())
+    for group in grouped(drafts, lambda draft: draft.case.setup):
+        place = stages.on(group[0].case.setup)
+        size_bytes = sum(files_of(group, place).values())
         takes_all = any(draft.case.parameters.get("purge") in OF_WHOLE_DEVICE for draft in group)
-        if stages.on(setup).kind == "device" and takes_all:
-            size_bytes = stages.on(setup).free_bytes()
-        if size_bytes or stages.on(setup) is not stages.base:
-            for each in stages.on(setup).destroys(size_bytes, keep=keep):
+        if place.kind == "device" and takes_all:
+            size_bytes = place.free_bytes()
+        if size_bytes or place is not stages.base:
+            for each in place.destroys(size_bytes, keep=keep):
                 found.setdefault(f"{each.path}: {each.what}", each)
     return list(found.values())
 
