@@ -152,7 +152,7 @@ def _overlay() -> str:
 
 def _tracepoints() -> str:
     """Tracepoints of system calls and of the block layer, in tracefs."""
-    from iosonde.features.kernel_trace.mount import NoTracingError, directory
+    from iosonde.features.kernel_trace.instance import NoTracingError, directory
 
     try:
         events = directory() / "events"

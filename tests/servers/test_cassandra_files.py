@@ -220,7 +220,7 @@ def test_an_exhausted_heap_is_named_as_the_cause() -> None:
     message = "Terminating due to java.lang.OutOfMemoryError: Java heap space"
     found = Cassandra().cause(f"INFO up\n{message}\n", {HEAP: 64 << 20})
     assert found is not None
-    assert (found.code, "64 MiB" in found.message, "heap_size" in found.hint) == ("out_of_memory", True, True)
+    assert (found.code, "64 MiB" in found.what, "heap_size" in found.hint) == ("out_of_memory", True, True)
     assert Cassandra().cause("INFO all is well", {}) is None
 
 

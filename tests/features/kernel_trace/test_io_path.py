@@ -20,10 +20,10 @@ from study_texts import study_text
 
 from iosonde import planning
 from iosonde.execution import execute
-from iosonde.features.kernel_trace import mount, ring_buffer
+from iosonde.features.kernel_trace import ring_buffer
 from iosonde.features.kernel_trace import run as kernel_trace
 from iosonde.features.kernel_trace import stages as io_path
-from iosonde.features.kernel_trace.instance import JOURNALED, Point, TraceInstance
+from iosonde.features.kernel_trace.instance import JOURNALED, Point, TraceInstance, directory
 from iosonde.features.kernel_trace.questions import LATENCY, PathStages, TracingCost, UntracedPath, find
 from iosonde.features.kernel_trace.ring_buffer import Event, Format, parse
 from iosonde.features.kernel_trace.stages import relate
@@ -210,7 +210,7 @@ FIELDS = {
     "block_bio_queue": ("block/block_bio_queue", ("sector",)),
     "block_rq_issue": ("block/block_rq_issue", ("sector",)),
     "block_rq_complete": ("block/block_rq_complete", ("sector",)),
-    "sched_switch": ("sched/sched_switch", ("next_pid", "next_comm")),
+    "sched_switch": ("sched/sched_switch", ("next_pid",)),
 }
 
 
@@ -280,7 +280,7 @@ def test_cleanup_removes_the_instance_of_a_killed_process() -> None:
         os._exit(0)
     os.waitpid(process, 0)
     [left] = [Path(entry.path) for entry in journal.entries() if entry.what == JOURNALED]
-    instance = mount.directory() / "instances" / left.name
+    instance = directory() / "instances" / left.name
     assert instance.is_dir()
     assert f"the {JOURNALED} was removed" in [each.reason for each in cleanup() if each.path == str(left)]
     assert not instance.exists()

@@ -11,18 +11,24 @@ from iosonde.metrics.metric import Metric
 from iosonde.results.column import NUMBER, TEXT, U64, facts
 from iosonde.results.schema import Record
 
-STAGES: Mapping[str, str] = {
-    "submission": "from the system call until the block layer receives the I/O",
-    "block_layer": "from there until the driver receives it",
-    "device": "from there until the device interrupts, or until the completion without an interrupt",
-    "interrupt": "from the interrupt until the waiting thread is made runnable",
-    "wake_up": "from there until the thread runs",
-    "return": "from there, or from the completion if the thread did not sleep, until the system call returns",
+STAGES: Mapping[str, tuple[str, str]] = {
+    "submission": ("Submission", "from the system call until the block layer receives the I/O"),
+    "block_layer": ("Block layer", "from there until the driver receives it"),
+    "device": ("Device", "from there until the device interrupts, or until the completion without an interrupt"),
+    "interrupt": ("Interrupt", "from the interrupt until the waiting thread is made runnable"),
+    "wake_up": ("Wake-up", "from there until the thread runs"),
+    "return": (
+        "Return",
+        "from there, or from the completion if the thread did not sleep, until the system call returns",
+    ),
 }
-"""Stages in the order of time (stages.py)."""
+"""Title and meaning of each stage, in the order of time (stages.py)."""
 
 TOTAL = "total"
-_TOTAL_TEXT = "from the system call that submits until the one that fetches the completion returns"
+WITH_TOTAL = {
+    **STAGES,
+    TOTAL: ("I/O path", "from the system call that submits until the one that fetches the completion returns"),
+}
 
 BEYOND = 10
 """Samples that a percentile needs beyond it."""
@@ -31,7 +37,7 @@ STATISTICS: Mapping[str, str] = {"mean": "mean time", "p50": "median time", "p99
 
 TIMES: Mapping[str, str] = {
     f"path_{stage}_ns_{statistic}": f"{words} {text}"
-    for stage, text in {**STAGES, TOTAL: _TOTAL_TEXT}.items()
+    for stage, (_, text) in WITH_TOTAL.items()
     for statistic, words in STATISTICS.items()
 }
 """Statistics of the stages of traced I/Os."""
@@ -77,30 +83,17 @@ def _percentile(times: Sequence[int], part: int) -> float | None:
     return float(sorted(times)[rank - 1]) if len(times) - rank >= BEYOND else None
 
 
-TITLES = {
-    "submission": "Submission",
-    "block_layer": "Block layer",
-    "device": "Device",
-    "interrupt": "Interrupt",
-    "wake_up": "Wake-up",
-    "return": "Return",
-    TOTAL: "I/O path",
-}
-"""Stages as axes and tables name them."""
-
-
 def metric_of(stage: str, statistic: str = "mean") -> str:
     """Return the name of the metric of a stage."""
     return f"path_{stage}_ns_{statistic}"
 
 
-def _metric(stage: str, statistic: str) -> Metric:
-    name = metric_of(stage, statistic)
-    return Metric(name, f"{TITLES[stage]}, {statistic}", "ns", "lower", "time", f"{TIMES[name]}, of traced I/Os")
-
-
 METRICS = (
-    *(_metric(stage, statistic) for stage in (*STAGES, TOTAL) for statistic in STATISTICS),
+    *(
+        Metric(name, f"{title}, {statistic}", "ns", "lower", "time", f"{TIMES[name]}, of traced I/Os")
+        for stage, (title, _) in WITH_TOTAL.items() for statistic in STATISTICS
+        for name in [metric_of(stage, statistic)]
+    ),
     Metric("path_related", "Traced I/Os", "", "neither", "count", "traced I/Os whose stages are known"),
     Metric("path_incomplete", "Incomplete traced I/Os", "", "lower", "count", "traced I/Os with missing events"),
 )  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from iosonde.features.kernel_trace.facts import STAGES, TITLES, TOTAL, metric_of
+from iosonde.features.kernel_trace.facts import STAGES, TOTAL, metric_of
 from iosonde.findings.cells import groups
 from iosonde.findings.finding import Finding
 from iosonde.findings.question import Question, QuestionKind
@@ -110,34 +110,32 @@ def _stages(question: Question, row: Mapping[str, Any], factors: Sequence[str]) 
         total=total,
         stages=tuple(sorted(occurred.items(), key=lambda item: -item[1].value)),
         software=repeats_interval(share),
-        unseen=tuple(_unseen(question, case_id).items()),
+        unseen=tuple(
+            (stage, reason)
+            for part in _text(question, case_id, "path_unseen").split("; ")
+            for stage, _, reason in [part.partition(": ")]
+            if reason
+        ),
         related=int(related.min()) if related.size else 0,
         repeats=totals.size,
         **question.claim([case_id], total),
     )
 
 
-def _outcomes(question: Question, case_id: str) -> pl.DataFrame:
+def _text(question: Question, case_id: str, column: str) -> str:
+    """The first text in a column of the runs of a case; empty if there is none."""
     outcomes = question.outcomes
-    return pl.DataFrame() if outcomes is None else outcomes.filter(pl.col("case_id") == case_id)
-
-
-def _unseen(question: Question, case_id: str) -> dict[str, str]:
-    found = _outcomes(question, case_id)
-    if "path_unseen" not in found.columns:
-        return {}
-    text = next((str(each) for each in found["path_unseen"] if each), "")
-    return dict(part.split(": ", 1) for part in text.split("; ") if ": " in part)
+    if outcomes is None or column not in outcomes.columns:
+        return ""
+    return next((str(each) for each in outcomes.filter(pl.col("case_id") == case_id)[column] if each), "")
 
 
 def _untraced(question: Question, *, known: set[str]) -> Iterator[UntracedPath]:
     """One finding for each case that was to be traced and has no stages, with the reason of its runs."""
     of_part = question.cases.filter(pl.col("part") == question.part.name, pl.col(TRACED))
     for row in of_part.iter_rows(named=True):
-        case_id, found = row["case_id"], _outcomes(question, row["case_id"])
-        if case_id in known or "path_reason" not in found.columns:
-            continue
-        reason = next((str(each) for each in found["path_reason"] if each), "")
+        case_id = row["case_id"]
+        reason = "" if case_id in known else _text(question, case_id, "path_reason")
         if reason:
             yield UntracedPath(
                 load=question.load({}, case_id),
@@ -171,8 +169,7 @@ def _load(question: Question, row: Mapping[str, Any], factors: Sequence[str]) ->
 
 
 def _named(stage: str) -> str:
-    title = TITLES[stage].lower()
-    return f"the {title}"
+    return f"the {STAGES[stage][0].lower()}"
 
 
 def _share_text(share: Estimate) -> str:

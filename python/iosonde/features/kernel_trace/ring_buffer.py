@@ -17,7 +17,7 @@ _FIELD = re.compile(
     r"field:(?P<type>[^;]*?)(?P<name>\w+)(\[\w*\])?;\s*offset:(?P<offset>\d+);\s*size:(?P<size>\d+);"
     r"\s*signed:(?P<signed>\d);"
 )
-_CODES = {(1, False): "B", (2, False): "H", (4, False): "I", (8, False): "Q"}
+_CODES = {1: "B", 2: "H", 4: "I", 8: "Q"}
 PID = "common_pid"
 """Thread in whose context an event was recorded; 0 is the idle thread."""
 FLAGS = "common_flags"
@@ -25,50 +25,31 @@ FLAGS = "common_flags"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Field:
-    """One field: whole numbers have a `code` of `struct`, texts have none."""
-
-    name: str
-    offset: int
-    size: int
-    code: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class Format:
-    """Fields that are read of one kind of event."""
+    """Whole numbers that are read of one kind of event."""
 
     id: int
     name: str
     """`SYSTEM/NAME`."""
-    fields: tuple[Field, ...]
+    fields: Mapping[str, tuple[int, str]]
+    """Offset of each, and its type as a code of `struct`."""
 
-    def values(self, data: bytes) -> dict[str, int | str]:
-        """The values of its fields in the data of an event."""
-        return {each.name: _value(each, data) for each in self.fields}
+    def values(self, data: bytes) -> dict[str, int]:
+        """The values of its fields in the data of an event; `struct.error` if the data ends before them."""
+        return {name: struct.unpack_from(code, data, offset)[0] for name, (offset, code) in self.fields.items()}
 
 
 def parse(text: str, event: str, names: Iterable[str]) -> Format:
     """Read a file `format`; fields that this kernel's event lacks are left out."""
-    wanted = {PID, FLAGS, *names}
-    found = [match for match in _FIELD.finditer(text) if match["name"] in wanted]
     number = re.search(r"^ID:\s*(\d+)", text, re.MULTILINE)
     if number is None:
         raise ValueError(f"the format of `{event}` has no ID")
-    return Format(id=int(number[1]), name=event, fields=tuple(map(_field, found)))
-
-
-def _field(match: re.Match[str]) -> Field:
-    size, is_signed = int(match["size"]), match["signed"] == "1"
-    code = _CODES.get((size, False), "")
-    kind = code.lower() if is_signed else code
-    return Field(name=match["name"], offset=int(match["offset"]), size=size, code=kind)
-
-
-def _value(field: Field, data: bytes) -> int | str:
-    if field.code:
-        return int(struct.unpack_from("=" + field.code, data, field.offset)[0])
-    return data[field.offset : field.offset + field.size].split(b"\0")[0].decode(errors="replace")
+    fields = {}
+    for match in _FIELD.finditer(text):
+        if match["name"] in (PID, FLAGS, *names):
+            code = _CODES[int(match["size"])]
+            fields[match["name"]] = (int(match["offset"]), "=" + (code.lower() if match["signed"] == "1" else code))
+    return Format(id=int(number[1]), name=event, fields=fields)
 
 
 _HEAD_BYTES = 16
@@ -92,7 +73,7 @@ class Event:
     in_interrupt: bool
     """True if it was recorded in a hardware or software interrupt."""
     name: str
-    values: Mapping[str, int | str]
+    values: Mapping[str, int]
 
 
 def events(page: bytes, formats: Mapping[int, Format], *, cpu: int) -> Iterator[Event]:
@@ -134,18 +115,12 @@ def _word(page: bytes, at: int) -> tuple[int, int]:
 
 
 def _event(data: bytes, formats: Mapping[int, Format], time_ns: int, cpu: int) -> Iterator[Event]:
-    if len(data) < 8:
+    known = formats.get(struct.unpack_from("=H", data)[0]) if len(data) >= 8 else None
+    if known is None:
         return
-    known = formats.get(struct.unpack_from("=H", data)[0])
-    if known is None or any(each.offset + each.size > len(data) for each in known.fields):
+    try:
+        values = known.values(data)
+    except struct.error:
         return
-    values = known.values(data)
-    pid, flags = int(values.pop(PID, 0)), int(values.pop(FLAGS, 0))
-    yield Event(
-        time_ns=time_ns,
-        cpu=cpu,
-        pid=pid,
-        in_interrupt=bool(flags & _IN_INTERRUPT),
-        name=known.name,
-        values=values,
-    )
+    pid, in_interrupt = values.pop(PID, 0), bool(values.pop(FLAGS, 0) & _IN_INTERRUPT)
+    yield Event(time_ns=time_ns, cpu=cpu, pid=pid, in_interrupt=in_interrupt, name=known.name, values=values)

@@ -19,8 +19,7 @@ from iosonde.execution.conversation import EngineRun
 from iosonde.execution.instruments.counters import device_of
 from iosonde.execution.instruments.instrument import Instrument, Reading
 from iosonde.features.kernel_trace import stages
-from iosonde.features.kernel_trace.instance import Point, TraceInstance
-from iosonde.features.kernel_trace.mount import NoTracingError
+from iosonde.features.kernel_trace.instance import NoTracingError, Point, TraceInstance
 from iosonde.features.kernel_trace.record import TraceReading
 from iosonde.storage.block_layer.block_stack import disk_of
 from iosonde.study.workload import described, streams_of

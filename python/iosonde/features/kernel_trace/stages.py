@@ -13,7 +13,7 @@ Only I/Os that are alone in their thread are related: at queue depth 1.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -101,37 +101,41 @@ class _Relating:
         self._interrupts: dict[int, int] = {}
         self._on_device: dict[int, _Io] = {}
         self._of_waiter: dict[int, _Io] = {}
-        self._steps: Mapping[str, Callable[[Event], None]] = {
-            QUEUED: self._take_queued,
-            ISSUED: self._take_issued,
-            COMPLETED: self._take_completed,
-            INTERRUPT: self._take_interrupt,
-            WAKING: self._take_waking,
-            SWITCH: self._take_switch,
-            **dict.fromkeys(TAKEN, self._take_taken),
-        }
 
     def take(self, event: Event) -> None:
         """Take the next event in time."""
+        now = event.time_ns
         if event.name.startswith(ENTER):
-            self._entered[event.pid] = event.time_ns
+            self._entered[event.pid] = now
+        elif event.name in TAKEN:
+            self._taken[event.pid] = now
+        elif event.name == QUEUED:
+            if event.pid in self._jobs | self._helpers:
+                self._queued[_sector(event)] = (now, event.pid)
+        elif event.name == ISSUED:
+            self._take_issued(event)
+        elif event.name == INTERRUPT:
+            self._interrupts[event.cpu] = now
+        elif event.name == COMPLETED:
+            self._take_completed(event)
+        elif event.name == WAKING:
+            io = self._of_waiter.get(event.values["pid"])
+            if io and io.completed is not None and io.waking is None:
+                io.waking = now
+        elif event.name == SWITCH:
+            io = self._of_waiter.get(event.values["next_pid"])
+            if io and io.waking is not None and io.running is None:
+                io.running = now
         elif event.name.startswith(EXIT):
             self._take_exit(event)
-        elif step := self._steps.get(event.name):
-            step(event)
-
-    def _take_taken(self, event: Event) -> None:
-        self._taken[event.pid] = event.time_ns
-
-    def _take_queued(self, event: Event) -> None:
-        if event.pid in self._jobs or event.pid in self._helpers:
-            self._queued[_sector(event)] = (event.time_ns, event.pid)
 
     def _take_issued(self, event: Event) -> None:
         sector = _sector(event)
         queued, owner = self._queued.pop(sector, (None, event.pid))
         begin = self._entered.get(owner) if owner in self._jobs else self._taken.get(owner)
-        waiter = self._waiter_of(owner)
+        # Of several jobs, the one that a helper submits for is not known.
+        helped = next(iter(self._jobs)) if owner in self._helpers and len(self._jobs) == 1 else None
+        waiter = owner if owner in self._jobs else helped
         if begin is None or waiter is None:
             return
         if self._of_waiter.pop(waiter, None) is not None:
@@ -139,38 +143,16 @@ class _Relating:
         io = _Io(begin=begin, waiter=waiter, issued=event.time_ns, queued=queued)
         self._on_device[sector] = self._of_waiter[waiter] = io
 
-    def _waiter_of(self, owner: int) -> int | None:
-        """The thread that waits for an I/O; None of an I/O of others. Of several jobs a helper's is not known."""
-        if owner in self._jobs:
-            return owner
-        return next(iter(self._jobs)) if owner in self._helpers and len(self._jobs) == 1 else None
-
-    def _take_interrupt(self, event: Event) -> None:
-        self._interrupts[event.cpu] = event.time_ns
-
     def _take_completed(self, event: Event) -> None:
         io = self._on_device.pop(_sector(event), None)
         if io is None:
             return
         io.completed = event.time_ns
+        # The device interrupts the CPU that completes the I/O, or another that passes it on.
         if event.in_interrupt:
-            io.interrupt = self._interrupt_of(io, event.cpu)
-
-    def _interrupt_of(self, io: _Io, cpu: int) -> int | None:
-        """Time of the device's interrupt: on the CPU that completes the I/O, or on another that passed it on."""
-        own = self._interrupts.get(cpu, 0)
-        latest = own if own > io.issued else max(self._interrupts.values(), default=0)
-        return latest if latest > io.issued else None
-
-    def _take_waking(self, event: Event) -> None:
-        io = self._of_waiter.get(int(event.values["pid"]))
-        if io and io.completed is not None and io.waking is None:
-            io.waking = event.time_ns
-
-    def _take_switch(self, event: Event) -> None:
-        io = self._of_waiter.get(int(event.values["next_pid"]))
-        if io and io.waking is not None and io.running is None:
-            io.running = event.time_ns
+            own = self._interrupts.get(event.cpu, 0)
+            latest = own if own > io.issued else max(self._interrupts.values(), default=0)
+            io.interrupt = latest if latest > io.issued else None
 
     def _take_exit(self, event: Event) -> None:
         io = self._of_waiter.get(event.pid)
@@ -183,5 +165,5 @@ class _Relating:
 
 def _sector(event: Event) -> int:
     """The sector of a request; NVMe passthrough has 0 when it is issued, and none when it is completed."""
-    sector = int(event.values["sector"])
+    sector = event.values["sector"]
     return 0 if sector == _NO_SECTOR else sector
