@@ -13,11 +13,7 @@ from typing import Any, cast
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import CoreSchema, ErrorDetails, SchemaValidator, core_schema
 
-from iosonde.engine.protocol import VERSION, Event, command, schema
-
-_RETIRED_STORES = ("redb", "fjall")
-_RETIRED_ALGORITHMS = ("bfs", "components")
-"""Earlier versions measured these. Their result sets stay readable; engines refuse such a spec."""
+from iosonde.engine.protocol import VERSION, Event, schema
 
 _OF_NUMBERS = ("greater_than_equal", "less_than", "finite_number")
 """Kinds of errors about numbers that are out of range."""
@@ -60,16 +56,12 @@ def mismatch_of_spec(value: Any) -> str:
         return f"`protocol` of a spec is {_shown(version)}, this iosonde reads {VERSION}"
     workload = value.get("workload")
     is_command = isinstance(workload, dict) and workload.get("kind") == "command"
-    if isinstance(workload, dict):
-        value = {**value, "workload": _without_retired(workload)}
     found = _mismatch(_validator("Spec", of_command=is_command), value, is_closed=True)
     return found and f"in a spec: {found}"
 
 
 def mismatch_of_result(value: Any) -> str:
     """Return the first part of a recorded `result` event that is not as the protocol defines it."""
-    if isinstance(value, dict):
-        value = _without_retired(value)
     found = _mismatch(_validator("RunResult"), value)
     return found and f"in the result: {found}"
 
@@ -111,20 +103,6 @@ def _located(place: Sequence[int | str]) -> str:
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).removeprefix(".")
 
 
-def _without_retired(value: dict[str, Any]) -> dict[str, Any]:
-    """Return a workload or result with alternatives that the protocol has instead of retired ones."""
-    store, reading, algorithm = (value.get(name) for name in ("store", "reading", "algorithm"))
-    current = dict(value)
-    if isinstance(store, dict) and store.get("kind") in _RETIRED_STORES:
-        current["store"] = {**store, "kind": "null"}
-    if isinstance(reading, dict):
-        current["reading"] = {name: each for name, each in reading.items() if name != "merge_gap_bytes"}
-    if isinstance(algorithm, dict) and algorithm.get("kind") in _RETIRED_ALGORITHMS:
-        pagerank = {"kind": "pagerank", "mode": "pull", "damping": 0.85, "tolerance": 0.0, "iterations": 1}
-        current["algorithm"] = pagerank
-    return current
-
-
 def _mismatch(validator: Any, value: Any, *, at: str = "", is_closed: bool = False) -> str:
     try:
         validator.validate_python(value, strict=True, extra="forbid" if is_closed else "ignore")
@@ -140,7 +118,10 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 @cache
 def _validator(definition: str, *, of_command: bool = False) -> SchemaValidator:
-    definitions = command.definitions() if of_command else schema()
+    definitions = schema()
+    if of_command:  # No operations are known.
+        events = {"oneOf": [*schema()["Event"]["oneOf"], _VALUES]}
+        definitions = {**schema(), "Spec": _SPEC, "Event": events, "Operation": {"const": "command"}}
     return SchemaValidator(_core({"$ref": definition}, definitions))
 
 
@@ -256,3 +237,64 @@ def _join(place: Sequence[int | str]) -> str:
 def _shown(value: Any) -> str:
     text = json.dumps(value, default=str)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+# Specs and events of external commands, which the supervisor runs and not the engine (docs/commands.md)
+
+_TEXT = {"type": "string"}
+_NUMBER = {"type": "integer"}
+_TEXTS = {"type": "array", "items": _TEXT}
+
+
+def _object(*, optional: Mapping[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": {**fields, **(optional or {})}, "required": [*fields]}
+
+
+def _table(each: Any) -> dict[str, Any]:
+    return {"type": "object", "additionalProperties": each}
+
+
+_METRIC = _object(
+    title=_TEXT,
+    unit=_TEXT,
+    better=_TEXT,
+    json=_TEXT,
+    pattern=_TEXT,
+    lines=_TEXT,
+    aggregate=_TEXT,
+    scale={"type": "number"},
+)
+"""Place and meaning of a value in the output; of `json`, `pattern` and `lines` one is not empty."""
+
+_WORKLOAD = _object(
+    kind=_TEXT,
+    target=_object(kind=_TEXT, path=_TEXT, log_path={"type": ["string", "null"]}),
+    programs=_table(_object(path=_TEXT, sha256=_TEXT)),
+    versions=_table(_TEXTS),
+    prepare={"type": "array", "items": _TEXTS},
+    background={"type": "array", "items": _object(command=_TEXTS, ready=_TEXT)},
+    command=_TEXTS,
+    environment=_table(_TEXT),
+    timeout_ns=_NUMBER,
+    interval_ns=_NUMBER,
+    exit_codes={"type": "array", "items": _NUMBER},
+    output=_TEXT,
+    output_limit_bytes=_NUMBER,
+    metrics=_table(_METRIC),
+    optional={"server": _table({})},
+)
+"""Commands of a run, and the places of its values. The target is the working directory, new for each run."""
+
+
+_SPEC = _object(protocol=_NUMBER, run_id=_TEXT, seed=_NUMBER, workload=_WORKLOAD, observe={"$ref": "Observe"})
+"""One run of an external command."""
+
+_VALUE = _object(
+    metric=_TEXT,
+    point={"type": "integer", "format": "uint32"},
+    begin_ns={"type": "integer", "format": "uint64"},
+    end_ns={"type": "integer", "format": "uint64"},
+    value={"type": "number", "format": "double"},
+)
+_VALUES = _object(event={"const": "values"}, values={"type": "array", "items": _VALUE})
+"""Event of the supervisor: all values that the command printed, before the result."""

@@ -10,6 +10,7 @@ import resource
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 _GROUP = "iosonde-"
@@ -108,31 +109,24 @@ def group_cpu() -> Callable[[], tuple[int, int]] | None:
         _, controllers, path = line.split(":", 2)
         if not Path(path).name.startswith(_GROUP):
             continue
-        if "cpuacct" in controllers.split(",") and (mounted := _mounted("cgroup", "cpuacct")):
-            return _version_1(mounted / path.lstrip("/"))
-        if not controllers and (mounted := _mounted("cgroup2", "")):
-            return _version_2(mounted / path.lstrip("/"))
+        for kind, controller, read in (("cgroup", "cpuacct", _cpu_of_version_1), ("cgroup2", "", _cpu_of_version_2)):
+            mounted = _mounted(kind, controller) if controller in controllers.split(",") else None
+            with suppress(OSError, KeyError, ValueError):
+                if mounted:
+                    reader = partial(read, mounted / path.lstrip("/"))
+                    reader()
+                    return reader
     return None
 
 
-def _version_1(group: Path) -> Callable[[], tuple[int, int]] | None:
-    files = [group / "cpuacct.usage_user", group / "cpuacct.usage_sys"]
-    if not all(file.exists() for file in files):
-        return None
-    return lambda: (int(files[0].read_text(encoding="utf-8")), int(files[1].read_text(encoding="utf-8")))
+def _cpu_of_version_1(group: Path) -> tuple[int, int]:
+    user_ns, system_ns = ((group / f"cpuacct.usage_{name}").read_text(encoding="utf-8") for name in ("user", "sys"))
+    return int(user_ns), int(system_ns)
 
 
-def _version_2(group: Path) -> Callable[[], tuple[int, int]] | None:
-    file = group / "cpu.stat"
-
-    def read() -> tuple[int, int]:
-        table = dict(line.split() for line in file.read_text(encoding="utf-8").splitlines())
-        return int(table["user_usec"]) * 1000, int(table["system_usec"]) * 1000
-
-    with suppress(OSError, KeyError, ValueError):
-        read()
-        return read
-    return None
+def _cpu_of_version_2(group: Path) -> tuple[int, int]:
+    table = dict(line.split() for line in (group / "cpu.stat").read_text(encoding="utf-8").splitlines())
+    return int(table["user_usec"]) * 1000, int(table["system_usec"]) * 1000
 
 
 def _mounted(kind: str, controller: str) -> Path | None:

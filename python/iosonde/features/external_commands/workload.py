@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import hashlib
 import json
@@ -18,9 +17,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from iosonde.base import tools
 from iosonde.engine.supervisor.parse import steps
 from iosonde.engine.supervisor.processes import identify
-from iosonde.errors import StudyError, TargetError
+from iosonde.errors import StudyError, TargetError, did_you_mean
 from iosonde.plan import Cost, JsonObject, commands
-from iosonde.study.workload.reading import Duration, Interval, Size, SizeOrNone, none_as_empty
+from iosonde.study.workload.reading import Duration, Interval, Size, SizeOrNone, WithRules, none_as_empty
 from iosonde.study.workload.servers import EMPTY_BYTES, engine_server, identity
 from iosonde.study.workload.workload import Hints, Spec, Workload, taken, whole_of
 from iosonde.units import parse_duration, parse_size
@@ -125,12 +124,12 @@ def _value(placeholder: str, text: str, variables: Mapping[str, Any]) -> str:
     if name in AT_START and not unit:
         return f"{{{name}}}"
     if name not in variables:
-        near = difflib.get_close_matches(name, [*variables, *AT_START], n=1, cutoff=0.5)
-        known = ", ".join(f"`{each}`" for each in (*variables, *AT_START))
+        names = [*variables, *AT_START]
+        known = ", ".join(f"`{each}`" for each in names)
         raise StudyError(
             f"there is no parameter or variable `{name}`",
             where=f"in the argument `{text}`",
-            hint=f"did you mean `{near[0]}`?" if near else f"placeholders are {known}; `{{{{` is a brace",
+            hint=did_you_mean(name, names, cutoff=0.5) or f"placeholders are {known}; `{{{{` is a brace",
         )
     value = variables[name]
     unit = unit or ("s" if name == "duration" else "")
@@ -214,7 +213,7 @@ def parse_output(value: Any) -> str:
     return value
 
 
-class CommandParameters(BaseModel):
+class CommandParameters(WithRules):
     """A command, and variables that its arguments use."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
@@ -288,20 +287,10 @@ class CommandParameters(BaseModel):
         """A command with every variable that is known now in its arguments."""
         return [command[0], *(fill(each, self.variables) for each in command[1:])]
 
-    @property
-    def _texts(self) -> list[str]:
+    def _rules(self) -> list[tuple[bool, str]]:
         ready = [each["ready"] for each in self.background]
-        return [*(text for command in self.commands for text in command[1:]), *self.environment.values(), *ready]
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        used = set(names_in(self._texts))
-        for wrong, message in self._rules(used):
-            if wrong:
-                raise ValueError(message)
-        return self
-
-    def _rules(self, used: set[str]) -> list[tuple[bool, str]]:
+        arguments = (text for command in self.commands for text in command[1:])
+        used = set(names_in([*arguments, *self.environment.values(), *ready]))
         unused = next((name for name in self.own_variables if name not in used), "")
         of_server = next((name for name in used if name.startswith("server_")), "")
         return [

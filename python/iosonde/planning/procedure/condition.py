@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
-from iosonde.errors import StudyError
+from iosonde.errors import StudyError, did_you_mean
 from iosonde.metrics.limit_test import Limit
 from iosonde.metrics.scopes import MILLION, PERCENTILES
 from iosonde.planning.procedure.observations import Observation
@@ -79,7 +79,9 @@ class MetricBound(_Scoped):
         value = observation.value(self.metric, stream=self.stream, operation=self.operation)
         if value is None:
             return Judgement(holds=None, text="-")
-        return Judgement(holds=self.keeps(value), text=_value_text(self.metric, value))
+        from iosonde.metrics.wording import value_text
+
+        return Judgement(holds=self.keeps(value), text=value_text(self.metric, value))
 
     def keeps(self, value: float) -> bool:
         """Return True if a value is on the right side of the bound."""
@@ -161,10 +163,9 @@ def _bound(metric: str, bound: str, text: str) -> float:
 
     found = find(metric)
     if found is None:
-        import difflib
-
-        near = difflib.get_close_matches(metric, known_names(), n=1)
-        raise _wrong(text, f"there is no metric `{metric}`" + (f"; did you mean `{near[0]}`?" if near else ""))
+        raise _wrong(
+            text, "; ".join(filter(None, (f"there is no metric `{metric}`", did_you_mean(metric, known_names()))))
+        )
     match found.unit:
         case "ns":
             return _read(parse_duration, bound, text)
@@ -188,12 +189,6 @@ def _wrong(text: str, reason: str) -> StudyError:
 
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
-
-
-def _value_text(metric: str, value: float) -> str:
-    from iosonde.metrics.wording import value_text
-
-    return value_text(metric, value)
 
 
 RATES = {"iops": "count", "ops_per_sec": "count", "bandwidth": "bytes"}
