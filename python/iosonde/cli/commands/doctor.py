@@ -26,7 +26,7 @@ from iosonde.errors import EngineError, TargetError
 from iosonde.units import format_bytes
 
 if TYPE_CHECKING:
-    from iosonde.storage.safety.guard import Device, DevicePart
+    from iosonde.storage.safety.guard import Device
 
 
 COLOURS = {"ok": "green", "note": "yellow", "missing": "red"}
@@ -80,7 +80,8 @@ def _print_summary(on_machine: Sequence[Check], of_software: Sequence[Check]) ->
     for use, products in USES.items():
         missing = [each for each, tools in products.items() if each in lacking or _not_found(tools)]
         available = ", ".join(each for each in products if each not in missing)
-        rows.append([use, f"{available}{_needs_root(use)}" if available else "none"])
+        as_root = " (as root)" if use in _AS_ROOT and os.geteuid() != 0 else ""
+        rows.append([use, f"{available}{as_root}" if available else "none"])
         absent += [(use, missing)] if missing else []
     print("Can be measured or used here:")
     print_table([["", *row] for row in rows])
@@ -92,10 +93,6 @@ def _print_summary(on_machine: Sequence[Check], of_software: Sequence[Check]) ->
     print("\n`iosonde doctor --all` lists every check with versions. `iosonde list` shows the studies.")
 
 
-def _needs_root(use: str) -> str:
-    return " (as root)" if use in _AS_ROOT and os.geteuid() != 0 else ""
-
-
 def _not_found(tools: Iterable[str]) -> list[str]:
     return [name for name in tools if TOOLS[name].find() is None]
 
@@ -104,7 +101,8 @@ def _advice(products: Sequence[str], lacking: dict[str, Check]) -> Iterator[str]
     """Yield one command that installs everything, and what no package of this distribution has."""
     tools = {name for group in USES.values() for each in products for name in _not_found(group.get(each, ()))}
     choices = {TOOLS[name].packages for name in tools}
-    known = _packages_of_distribution()
+    asked = ask("apt-cache", "pkgnames")  # Names that apt knows; none where it is not installed or has no lists.
+    known = set(asked.stdout.split()) if asked is not None and asked.returncode == 0 else set()
     found = {next((each for each in packages if each in known), "") for packages in choices} if known else set()
     chosen = found - {""} if known else {packages[0] for packages in choices}
     if chosen:
@@ -122,12 +120,6 @@ def _advice(products: Sequence[str], lacking: dict[str, Check]) -> Iterator[str]
     yield from (f"For {', '.join(names)}: {advice}" for advice, names in by_advice.items())
 
 
-def _packages_of_distribution() -> set[str]:
-    """Names that apt knows; none where it is not installed or has no lists."""
-    asked = ask("apt-cache", "pkgnames")
-    return set(asked.stdout.split()) if asked is not None and asked.returncode == 0 else set()
-
-
 # Checks
 
 
@@ -138,19 +130,13 @@ _VULNERABILITIES = _CPUS / "vulnerabilities"
 
 def machine(target: Path) -> list[Check]:
     """Check the engine, the backends of block I/O, and the machine. The first check is that of the engine."""
-    return [*engine_checks(), _clients(), *backend_checks(target), *machine_checks(), _memory_limits()]
+    return [*_engine_checks(), _clients(), *_backend_checks(target), *_machine_checks()]
 
 
 def software() -> list[Check]:
     """Check what features use, the kernel's support, and programs that some studies use."""
-    return [*_feature_checks(), *_kernel_support(), *tool_checks()]
-
-
-def _feature_checks() -> Iterator[Check]:
-    """Yield the checks of features."""
-    found: tuple[Callable[[], list[Check]], ...] = contributed("run", "CHECKS")
-    for checks in found:
-        yield from checks()
+    of_features: tuple[Callable[[], list[Check]], ...] = contributed("run", "CHECKS")
+    return [*(check for checks in of_features for check in checks()), *_kernel_support(), *_tool_checks()]
 
 
 def _noted(name: str, is_good: bool, found: str, advice: str = "") -> Check:
@@ -158,7 +144,7 @@ def _noted(name: str, is_good: bool, found: str, advice: str = "") -> Check:
     return Check(name=name, state="ok" if is_good else "note", found=found, advice="" if is_good else advice)
 
 
-def engine_checks() -> Iterator[Check]:
+def _engine_checks() -> Iterator[Check]:
     """The engine, and what it finds by trying."""
     from iosonde.execution.engine import find_engine
 
@@ -182,8 +168,27 @@ def engine_checks() -> Iterator[Check]:
         f"{engine}, version {probe.get('version')}, {probe.get('build')}",
         "a debug build is too slow to measure with: build with `--release`",
     )
-    yield _io_uring(probe)
-    yield _clock(probe)
+    features = ", ".join(probe.get("uring_features", []))
+    available = f"available, with {features}" if features else "available"
+    yield _noted(
+        "io_uring",
+        bool(probe.get("uring")),
+        available if probe.get("uring") else f"refused: {probe.get('uring_error')}",
+        "studies use synchronous I/O instead; allow io_uring with "
+        "`sysctl kernel.io_uring_disabled=0`, or in the container's seccomp profile",
+    )
+    clock = probe.get("clock")
+    reason = "the CPU's counter is not stable" if _read(_CLOCKSOURCE) else f"`{_CLOCKSOURCE}` cannot be read"
+    found = f"{clock}, {float(probe.get('clock_read_ns', 0)):.0f} ns to read"
+    yield _noted("clock", clock == "tsc", found, f"timestamps use the system clock, because {reason}")
+
+
+def _probe(engine: Path) -> dict[str, Any] | None:
+    asked = ask(engine, "--probe")
+    with suppress(ValueError):
+        answer = json.loads(asked.stdout) if asked and not asked.returncode else None
+        return answer if isinstance(answer, dict) else None
+    return None
 
 
 def _clients() -> Check:
@@ -204,7 +209,7 @@ def _clients() -> Check:
     return _noted(name, True, f"{program}, version {version}")
 
 
-def backend_checks(target: Path) -> Iterator[Check]:
+def _backend_checks(target: Path) -> Iterator[Check]:
     """The I/O backends, each tried by a real read of the target; none without an engine."""
     from iosonde.execution.engine import find_engine
     from iosonde.execution.engine_programs import probe_backends
@@ -216,17 +221,53 @@ def backend_checks(target: Path) -> Iterator[Check]:
             yield _noted(f"backend {each.name}", each.is_available, found, each.hint)
 
 
-def machine_checks() -> Iterator[Check]:
+def _machine_checks() -> Iterator[Check]:
     """Check the kernel's view of the machine."""
+    from iosonde.storage.control_groups import hierarchy
+
     yield Check(name="kernel", state="ok", found=os.uname().release)
     yield from _missing_file_systems()
-    yield _clocksource()
-    yield _locked_memory()
-    yield _governor()
-    yield _mitigations()
+    yield from _cpu_checks()
     yield _room(Path.cwd())
     if load := other_load():
         yield Check(name="load", state="note", found=load, advice="measure when the machine is idle")
+    try:
+        yield _noted("memory limits", True, f"cgroup v{hierarchy().version}")
+    except TargetError as error:
+        yield _noted("memory limits", False, error.what, error.hint)
+
+
+def _cpu_checks() -> Iterator[Check]:
+    """Settings that add CPU time to each I/O."""
+    clocksource = _read(_CLOCKSOURCE)
+    yield _noted(
+        "clocksource",
+        clocksource in ("tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page"),
+        clocksource or f"unknown: `{_CLOCKSOURCE}` cannot be read",
+        clocksource and "reading the time is slow with this clock source; see `clocksource=` in the kernel parameters",
+    )
+    locked_bytes, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    yield _noted(
+        "locked memory",
+        locked_bytes == resource.RLIM_INFINITY or locked_bytes >= 64 << 20 or os.geteuid() == 0,
+        "unlimited" if locked_bytes == resource.RLIM_INFINITY else format_bytes(locked_bytes),
+        "buffers above the limit are not registered, which costs CPU time per I/O: `ulimit -l unlimited`",
+    )
+    governors = sorted({_read(path) for path in _CPUS.glob("cpu[0-9]*/cpufreq/scaling_governor")})
+    if governors:
+        advice = "the CPU frequency varies with load: `cpupower frequency-set -g performance`"
+        yield _noted("governor", governors == ["performance"], ", ".join(governors), advice)
+    else:
+        found = "none visible (usual in a virtual machine)" if _CPUS.exists() else f"unknown: no `{_CPUS}`"
+        yield _noted("governor", _CPUS.exists(), found)
+    mitigations = {path.name: _read(path) for path in sorted(_VULNERABILITIES.glob("*"))}
+    active = [name for name, state in mitigations.items() if state.startswith("Mitigation")]
+    if mitigations:
+        found = f"{len(active)} active ({', '.join(active)})" if active else "none active"
+        advice = "they make system calls slower" if active else ""
+        yield Check(name="mitigations", state="ok", found=found, advice=advice)
+    else:
+        yield _noted("mitigations", False, f"unknown: `{_VULNERABILITIES}` cannot be read")
 
 
 BUSY = 0.5
@@ -264,16 +305,6 @@ def _missing_file_systems() -> Iterator[Check]:
         yield Check(name="sysfs", state="missing", found=f"`{SYSFS}` does not exist", advice=advice)
 
 
-def _memory_limits() -> Check:
-    """Check that memory limits can be set."""
-    from iosonde.storage.control_groups import hierarchy
-
-    try:
-        return _noted("memory limits", True, f"cgroup v{hierarchy().version}")
-    except TargetError as error:
-        return _noted("memory limits", False, error.what, error.hint)
-
-
 def _kernel_support() -> Iterator[Check]:
     """Yield the arrays and file systems of setups for which the kernel needs a module."""
     from iosonde.storage.setups.file_systems import is_known_to_kernel
@@ -288,7 +319,7 @@ def _kernel_support() -> Iterator[Check]:
         yield _noted(f"{name} in the kernel", is_there, state, OTHER_KERNEL)
 
 
-def tool_checks() -> list[Check]:
+def _tool_checks() -> list[Check]:
     """External programs that some studies use, those that every Debian has only if they are missing.
 
     Programs of tests and benchmarks are one check: they matter only to developers of iosonde.
@@ -314,80 +345,14 @@ def _development(tools: Sequence[Tool]) -> Check:
     )
 
 
-def _io_uring(probe: dict[str, Any]) -> Check:
-    features = ", ".join(probe.get("uring_features", []))
-    available = f"available, with {features}" if features else "available"
-    return _noted(
-        "io_uring",
-        bool(probe.get("uring")),
-        available if probe.get("uring") else f"refused: {probe.get('uring_error')}",
-        "studies use synchronous I/O instead; allow io_uring with "
-        "`sysctl kernel.io_uring_disabled=0`, or in the container's seccomp profile",
-    )
-
-
-def _clock(probe: dict[str, Any]) -> Check:
-    name, cost_ns = probe.get("clock"), float(probe.get("clock_read_ns", 0))
-    reason = "the CPU's counter is not stable" if _read(_CLOCKSOURCE) else f"`{_CLOCKSOURCE}` cannot be read"
-    advice = f"timestamps use the system clock, because {reason}"
-    return _noted("clock", name == "tsc", f"{name}, {cost_ns:.0f} ns to read", advice)
-
-
-def _clocksource() -> Check:
-    name = _read(_CLOCKSOURCE)
-    if not name:
-        return _noted("clocksource", False, f"unknown: `{_CLOCKSOURCE}` cannot be read")
-    return _noted(
-        "clocksource",
-        name in ("tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page"),
-        name,
-        "reading the time is slow with this clock source; see `clocksource=` in the kernel parameters",
-    )
-
-
-def _locked_memory() -> Check:
-    soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
-    return _noted(
-        "locked memory",
-        soft == resource.RLIM_INFINITY or soft >= 64 << 20 or os.geteuid() == 0,
-        "unlimited" if soft == resource.RLIM_INFINITY else format_bytes(soft),
-        "buffers above the limit are not registered, which costs CPU time per I/O: `ulimit -l unlimited`",
-    )
-
-
-def _governor() -> Check:
-    cpus = sorted(_CPUS.glob("cpu[0-9]*/cpufreq/scaling_governor"))
-    governors = sorted({_read(path) for path in cpus})
-    if not governors:
-        found = "none visible (usual in a virtual machine)" if _CPUS.exists() else f"unknown: no `{_CPUS}`"
-        return _noted("governor", _CPUS.exists(), found)
-    advice = "the CPU frequency varies with load: `cpupower frequency-set -g performance`"
-    return _noted("governor", governors == ["performance"], ", ".join(governors), advice)
-
-
-def _mitigations() -> Check:
-    states = {path.name: _read(path) for path in sorted(_VULNERABILITIES.glob("*"))}
-    if not states:
-        return _noted("mitigations", False, f"unknown: `{_VULNERABILITIES}` cannot be read")
-    active = [name for name, state in states.items() if state.startswith("Mitigation")]
-    found = f"{len(active)} active ({', '.join(active)})" if active else "none active"
-    return Check(name="mitigations", state="ok", found=found, advice="they make system calls slower" if active else "")
-
-
 def _room(directory: Path) -> Check:
     from iosonde.storage.block_layer.mounts import mount_of
 
-    usage = shutil.disk_usage(directory)
-    mount = None
+    free, on = shutil.disk_usage(directory).free, ""
     with suppress(TargetError):
-        mount = mount_of(directory)
-    on = f" on {mount.kind} at {mount.point}" if mount else ""
-    return _noted(
-        "free space",
-        usage.free >= 2 << 30,
-        f"{format_bytes(usage.free)} free{on}",
-        "the study `quick` needs 1 GiB: choose a `--target` with more space",
-    )
+        on = f" on {mount.kind} at {mount.point}" if (mount := mount_of(directory)) else ""
+    advice = "the study `quick` needs 1 GiB: choose a `--target` with more space"
+    return _noted("free space", free >= 2 << 30, f"{format_bytes(free)} free{on}", advice)
 
 
 def _tool(tool: Tool) -> Check:
@@ -404,17 +369,6 @@ def _version(path: str, argument: str) -> str:
         return ""
     matched = re.search(r"\d+(?:\.\d+)+[\w.+~:-]*", asked.stdout + asked.stderr)
     return matched[0] if matched else ""
-
-
-def _probe(engine: Path) -> dict[str, Any] | None:
-    asked = ask(engine, "--probe")
-    if asked is None or asked.returncode:
-        return None
-    try:
-        answer = json.loads(asked.stdout)
-    except ValueError:
-        return None
-    return answer if isinstance(answer, dict) else None
 
 
 def _read(path: str | Path) -> str:
@@ -481,13 +435,9 @@ def lines(device: Device) -> Iterator[str]:
     if facts.get("under"):
         yield f"  backed by    {', '.join(facts['under'])}"
     for part in device.parts:
-        yield from _use_lines(part)
+        if part.uses:
+            yield f"  in use       {part.name} ({format_bytes(part.size_bytes)}) {', '.join(part.uses)}"
     yield f"  overwrite    {_verdict(device)}"
-
-
-def _use_lines(part: DevicePart) -> Iterator[str]:
-    if part.uses:
-        yield f"  in use       {part.name} ({format_bytes(part.size_bytes)}) {', '.join(part.uses)}"
 
 
 def _verdict(device: Device) -> str:
