@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
+import iosonde
 from iosonde.cli import reference
 from iosonde.cli.terminal import console, messages, print_json, stdout
 from iosonde.errors import IosondeError
@@ -156,9 +157,8 @@ def stop_several(again: object) -> NoReturn:
 
 def exit_for_several(directories: Iterable[Path], *, failed: bool) -> None:
     """Exit with the code of wrong data or of failed runs; nothing without any."""
-    from iosonde.results import ResultSet
 
-    exit_for_wrong_data(ResultSet.open(each) for each in directories if (each / "plan.json").exists())
+    exit_for_wrong_data(iosonde.load(each) for each in directories if (each / "plan.json").exists())
     if failed:
         raise typer.Exit(reference.EXIT_RUNS_FAILED)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import typer
 
+import iosonde
 from iosonde.cli import reference, session
 from iosonde.cli.options import RunOptions, option, output_option, read_settings, switch, takes
 from iosonde.cli.terminal import messages, print_json, wrapped
@@ -209,11 +210,10 @@ def carry_out(
 
 def _failed(fleet: FleetDirectory, done: Outcome, *, is_limited: bool) -> dict[str, str]:
     """Return targets whose session failed, most of whose runs did, or of which nothing came, with the reason."""
-    from iosonde.results import ResultSet
 
     found = dict(done.failed)
     for name in done.ended:
-        results = ResultSet.open(fleet.result_sets[name])
+        results = iosonde.load(fleet.result_sets[name])
         if not results.records() and not is_limited:
             found[name] = "its session ended without a record"
         elif results.records() and session.outcome(results).mostly_failed:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, NoReturn
 
 import typer
 
+import iosonde
 from iosonde.cli import reference, session
 from iosonde.cli.options import (
     RunOptions,
@@ -113,14 +114,13 @@ def _measured(
 ) -> Qualification:
     """Do the work with a progress display; runs that failed leave the decision open."""
     from iosonde.collections.qualify import qualification_of
-    from iosonde.results import ResultSet
 
     try:
         session.carry_out(plan, ahead, directory, work, replace(given, report=False, as_json=False))
     except typer.Exit as ended:
         if ended.exit_code not in (reference.EXIT_RUNS_FAILED, reference.EXIT_WRONG_DATA):
             raise
-    return qualification_of(ResultSet.open(directory))
+    return qualification_of(iosonde.load(directory))
 
 
 def _result_sets(name: str) -> list[Path]:
@@ -133,11 +133,10 @@ def _result_sets(name: str) -> list[Path]:
 
 def _decided(directories: Sequence[Path]) -> list[Qualification]:
     from iosonde.collections.qualify import qualification_of
-    from iosonde.results import ResultSet
     from iosonde.results.shapes import interpreting
 
     with interpreting(directories):
-        return [qualification_of(ResultSet.open(each)) for each in directories]
+        return [qualification_of(iosonde.load(each)) for each in directories]
 
 
 def _end(
@@ -272,10 +271,9 @@ def _reasons(found: Sequence[Qualification]) -> dict[str, list[str]]:
 
 def _print_report(qualification: Qualification, *, write: bool) -> None:
     from iosonde import report
-    from iosonde.results import ResultSet
 
     assert qualification.directory, "a single application is measured, or there is an error"
-    results = ResultSet.open(qualification.directory)
+    results = iosonde.load(qualification.directory)
     brief = bool(qualification.results)
     if write:
         report.write_and_show(results, qualification.directory / "report.html", stdout(), brief=brief)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
+import iosonde
 from iosonde.base.object_storage import is_address
 from iosonde.cli import session
 from iosonde.cli.options import AS_JSON, MIX_SIMULATED, argument, option, output_option, page_option, switch
@@ -41,10 +42,8 @@ def report_command(
     Result sets of the same study share their figures. The HTML file needs no other files. Prints the path of every file
     written.
     """
-    from iosonde.cli import session
     from iosonde.collections.library.directory import kind_of
     from iosonde.report import save_figures, write
-    from iosonde.results import ResultSet
 
     kind = kind_of(directories[0]) if len(directories) == 1 else None
     if of_drives or kind == "fleet":
@@ -62,7 +61,7 @@ def report_command(
             raise typer.BadParameter("the report of a suite is one HTML page; name the result sets in it instead")
         suite.write_report(SuiteDirectory.open(directories[0]), as_json=as_json, output=output)
         return
-    result_sets = [ResultSet.open(directory) for directory in directories]
+    result_sets = [iosonde.load(directory) for directory in directories]
     if as_json:
         print_json(session.documents(result_sets, mix_simulated=mix_simulated))
         return
@@ -96,11 +95,10 @@ def compare_command(
     Recommendations per workload follow.
     """
     from iosonde.report import comparison, write
-    from iosonde.results import ResultSet
     from iosonde.results.shapes import interpreting
 
-    ours = [ResultSet.open(each) for each in (baseline, *(more_baselines or []))]
-    theirs = [ResultSet.open(each) for each in (*([contender] if contender else []), *(more_contenders or []))]
+    ours = [iosonde.load(each) for each in (baseline, *(more_baselines or []))]
+    theirs = [iosonde.load(each) for each in (*([contender] if contender else []), *(more_contenders or []))]
     with interpreting(each.directory for each in (*ours, *theirs)):
         material = _material(ours, theirs, mix_simulated=mix_simulated)
         pairs = comparison.pairs(material)
@@ -207,7 +205,6 @@ def check_command(
     """
     from iosonde.findings.regression import writers
     from iosonde.findings.regression.check import Settings, check
-    from iosonde.results import ResultSet
 
     settings = Settings(
         allow=_share("--allow", allow),
@@ -215,7 +212,7 @@ def check_command(
         margin=_share("--margin", margin),
         percentiles=[_percentile(each) for each in metric or ()],
     )
-    opened = [[ResultSet.open(each) for each in group] for group in (results, baseline)]
+    opened = [[iosonde.load(each) for each in group] for group in (results, baseline)]
     outcome = check(opened[0], opened[1], settings)
     if junit:
         write_file(junit, writers.junit(outcome))
@@ -321,10 +318,8 @@ def export_command(
     `io.cost.model` and `io.cost.qos`, ScyllaDB's `io_properties.yaml`, and a simulated drive. Prints the path of every
     file written.
     """
-    from iosonde.cli.session import warn_of_problems
-    from iosonde.results import ResultSet
 
-    result_set = ResultSet.open(directory)
-    warn_of_problems(result_set)
+    result_set = iosonde.load(directory)
+    session.warn_of_problems(result_set)
     for path in result_set.export(format, output or Path(f"{result_set.directory.name}-{format}")):
         print(path)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+import iosonde
 from iosonde.cli import reference, session
 from iosonde.cli.options import RunOptions, argument, option, output_option, read_settings, switch, takes, targets_of
 from iosonde.cli.terminal import errors_exit, messages, print_table, stdout
@@ -80,7 +81,6 @@ def resume_command(
     from iosonde.cli.commands import fleet, qualify, suite
     from iosonde.collections.library.directory import kind_of
     from iosonde.execution import resume
-    from iosonde.results import ResultSet
 
     given = replace(given, server=server)
     time_limit_s = given.time_limit_s()
@@ -93,7 +93,7 @@ def resume_command(
     if kind == "suite":
         suite.resume(directory, given)
         return
-    result_set = ResultSet.open(directory)
+    result_set = iosonde.load(directory)
     is_qualification = bool(result_set.plan.application)
     with errors_exit(reference.EXIT_USAGE) if is_qualification else nullcontext():  # 1 would be read as a decision
         session.warn_of_problems(result_set)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+import iosonde
 from iosonde.cli import session
 from iosonde.cli.options import RunOptions, argument, completing, option, output_option, read_settings, takes
 from iosonde.cli.terminal import console, messages, print_json, print_table
@@ -164,10 +165,9 @@ def _mostly_failed(path: Path, *, consent: Consent, retry_failed: bool, time_lim
     """Run what remains of one study, and return whether most of its runs failed."""
     from iosonde.execution import resume
     from iosonde.execution.progress import watch
-    from iosonde.results import ResultSet
 
     messages.info(f"{path.name}")
-    result_set = ResultSet.open(path)
+    result_set = iosonde.load(path)
     ahead = session.ahead(result_set, retry_failed=retry_failed)
     if retry_failed:
         session.name_unsupported(result_set)
@@ -184,12 +184,11 @@ def write_report(suite: SuiteDirectory, *, as_json: bool, output: Path | None = 
     from iosonde.collections.suite import page
     from iosonde.collections.suite.summary import summarize
     from iosonde.report import write
-    from iosonde.results import ResultSet
     from iosonde.results.shapes import interpreting
 
     for path in suite.result_sets.values():
         try:
-            result_set = ResultSet.open(path)
+            result_set = iosonde.load(path)
             session.warn_of_problems(result_set)
             if result_set.records():
                 write([result_set], path / "report.html", format="html")
