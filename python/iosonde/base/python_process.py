@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 
@@ -18,6 +19,14 @@ def module_command(module: str, *arguments: str) -> list[str]:
     `-P`: without it Python would import from the working directory first, which may belong to another user.
     """
     return [sys.executable, "-P", "-m", module, *arguments]
+
+
+def installed_version(package: str) -> str | None:
+    """Return the version of an installed Python package; None of one that runs from a checkout."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
 
 
 class Requests:

@@ -227,12 +227,9 @@ app = typer.Typer(
 def _print_version(wanted: bool) -> None:
     if not wanted:
         return
-    from importlib.metadata import PackageNotFoundError, version
+    from iosonde.base.python_process import installed_version
 
-    try:
-        print(f"iosonde {version('iosonde')}")
-    except PackageNotFoundError:
-        print("iosonde (not installed: run from a checkout)")
+    print(f"iosonde {installed_version('iosonde') or '(not installed: run from a checkout)'}")
     raise typer.Exit
 
 

@@ -10,12 +10,12 @@ import os
 import platform
 import socket
 from collections.abc import Mapping
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from iosonde.base import text_files
 from iosonde.base.foreign_text import printable
+from iosonde.base.python_process import installed_version
 from iosonde.base.tools import ANSWER_S, ask
 from iosonde.errors import TargetError
 
@@ -158,10 +158,10 @@ def _software(engines: Mapping[str, Path]) -> dict[str, Any]:
         name = program.removeprefix("iosonde-").replace("-", "_")
         found |= {name: _engine_version(path), f"{name}_sha256": _sha256(path)}
     return {
-        "iosonde": _version("iosonde"),
+        "iosonde": installed_version("iosonde"),
         **found,
         "python": platform.python_version(),
-        "libraries": {name: _version(name) for name in LIBRARIES},
+        "libraries": {name: installed_version(name) for name in LIBRARIES},
         "libc": " ".join(platform.libc_ver()).strip() or None,
     }
 
@@ -221,13 +221,6 @@ def _sha256(path: Path) -> str | None:
                 _DIGESTS[identity] = hashlib.file_digest(file, "sha256").hexdigest()
             return _DIGESTS[identity]
     except OSError:
-        return None
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
         return None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import os
 import re
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from iosonde.base import directory_tree
+from iosonde.base.python_process import installed_version
 from iosonde.engine.protocol import VERSION
 from iosonde.engine.supervisor import NAME, processes
 from iosonde.engine.supervisor.account import Account, between, devices_between
@@ -325,7 +325,7 @@ class Events:
         self.write(
             "hello",
             engine=NAME,
-            version=_version(),
+            version=installed_version("iosonde") or "unknown",
             build="python",
             clock="monotonic",
             clock_read_ns=_clock_read_ns(),
@@ -336,13 +336,6 @@ class Events:
 
     def phase(self, phase: str, edge: str) -> None:
         self.write("phase", phase=phase, edge=edge, at_ns=self.now_ns(), bytes=0)
-
-
-def _version() -> str:
-    try:
-        return importlib.metadata.version("iosonde")
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown"
 
 
 def _clock_read_ns() -> float:

@@ -15,13 +15,13 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from iosonde.base.python_process import installed_version
 from iosonde.metrics.facts import Facts
 from iosonde.metrics.metrics import interval_metrics, run_metrics
 from iosonde.results import accounting
@@ -51,7 +51,7 @@ _SHARES = (2, 4, 10, 20, 50, 100, 250, 500, 750, 1000)
 
 def files(results: ResultSet) -> Iterator[tuple[str, bytes]]:
     """Name and content of the file of each run of block I/O that came to its end."""
-    facts = _Facts.from_results(results)
+    facts = _Facts(results)
     for record in results.records():
         if record.outcome == "complete" and described(record.spec["workload"]).io == "blocks":
             yield record.run_id + SUFFIX, json.dumps(_document(record, facts), indent=1).encode()
@@ -68,40 +68,24 @@ class _Latency:
     buckets: pl.DataFrame
 
 
-@dataclass(frozen=True, kw_only=True)
 class _Facts:
     """All that is needed of a result set, by scope."""
 
-    counts: Mapping[Scope, Mapping[str, Any]]
-    buckets: Mapping[tuple[int, bool], pl.DataFrame]
-    """By member and whether of response latency."""
-    rates: Mapping[Scope, Mapping[str, float]]
-    samples: Mapping[Scope, Mapping[str, Sequence[float]]]
-    """Rates of the intervals."""
-
-    @classmethod
-    def from_results(cls, results: ResultSet) -> _Facts:
+    def __init__(self, results: ResultSet) -> None:
         facts = Facts(results)
-        counts = facts.counts(per="run")
+        self.counts = {_scope(row): row for row in facts.counts(per="run").iter_rows(named=True)}
         buckets = pl.concat(facts.histograms(per="run"))
+        self._buckets = buckets.partition_by("member", "response", as_dict=True)
         wanted = ("iops", "bandwidth")
-        of_runs = run_metrics(results).filter(pl.col("metric").is_in(wanted))
+        self.rates = _by_metric(run_metrics(results).filter(pl.col("metric").is_in(wanted)))
         of_intervals = interval_metrics(results, metrics=wanted).filter(phase="measure").sort("interval")
-        grouped = of_intervals.group_by("run_id", "stream", "operation", "metric", maintain_order=True).agg("value")
-        return cls(
-            counts={_scope(row): row for row in counts.iter_rows(named=True)},
-            buckets={
-                (key[0], key[1]): frame
-                for key, frame in buckets.partition_by("member", "response", as_dict=True).items()
-            },
-            rates=_by_metric(of_runs),
-            samples=_by_metric(grouped),
-        )
+        grouped = of_intervals.group_by("run_id", "stream", "operation", "metric", maintain_order=True)
+        self.samples = _by_metric(grouped.agg("value"))
 
     def latency(self, scope: Scope, kind: str) -> _Latency | None:
         """Completion or response latency; None where there is none."""
         row = self.counts.get(scope)
-        buckets = self.buckets.get((row["member"], kind == "response")) if row else None
+        buckets = self._buckets.get((row["member"], kind == "response")) if row else None
         if row is None or buckets is None or not row["count"] or row[f"{kind}_sum_ns"] is None:
             return None
         return _Latency(
@@ -111,10 +95,6 @@ class _Facts:
             max_ns=row[f"{kind}_max_ns"],
             buckets=buckets,
         )
-
-    def total_latency(self, scope: Scope) -> _Latency | None:
-        """The latency that fio calls `lat`."""
-        return self.latency(scope, "response") or self.latency(scope, "completion")
 
 
 def _scope(row: Mapping[str, Any]) -> Scope:
@@ -131,7 +111,7 @@ def _by_metric(frame: pl.DataFrame) -> dict[Scope, dict[str, Any]]:
 def _document(record: Record, facts: _Facts) -> dict[str, Any]:
     ended = datetime.fromisoformat(record.ended_at)
     return {
-        "fio version": f"iosonde-{_version()}",
+        "fio version": f"iosonde-{installed_version('iosonde') or 'unknown'}",
         "timestamp": int(ended.timestamp()),
         "timestamp_ms": int(ended.timestamp() * 1000),
         "time": ended.strftime("%a %b %e %H:%M:%S %Y"),
@@ -148,17 +128,15 @@ def _document(record: Record, facts: _Facts) -> dict[str, Any]:
     }
 
 
-def _version() -> str:
-    try:
-        return version("iosonde")
-    except PackageNotFoundError:
-        return "unknown"
-
-
 def _job(record: Record, stream: Mapping[str, Any], facts: _Facts, group: int) -> dict[str, Any]:
     assert record.result is not None, "a complete run has a result"
     runtime_ms = (record.result["end_ns"] - record.result["begin_ns"]) // 10**6
     scopes = {operation: (record.run_id, stream["name"], operation) for operation in (*_OPERATIONS, "flush")}
+    flushes = facts.latency(scopes["flush"], "completion")
+    # fio's `lat` is response latency where there is one.
+    totals = [
+        facts.latency(scopes[name], "response") or facts.latency(scopes[name], "completion") for name in _OPERATIONS
+    ]
     errors = sum(facts.counts[scope]["errors"] for scope in scopes.values() if scope in facts.counts)
     return {
         "jobname": stream["name"],
@@ -168,10 +146,10 @@ def _job(record: Record, stream: Mapping[str, Any], facts: _Facts, group: int) -
         "elapsed": math.ceil(runtime_ms / 1000),
         "job options": job_options(stream, record.spec["workload"], backend=record.result["backend"]["kind"]),
         **{operation: _operation(scopes[operation], facts, runtime_ms) for operation in _OPERATIONS},
-        "sync": _sync(facts.latency(scopes["flush"], "completion")),
+        "sync": {"total_ios": flushes.count if flushes else 0, "lat_ns": _distribution(flushes)},
         "job_runtime": runtime_ms,
         **_usage(record.result, stream),
-        **_shares([latency for name in _OPERATIONS if (latency := facts.total_latency(scopes[name]))]),
+        **_shares(list(filter(None, totals))),
         "total_err": errors,
     }
 
@@ -198,23 +176,19 @@ def _operation(scope: Scope, facts: _Facts, runtime_ms: int) -> dict[str, Any]:
 
 
 def _summary(latency: _Latency | None) -> dict[str, Any]:
+    """Extremes, mean and deviation, the latter from the buckets, whose midpoints are within 0.1 % of their values."""
     if latency is None:
         return {"min": 0, "max": 0, "mean": 0.0, "stddev": 0.0, "N": 0}
     mean = latency.sum_ns / latency.count
+    away = midpoint_ns(latency.buckets["bucket"].to_numpy()).astype(np.float64) - mean
+    square = float((latency.buckets["count"].to_numpy() * away**2).sum())
     return {
         "min": latency.min_ns,
         "max": latency.max_ns,
         "mean": round(mean, 6),
-        "stddev": round(_deviation(latency, mean), 6),
+        "stddev": round(math.sqrt(square / (latency.count - 1)), 6) if latency.count > 1 else 0.0,
         "N": latency.count,
     }
-
-
-def _deviation(latency: _Latency, mean_ns: float) -> float:
-    """From the buckets, whose midpoints are within 0.1 % of their values."""
-    away = midpoint_ns(latency.buckets["bucket"].to_numpy()).astype(np.float64) - mean_ns
-    square: float = float((latency.buckets["count"].to_numpy() * away**2).sum())
-    return math.sqrt(square / (latency.count - 1)) if latency.count > 1 else 0.0
 
 
 def _distribution(latency: _Latency | None) -> dict[str, Any]:
@@ -232,10 +206,6 @@ def _percentiles(latency: _Latency) -> dict[str, int]:
     ranks = [-(-int(reached[-1]) * round(percent * _PARTS / 100) // _PARTS) for percent in PERCENTILES]
     found = values[np.searchsorted(reached, ranks)]
     return {f"{percent:.6f}": int(value) for percent, value in zip(PERCENTILES, found, strict=True)}
-
-
-def _sync(latency: _Latency | None) -> dict[str, Any]:
-    return {"total_ios": latency.count if latency else 0, "lat_ns": _distribution(latency)}
 
 
 def _samples(rates: Mapping[str, Sequence[float]]) -> dict[str, Any]:
@@ -377,95 +347,57 @@ _ENGINES = {"uring": "io_uring", "sync": "psync", "preadv2": "pvsync2"}
 
 def job_options(stream: Mapping[str, Any], workload: Mapping[str, Any], *, backend: str) -> dict[str, str]:
     """fio's options, as text, of one stream of a spec."""
+    jobs, span, sizes, arrival = stream["jobs"], stream["span"], stream["block_sizes"], stream["arrival"]
+    part = span["bytes"] if span["sharing"] == "shared" else span["bytes"] // jobs
+    total = sum(size["weight"] for size in sizes)
+    split = ":".join(f"{size['bytes']}/{100 * size['weight'] / total:.0f}" for size in sizes)
+    # fio limits each job, the engine the stream.
+    limits = {name: stream.get(f"limit_{name}") for name in ("bytes", "operations")}
+    of_job = {name: None if limit is None else limit // jobs for name, limit in limits.items()}
+    duration_ns, ramp_ns = workload["duration_ns"], workload["ramp"]["duration_ns"]
     options = {
         "ioengine": _ENGINES.get(backend, backend),
         **_direction(stream),
-        **_block_sizes(stream["block_sizes"]),
+        **({"bs": sizes[0]["bytes"]} if len(sizes) == 1 else {"bssplit": split}),
         "iodepth": stream["queue_depth"],
-        "numjobs": stream["jobs"],
+        "numjobs": jobs,
         "direct": int(stream["io_mode"] == "direct"),
-        **_place(stream["span"], stream["jobs"]),
-        **_durability(stream["durability"]),
-        **_rate(stream["arrival"], stream["jobs"]),
-        "io_size": _of_each(stream.get("limit_bytes"), stream["jobs"]),
-        "number_ios": _of_each(stream.get("limit_operations"), stream["jobs"]),
-        "runtime": _milliseconds(workload["duration_ns"]),
-        "ramp_time": _milliseconds(workload["ramp"]["duration_ns"]),
+        "size": part,
+        "offset": span["offset_bytes"],
+        "offset_increment": None if span["sharing"] == "shared" else part,
+        "sync": "dsync" if stream["durability"]["kind"] == "dsync" else None,
+        "fdatasync": stream["durability"].get("every"),
+        "rate_iops": round(arrival["rate"] / jobs) if "rate" in arrival else None,
+        "rate_process": "poisson" if arrival["kind"] == "poisson" else None,
+        "io_size": of_job["bytes"],
+        "number_ios": of_job["operations"],
+        "runtime": f"{duration_ns // 10**6}ms" if duration_ns else None,
+        "ramp_time": f"{ramp_ns // 10**6}ms" if ramp_ns else None,
     }
-    return {name: str(value) for name, value in options.items() if value is not None and value != ""}
+    return {name: str(value) for name, value in options.items() if value is not None}
 
 
 def _direction(stream: Mapping[str, Any]) -> dict[str, Any]:
+    """Operations and the order of offsets."""
     read, trim = stream["mix"]["read_fraction"], stream["mix"]["trim_fraction"]
     operation = "read" if read == 1 else "trim" if trim == 1 else "write" if read == trim == 0 else "rw"
-    access = stream["access"]
     mixed = {"rwmixread": round(100 * read)} if operation == "rw" else {}
-    match access["kind"]:
-        case "random":
-            once = access.get("coverage") == "each_once"
-            return {
-                "rw": f"rand{operation}",
-                **mixed,
-                **({} if once else {"norandommap": 1}),
-                **_random_distribution(access),
-            }
-        case "aging":
-            return {"rw": f"rand{operation}", **mixed}
-        case "strided":
-            hop = access["stride_bytes"] - max(size["bytes"] for size in stream["block_sizes"])
-            return {"rw": f"{operation}:{hop}", **mixed}
-        case _:
-            return {"rw": operation, **mixed}
-
-
-def _random_distribution(access: Mapping[str, Any]) -> dict[str, str]:
+    access = stream["access"]
+    if access["kind"] == "strided":
+        hop = access["stride_bytes"] - max(size["bytes"] for size in stream["block_sizes"])
+        return {"rw": f"{operation}:{hop}", **mixed}
+    if access["kind"] not in ("random", "aging"):
+        return {"rw": operation, **mixed}
+    found = {"rw": f"rand{operation}", **mixed}
+    if access["kind"] == "aging":
+        return found
+    if access.get("coverage") != "each_once":
+        found["norandommap"] = 1
     distribution = access["distribution"]
-    match distribution["kind"]:
-        case "zipfian":
-            return {"random_distribution": f"zipf:{distribution['theta']:g}"}
-        case "hot_cold":
-            access_percent, span_percent = 100 * distribution["hot_access"], 100 * distribution["hot_span"]
-            rest = f"{100 - access_percent:g}/{100 - span_percent:g}"
-            return {"random_distribution": f"zoned:{access_percent:g}/{span_percent:g}:{rest}"}
-        case _:
-            return {}
-
-
-def _block_sizes(sizes: list[Mapping[str, Any]]) -> dict[str, Any]:
-    if len(sizes) == 1:
-        return {"bs": sizes[0]["bytes"]}
-    total = sum(size["weight"] for size in sizes)
-    return {"bssplit": ":".join(f"{size['bytes']}/{100 * size['weight'] / total:.0f}" for size in sizes)}
-
-
-def _place(span: Mapping[str, Any], jobs: int) -> dict[str, Any]:
-    if span["sharing"] == "shared":
-        return {"size": span["bytes"], "offset": span["offset_bytes"]}
-    part = span["bytes"] // jobs
-    return {"size": part, "offset": span["offset_bytes"], "offset_increment": part}
-
-
-def _of_each(limit: int | None, jobs: int) -> int | None:
-    """fio limits each job, the engine the stream."""
-    return None if limit is None else limit // jobs
-
-
-def _durability(durability: Mapping[str, Any]) -> dict[str, Any]:
-    match durability["kind"]:
-        case "dsync":
-            return {"sync": "dsync"}
-        case "flush":
-            return {"fdatasync": durability["every"]}
-        case _:
-            return {}
-
-
-def _rate(arrival: Mapping[str, Any], jobs: int) -> dict[str, Any]:
-    if "rate" not in arrival:
-        return {}
-    process = {"rate_process": "poisson"} if arrival["kind"] == "poisson" else {}
-    return {"rate_iops": round(arrival["rate"] / jobs), **process}
-
-
-def _milliseconds(duration_ns: int | None) -> str | None:
-    return f"{duration_ns // 10**6}ms" if duration_ns else None
+    if distribution["kind"] == "zipfian":
+        found["random_distribution"] = f"zipf:{distribution['theta']:g}"
+    elif distribution["kind"] == "hot_cold":
+        access_percent, span_percent = 100 * distribution["hot_access"], 100 * distribution["hot_span"]
+        rest = f"{100 - access_percent:g}/{100 - span_percent:g}"
+        found["random_distribution"] = f"zoned:{access_percent:g}/{span_percent:g}:{rest}"
+    return found
