@@ -56,15 +56,11 @@ class Directory:
         self.temporary.release()
         os.close(self.descriptor)
 
-    def is_in_place(self) -> bool:
-        """Return whether it still has the path by which it was opened."""
-        try:
-            return os.path.samestat(self.path.stat(), os.fstat(self.descriptor))
-        except OSError:
-            return False
-
-    def present_path(self) -> Path:
-        """Return the path that it has now (proc(5))."""
+    def moved_to(self) -> Path | None:
+        """Return the path that it has now (proc(5)); None if that is the one by which it was opened."""
+        with suppress(OSError):
+            if os.path.samestat(self.path.stat(), os.fstat(self.descriptor)):
+                return None
         return Path(f"/proc/self/fd/{self.descriptor}").readlink()
 
     def subdirectory(self, name: str, *, create: bool = False) -> Directory:

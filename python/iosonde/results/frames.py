@@ -106,12 +106,7 @@ TABLES: dict[str, Table] = {
 }
 """Every table of facts by name."""
 
-COLUMNS: dict[str, dict[str, str]] = {
-    name: {column.name: column.text for column in table.columns} for name, table in TABLES.items()
-}
-"""Table -> column -> meaning."""
-
-RESERVED = {name for columns in COLUMNS.values() for name in columns} | {"result_set"}
+RESERVED = {column.name for table in TABLES.values() for column in table.columns} | {"result_set"}
 """Names that no factor or parameter keeps."""
 
 
@@ -197,60 +192,46 @@ def runs(records: Sequence[Record], names: Sequence[str]) -> pl.DataFrame:
 
 def table(name: str, records: Iterable[Record]) -> pl.DataFrame:
     """A table whose rows are made from records; `runs` without the columns of factors."""
-    return pl.DataFrame([row for record in records for row in _ROWS[name](record)], schema=TABLES[name].schema)
+    return pl.DataFrame([row for record in records for row in _rows(name, record)], schema=TABLES[name].schema)
 
 
 def check(record: Record) -> None:
     """Raise an error if any row cannot be made from the record, or has a value of the wrong type."""
-    for name, rows in _ROWS.items():
-        for row in rows(record):
+    for name in _ROWS:
+        for row in _rows(name, record):
             TABLES[name].check(row)
 
 
-def _job_rows(record: Record) -> Iterator[Row]:
-    """Yield the record's rows of `jobs`."""
-    result = record.result or {}
-    for job in result.get("jobs", []):
-        rest = {name: value for name, value in job.items() if name not in ("usage", "schedule")}
-        threads = {
+def _rows(name: str, record: Record) -> Iterator[Row]:
+    """Yield the rows of a record, without what the table has no column for: newer engines may report more."""
+    known = TABLES[name].schema
+    for row in _ROWS[name](record):
+        yield {key: value for key, value in {**row, "run_id": record.run_id}.items() if key in known}
+
+
+def _jobs(record: Record) -> Iterator[Row]:
+    for job in (record.result or {}).get("jobs", []):
+        yield {
+            **job,
+            **(job.get("schedule") or {}),
+            **job["usage"],
             "threads": accounting.thread_count(job),
             "busiest_thread_cpu_ns": accounting.busiest_thread_cpu_ns(job),
         }
-        yield _known(JOBS, {"run_id": record.run_id, **rest, **(job.get("schedule") or {}), **job["usage"], **threads})
 
 
-def _warning_rows(record: Record) -> Iterator[Row]:
-    """Yield the record's rows of `warnings`."""
-    for warning in record.warnings:
-        yield _known(WARNINGS, {"run_id": record.run_id, **warning.model_dump()})
-
-
-def _evidence_rows(record: Record) -> Iterator[Row]:
-    """Yield the record's rows of `evidence`."""
-    for name, value in (record.verdict.evidence if record.verdict else {}).items():
-        if value is not None:
-            yield {"run_id": record.run_id, "number": name, "value": value}
-
-
-def _fault_rows(record: Record) -> Iterator[Row]:
-    """Yield the record's rows of `faults`."""
-    for finding in ((record.result or {}).get("verification") or {}).get("findings", []):
-        yield _known(FAULTS, {"run_id": record.run_id, **finding})
+def _evidence(record: Record) -> Iterator[Row]:
+    found = record.verdict.evidence if record.verdict else {}
+    return ({"number": name, "value": value} for name, value in found.items() if value is not None)
 
 
 _ROWS: dict[str, Callable[[Record], Iterable[Row]]] = {
     "runs": lambda record: [values(record, RUNS.columns)],
-    "jobs": _job_rows,
-    "warnings": _warning_rows,
-    "evidence": _evidence_rows,
-    "faults": _fault_rows,
+    "jobs": _jobs,
+    "warnings": lambda record: [each.model_dump() for each in record.warnings],
+    "evidence": _evidence,
+    "faults": lambda record: ((record.result or {}).get("verification") or {}).get("findings", []),
 }
-
-
-def _known(table: Table, row: Mapping[str, Any]) -> Row:
-    """Leave out what the table has no column for: newer engines may report more."""
-    names = {column.name for column in table.columns}
-    return {name: value for name, value in row.items() if name in names}
 
 
 def with_columns(fixed: pl.DataFrame, rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:

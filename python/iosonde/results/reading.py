@@ -319,11 +319,10 @@ def manifest(files: Mapping[str, bytes]) -> bytes:
 def _skipping(path: Path, contents: Contents) -> Iterator[None]:
     """Name what cannot be interpreted, whatever the reason, and continue."""
     try:
-        yield
+        with _naming(path):
+            yield
     except _DamagedError as error:
         contents.problems.append(str(error))
-    except (Exception, pl.exceptions.PanicException) as error:
-        contents.problems.append(f"`{path}` is damaged: {first_line(error)}")
 
 
 def _subdirectory(directory: Directory, name: str, contents: Contents) -> Iterator[Directory]:

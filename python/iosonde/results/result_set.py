@@ -28,7 +28,7 @@ from iosonde.plan import Arm, Case, Plan, Run
 from iosonde.results import column, files, frames, reading
 from iosonde.results.files import MARK, Directory
 from iosonde.results.reading import Contents, manifest, read_contents, read_plan, record_name, scan_table
-from iosonde.results.schema import FORMAT, MANIFEST, RECORD_TABLES, WORKLOAD_TABLES, Record
+from iosonde.results.schema import FORMAT, MANIFEST, STORED_TABLES, WORKLOAD_TABLES, Record
 from iosonde.results.shapes import field_of, first_line, reason_of
 
 if TYPE_CHECKING:
@@ -189,24 +189,15 @@ class ResultSet:
             finally:
                 self._writable = None
 
-    def write(
-        self,
-        record: Record,
-        intervals: pl.DataFrame,
-        histograms: pl.DataFrame,
-        usage: pl.DataFrame,
-        store_statistics: pl.DataFrame | None = None,
-        named_values: pl.DataFrame | None = None,
-    ) -> None:
-        """Write the record of a run and its tables."""
+    def write(self, record: Record, *tables: pl.DataFrame | None) -> None:
+        """Write the record of a run and its tables, which are in the order of `STORED_TABLES`."""
         assert self._writable, "only the holder of the lock writes"
         records = self._writable.records
-        tables = {"intervals": intervals, "histograms": histograms, "usage": usage}
-        optional = {"store_statistics": store_statistics, "named_values": named_values}
-        tables |= {name: table for name, table in optional.items() if table is not None and len(table)}
         content = {"record.json": record.model_dump_json(indent=1).encode()}
-        for name, table in tables.items():
-            assert table.schema == (RECORD_TABLES | WORKLOAD_TABLES)[name], f"`{name}` is not of its schema"
+        for (name, described), table in zip(STORED_TABLES.items(), tables, strict=False):
+            if table is None or (name in WORKLOAD_TABLES and table.is_empty()):
+                continue
+            assert table.schema == described.schema, f"`{name}` is not of its schema"
             buffer = io.BytesIO()
             table.write_parquet(buffer, compression="zstd")
             content[f"{name}.parquet"] = buffer.getvalue()
@@ -214,11 +205,9 @@ class ResultSet:
         name = record_name(record.run_id, record.attempt)
         with self._writing(f"write the record `{name}` to"):
             self._writable.reserve.use(lambda: records.write_directory(name, content))
-        if (
-            not self._writable.directory.is_in_place()
-        ):  # Records are written all the same, and readers would not find it.
-            with self._writing("find"):
-                now = self._writable.directory.present_path()
+        with self._writing("find"):
+            now = self._writable.directory.moved_to()
+        if now:  # Records are written all the same, and readers would not find it.
             raise ResultsError(
                 f"the result set `{self.directory}` was moved during a run, to `{now}`",
                 hint=f"complete runs are kept: run `iosonde resume {now}`",
