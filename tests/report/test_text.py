@@ -42,7 +42,7 @@ def test_markdown_shows_text_as_it_is() -> None:
 def printed(results: ResultSet, colours: Any, directory: Path) -> str:
     file = (directory / "out").open("w")
     console = Console(width=80, color_system=colours, force_terminal=True, record=True, file=file)
-    terminal(results, console, report_path=Path("report.html"))
+    terminal(results, console, page=directory / "report.html")
     return console.export_text()
 
 
@@ -112,7 +112,7 @@ Warnings
 cpu_saturated (3 of 13 runs): the cores were busy all the time
   hint: use fewer jobs
 
-Report: report.html
+Report: DIR/report.html
 """)
 
 

@@ -89,7 +89,7 @@ def carry_out(
             written = str(report.write([result_set], path, format="html")[0]) if given.report else None
             print_json({"runs": asdict(counts), "report": written, **documents([result_set])[0]})
         elif given.report:
-            report.write_and_show(result_set, path, stdout())
+            report.terminal(result_set, stdout(), page=path)
         if page:
             kind = "failed" if counts.mostly_failed else "complete"
             page.over(kind, f"{counts.complete} of {_total(result_set)} runs complete.", path)

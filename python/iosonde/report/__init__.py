@@ -3,8 +3,7 @@
     write(result_sets, path, format="html" | "md")      one file; Markdown with its figures next to it
     figures(result_sets)                                the figures, each with its rows and its chart
     save_figures(result_sets, directory, format="svg" | "pdf" | "png")
-    terminal(result_set, console)                       answer, summary and warnings
-    write_and_show(result_set, path, console)           the page, and that, at the end of a run
+    terminal(result_set, console, page=path)            the page, and answer, summary and warnings
 
 `material` holds the result sets, `views` and `tables` draw what a study asks for, `content` decides what a report
 contains, and `html`, `markdown` and `console` write it.
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from iosonde.report.figure import Figure, Format
     from iosonde.results import ResultSet
 
-__all__ = ["figures", "findings", "save_figures", "terminal", "write", "write_and_show"]
+__all__ = ["figures", "findings", "save_figures", "terminal", "write"]
 
 
 @contextmanager
@@ -55,20 +54,10 @@ def write(
     path, roots = Path(path), [each.directory for each in result_sets]
     with _collected(result_sets, mix_simulated=mix_simulated) as report:
         if format == "html":
-            return [_write_page(report, path, roots)]
+            _write_page(report, path, roots)
+            return [path]
         with _writing("report", path):
             return markdown.write(report, path, result_sets=roots)
-
-
-def write_and_show(result_set: ResultSet, path: Path, console: Console, *, brief: bool = False) -> None:
-    """Write the page, and print the answer, summary and warnings: both from one analysis.
-
-    With `brief` only the requirements and how far to trust them are printed.
-    """
-    from iosonde.report.console import show
-
-    with _collected([result_set]) as report:
-        show(report, console, report_path=_write_page(report, path, [result_set.directory]), brief=brief)
 
 
 def figures(result_sets: Sequence[ResultSet], *, mix_simulated: bool = False) -> list[Figure]:
@@ -104,15 +93,17 @@ def save_figures(
     return files
 
 
-def terminal(result_set: ResultSet, console: Console, *, report_path: Path | None = None, brief: bool = False) -> None:
-    """Print findings, a compact table, warnings, and the path of the report, if there is one.
+def terminal(result_set: ResultSet, console: Console, *, page: Path | None = None, brief: bool = False) -> None:
+    """Print findings, a compact table and warnings, after writing the page, if one is named, from the same analysis.
 
     With `brief` only the requirements and how far to trust them are printed.
     """
     from iosonde.report.console import show
 
     with _collected([result_set]) as report:
-        show(report, console, report_path=report_path, brief=brief)
+        if page:
+            _write_page(report, page, [result_set.directory])
+        show(report, console, report_path=page, brief=brief)
 
 
 def as_text(result_set: ResultSet) -> str:
@@ -135,14 +126,13 @@ def notebook(result_set: ResultSet) -> str:
         return html.fragment(report)
 
 
-def _write_page(report: Report, path: Path, roots: Sequence[Path]) -> Path:
+def _write_page(report: Report, path: Path, roots: Sequence[Path]) -> None:
     from iosonde.report import html
     from iosonde.results.files import write_output
 
     page = html.render(report)
     with _writing("report", path):
         write_output(path, page.encode(), within=roots)
-    return path
 
 
 @contextmanager

@@ -276,7 +276,7 @@ def _print_report(qualification: Qualification, *, write: bool) -> None:
     results = iosonde.load(qualification.directory)
     brief = bool(qualification.results)
     if write:
-        report.write_and_show(results, qualification.directory / "report.html", stdout(), brief=brief)
+        report.terminal(results, stdout(), page=qualification.directory / "report.html", brief=brief)
     else:
         report.terminal(results, stdout(), brief=brief)
     print(f"\n{qualification.line}")
