@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import polars as pl
 
@@ -26,7 +25,7 @@ from iosonde.metrics.scopes import each_load, of_operation
 from iosonde.metrics.verdict.verdict import is_disturbed
 from iosonde.metrics.wording import counted, load_words, metric_words, phrase
 from iosonde.plan import Case
-from iosonde.report.material import Material, Source, durability
+from iosonde.report.material import Material, Source, System, durability
 from iosonde.report.quantities import case_name, level_text, metric_title
 from iosonde.report.table import Cell, Table, metric_cell, tabulated
 from iosonde.results.schema import Record
@@ -36,37 +35,11 @@ from iosonde.study.setup import LAYOUT
 VERDICTS = ("better", "worse", "same", "unclear", "excluded")
 
 
-@dataclass(frozen=True, kw_only=True)
-class System:
-    """One of the two systems that are compared, with its sessions."""
-
-    label: str
-    sources: Sequence[Source]
-
-    @property
-    def cases(self) -> list[Case]:
-        """The cases of its first session."""
-        return list(self.sources[0].cases)
-
-    def runs(self, material: Material, operation: str = "") -> pl.DataFrame:
-        """Run metrics of each load, or of one kind of operation, in all sessions."""
-        labels = [source.label for source in self.sources]
-        of = each_load(material.run_metrics) if not operation else of_operation(material.run_metrics, operation)
-        return of.filter(pl.col("result_set").is_in(labels))
-
-
-def systems(material: Material) -> tuple[System, System]:
-    """Return the two systems of the material."""
-    assert len(material.systems) == 2, "a comparison is of two"
-    baseline, contender = (System(label=_label(sources, material), sources=sources) for sources in material.systems)
-    return baseline, contender
-
-
-def _label(sources: Sequence[Source], material: Material) -> str:
-    if len(sources) == 1:
-        return sources[0].label
-    named = f"{sources[0].label} and {len(sources) - 1} more"
-    return named if material.groups else sources[0].plan.target
+def _runs(system: System, material: Material, operation: str = "") -> pl.DataFrame:
+    """Run metrics of each load, or of one kind of operation, in all sessions of a system."""
+    labels = [source.label for source in system.sources]
+    of = each_load(material.run_metrics) if not operation else of_operation(material.run_metrics, operation)
+    return of.filter(pl.col("result_set").is_in(labels))
 
 
 def pairs(material: Material, *, metrics: Sequence[str] = COMPARED, operation: str = "") -> pl.DataFrame:
@@ -76,10 +49,10 @@ def pairs(material: Material, *, metrics: Sequence[str] = COMPARED, operation: s
 
     Where all I/Os of a case have one size, its bandwidth and IOPS move together, and IOPS are left out.
     """
-    baseline, contender = systems(material)
+    baseline, contender = material.systems
     table = compare(
-        baseline.runs(material, operation),
-        contender.runs(material, operation),
+        _runs(baseline, material, operation),
+        _runs(contender, material, operation),
         baseline_cases=baseline.sources[0].results.cases,
         contender_cases=contender.sources[0].results.cases,
         design=_design(material),
@@ -108,7 +81,7 @@ def lines(table: pl.DataFrame, material: Material) -> list[str]:
 
 def summary(table: pl.DataFrame, material: Material) -> list[str]:
     """Count for each metric the cases that are better, worse, or the same, in one line."""
-    baseline, contender = systems(material)
+    baseline, contender = material.systems
     lines = []
     for (metric,), rows in table.group_by(["metric"], maintain_order=True):
         counts = Counter(rows["verdict"].to_list())
@@ -119,10 +92,10 @@ def summary(table: pl.DataFrame, material: Material) -> list[str]:
 
 def recommendations(material: Material) -> list[str]:
     """Recommend one of the two for each workload, with the evidence."""
-    baseline, contender = systems(material)
+    baseline, contender = material.systems
     found = recommend(
-        baseline.runs(material),
-        contender.runs(material),
+        _runs(baseline, material),
+        _runs(contender, material),
         {case.case_id: _workload(case) for case in baseline.cases if not case.control},
         design=_design(material),
     )
@@ -131,7 +104,7 @@ def recommendations(material: Material) -> list[str]:
 
 def _of_different_durability(material: Material) -> dict[str, str]:
     """Return the cases whose acknowledged writes survive different failures in the two systems."""
-    baseline, contender = systems(material)
+    baseline, contender = material.systems
     found = {}
     for case in baseline.cases:
         before, after = (
@@ -144,7 +117,7 @@ def _of_different_durability(material: Material) -> dict[str, str]:
 
 
 def _design(material: Material) -> Design:
-    sources = [source for system in systems(material) for source in system.sources]
+    sources = [source for system in material.systems for source in system.sources]
     one_target = material.paired and len({source.plan.target for source in sources}) == 1
     return Design(
         paired=material.paired,
@@ -208,7 +181,7 @@ def method(table: pl.DataFrame, material: Material) -> list[str]:
 
 def _session_lines(table: pl.DataFrame, material: Material) -> Iterator[str]:
     """Yield how the variance between sessions enters."""
-    counts = [len(system.sources) for system in systems(material)]
+    counts = [len(system.sources) for system in material.systems]
     if material.paired:
         counted = table["repeats_baseline"].unique().sort().to_list()
         numbers = " to ".join(str(each) for each in dict.fromkeys((counted[0], counted[-1])))
@@ -216,7 +189,7 @@ def _session_lines(table: pl.DataFrame, material: Material) -> Iterator[str]:
             f"Measured alternately in one session, pairs per case: {numbers}. Drift and session effects that both arms "
             "share cancel. Whether the difference is the same in another session is not shown"
         )
-    elif systems(material)[0].sources[0].simulated:
+    elif material.systems[0].sources[0].simulated:
         return
     elif max(counts) == 1:
         yield (
@@ -243,7 +216,7 @@ def _workload(case: Case) -> str:
 
 def as_table(table: pl.DataFrame, material: Material) -> Table:
     """Write the pairs as a table of the report."""
-    baseline, contender = systems(material)
+    baseline, contender = material.systems
     names = {case.case_id: case_name(case) for case in baseline.cases}
     streams = table.group_by("case_id").agg(pl.col("stream").n_unique())
     several = set(streams.filter(pl.col("stream") > 1)["case_id"])

@@ -141,6 +141,19 @@ class Source:
 
 
 @dataclass(frozen=True, kw_only=True)
+class System:
+    """One of the two systems that are compared, with its sessions."""
+
+    label: str
+    sources: Sequence[Source]
+
+    @property
+    def cases(self) -> list[Case]:
+        """The cases of its first session."""
+        return self.sources[0].cases
+
+
+@dataclass(frozen=True, kw_only=True)
 class Material:
     """Result sets of one study."""
 
@@ -150,21 +163,28 @@ class Material:
     """Labels of the result sets of each system, where the caller names the systems to compare."""
 
     @cached_property
-    def systems(self) -> Sequence[Sequence[Source]]:
+    def systems(self) -> Sequence[System]:
         """Two systems to be compared, each with its sessions; empty where there are not two.
 
         Two result sets are two systems. More than two are grouped by target and settings.
         """
         by_label = {source.label: source for source in self.sources}
         if self.groups:
-            return [[by_label[label] for label in group] for group in self.groups]
-        if len(self.sources) == 2:
-            return [[source] for source in self.sources]
-        found = [each for each in self.sessions if len(self.sessions) == 2]
-        return [] if self.paired_sets else found
+            found = [[by_label[label] for label in group] for group in self.groups]
+        elif len(self.sources) == 2:
+            found = [[source] for source in self.sources]
+        else:
+            found = [] if self.paired_sets or len(self.sessions) != 2 else self.sessions
+        return [System(label=self._label(sources), sources=sources) for sources in found]
+
+    def _label(self, sources: Sequence[Source]) -> str:
+        """Name a system by its only session, its first one, or its target."""
+        if len(sources) == 1:
+            return sources[0].label
+        return f"{sources[0].label} and {len(sources) - 1} more" if self.groups else sources[0].plan.target
 
     @cached_property
-    def sessions(self) -> Sequence[Sequence[Source]]:
+    def sessions(self) -> list[list[Source]]:
         """Result sets grouped by target and settings: each group has the sessions of one system."""
         found: dict[tuple[object, ...], list[Source]] = {}
         for source in self.sources:

@@ -429,7 +429,7 @@ def _own_limits(view: View, material: Material) -> Iterator[_Improvement]:
 def _systems(material: Material) -> dict[str, int]:
     """The number of the system of each result set, where two are compared."""
     numbered = enumerate(material.systems)
-    return {source.label: number for number, sources in numbered for source in sources}
+    return {source.label: number for number, system in numbered for source in system.sources}
 
 
 def _searches(material: Material) -> Iterator[tuple[Source, str, SearchConclusion]]:

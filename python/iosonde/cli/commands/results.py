@@ -142,9 +142,9 @@ def _document(material: Material, pairs: pl.DataFrame, summary: list[str]) -> di
     baseline, contender = material.systems
     return {
         "study": material.study.name,
-        "baseline": str(baseline[0].directory),
-        "contender": str(contender[0].directory),
-        "sessions": [[str(source.directory) for source in system] for system in material.systems],
+        "baseline": str(baseline.sources[0].directory),
+        "contender": str(contender.sources[0].directory),
+        "sessions": [[str(source.directory) for source in system.sources] for system in material.systems],
         "paired": material.paired,
         "cells": pairs.to_dicts(),
         "summary": summary,

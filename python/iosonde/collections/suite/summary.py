@@ -231,7 +231,7 @@ def _missing(entry: Entry, value: Value, reason: str) -> Line:
 
 
 def _compared(entry: Entry, material: Material) -> Iterator[Line]:
-    baseline, _ = comparison.systems(material)
+    baseline, _ = material.systems
     cases = {case.case_id: case for case in baseline.cases}
     for value in entry.values:
         if value.metric == LIMIT:
@@ -328,7 +328,7 @@ def _compared_levels(entry: Entry, material: Material, second: str) -> Iterator[
 
 def _compared_limit(entry: Entry, value: Value, material: Material) -> Line:
     """The limit of a search on both targets; its interval is what the precision of both searches leaves."""
-    first, second = (limit_of(system.sources[0], value.part) for system in comparison.systems(material))
+    first, second = (limit_of(system.sources[0], value.part) for system in material.systems)
     if first is None or second is None:
         return _missing(entry, value, NO_LIMIT)
     assert first.value and first.fails_at and second.value and second.fails_at, "both searches found a limit"
