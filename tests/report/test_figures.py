@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from iosonde.report import figures, save_figures
 from iosonde.report.content import Chapter, collect
-from iosonde.report.figure import Figure, Undrawn, as_svg, drawings, specification
+from iosonde.report.figure import Figure, as_svg, drawings, specification
 from iosonde.report.html import differences
 from iosonde.results import ResultSet
 
@@ -92,18 +92,18 @@ TOO_FEW = "a percentile needs at least ten samples beyond it, and no case has th
 @pytest.mark.parametrize(
     ("view", "failed", "undrawn"),
     [
-        ({"y": "completion_latency_ns_p99_9999"}, "$^", Undrawn(title="Tail", why=TOO_FEW)),
-        ({"y": "completion_latency_ns_p99_9999"}, "queue_depth=1$", Undrawn(title="Tail", why=TOO_FEW)),
-        ({"y": "completion_latency_ns_p99"}, "queue_depth=", Undrawn(title="Tail", why="no case has a result")),
+        ({"y": "completion_latency_ns_p99_9999"}, "$^", f"figure: {TOO_FEW}"),
+        ({"y": "completion_latency_ns_p99_9999"}, "queue_depth=1$", f"figure: {TOO_FEW}"),
+        ({"y": "completion_latency_ns_p99"}, "queue_depth=", "figure: no case has a result"),
         (
             {"kind": "accounts", "metrics": ["rpc_round_trip_ns_mean", "rpc_retransmits"], "x": None},
             "$^",
-            Undrawn(title="Tail", what="table", why="no case has a value of its metrics"),
+            "table: no case has a value of its metrics",
         ),
     ],
 )
 def test_an_empty_figure_or_table_is_omitted_with_the_reason(
-    tmp_path: Path, view: dict[str, Any], failed: str, undrawn: Undrawn
+    tmp_path: Path, view: dict[str, Any], failed: str, undrawn: str
 ) -> None:
     chapter = _of_tails(tmp_path, failed=failed, **view)
     assert [each.undrawn for each in chapter.sections if each.undrawn] == [undrawn]

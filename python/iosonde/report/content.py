@@ -30,7 +30,7 @@ from iosonde.report.details import (
     verdict_tables,
     windows_table,
 )
-from iosonde.report.figure import Figure, Undrawn
+from iosonde.report.figure import Figure
 from iosonde.report.figure_values import figure_table, summary
 from iosonde.report.material import SIMULATED, WARNING, Material, Source, gather, require_distinct, subjects
 from iosonde.report.table import Table
@@ -87,7 +87,8 @@ class Section:
 
     title: str
     figure: Figure | None = None
-    undrawn: Undrawn | None = None
+    undrawn: str = ""
+    """What it lacks, and why: `figure: no case has a result`."""
     findings: Sequence[Labelled] = ()
     tables: Sequence[Table] = field(default_factory=tuple)
     """Folded below the figure; the content of a section without one."""
@@ -222,12 +223,6 @@ OPEN = 12
 HEADLINES = ("table", "accounts")
 """Those that may be the summary of a study."""
 
-PARTS = (
-    *("requirements", "windows", "answers", "summary", "sections"),
-    *("drift", "detail_tables", "comparison", "verdicts"),
-)
-"""Properties of a chapter that are computed before it is written."""
-
 
 def collect(result_sets: Sequence[ResultSet], *, mix_simulated: bool = False) -> Report:
     """Collect the content of a report on distinct result sets; simulated and measured ones together only on request."""
@@ -275,8 +270,9 @@ class Chapter:
 
     def compute(self) -> None:
         """Compute every part, so that `omitted` is complete."""
-        for part in PARTS:
-            getattr(self, part)
+        for name, part in vars(Chapter).items():
+            if isinstance(part, cached_property):
+                getattr(self, name)
 
     def _computed(self, title: str, compute: Callable[[], Computed], *, instead: Computed) -> Computed:
         return computed(self.omitted, title, compute, instead=instead)
@@ -312,17 +308,12 @@ class Chapter:
     @cached_property
     def answers(self) -> list[tuple[str, Answer]]:
         """The answer of each result set to the question of the study, under its label."""
-        return [
-            (
-                source.label,
-                self._computed(
-                    f"Findings of {source.label}",
-                    lambda source=source: answer(self.material, source),  # type: ignore[misc]
-                    instead=unanswered(self.study, source),
-                ),
-            )
-            for source in self.sources
-        ]
+        found = []
+        for source in self.sources:
+            compute = functools.partial(answer, self.material, source)
+            instead = unanswered(self.study, source)
+            found.append((source.label, self._computed(f"Findings of {source.label}", compute, instead=instead)))
+        return found
 
     @property
     def no_answer(self) -> str:
@@ -392,7 +383,7 @@ class Chapter:
             if view.kind in TABLES:
                 section = self._tabulated(view, next(tables))
             else:
-                missing = Undrawn(title=view.title, why="see the missing parts of this report")
+                missing = "figure: see the missing parts of this report"
                 instead: Section | None = Section(title=view.title, undrawn=missing)
                 draw = functools.partial(self._drawn, view, number)
                 section = self._computed(f"Figure: {view.title}", draw, instead=instead)
@@ -410,10 +401,9 @@ class Chapter:
         return self._computed(title, lambda: [*map(self._section, draw())], instead=[])
 
     def _drawn(self, view: View, number: int) -> Section | None:
-
         shown = draw_view(view, number, self.material)
-        if isinstance(shown, Undrawn):
-            return Section(title=view.title, undrawn=shown)
+        if isinstance(shown, str):
+            return Section(title=view.title, undrawn=f"figure: {shown}")
         return self._section(shown) if shown else None
 
     def _tabulated(self, view: View, table: Table) -> Section | None:
@@ -421,8 +411,7 @@ class Chapter:
             return Section(title=view.title, tables=[table])
         if not table.heads or view.kind != "accounts" or not subjects(view, self.material):
             return None
-        why = "no case has a value of its metrics"
-        return Section(title=view.title, undrawn=Undrawn(title=view.title, what="table", why=why))
+        return Section(title=view.title, undrawn="table: no case has a value of its metrics")
 
     def _section(self, plain: Figure) -> Section:
         drawn = marked_figure(plain, self.sources)

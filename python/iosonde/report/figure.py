@@ -86,16 +86,6 @@ class Figure:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Undrawn:
-    """A figure that would be nothing but axes, or a table without a value, and so is left out."""
-
-    title: str
-    what: str = "figure"
-    why: str
-    """A clause."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Panel:
     """One plot of a figure."""
 

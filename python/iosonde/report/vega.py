@@ -225,22 +225,18 @@ def stacked(frame: Frame, *, top: float) -> Chart:
     return _panel(frame, _layer("bar", x | parts), _cross(frame, x))
 
 
-def timeseries(frame: Frame) -> Chart:
-    """A metric over the time of runs, one line a run; a point where a run has only one interval."""
+def timeseries(frame: Frame, *, stalled: bool = False) -> Chart:
+    """A metric over the time of runs, one line a run; a point where a run has only one interval.
+
+    With `stalled`, a cross on each interval in which the engine itself was stalled.
+    """
     at = _place(frame)
     counted: Part = {"joinaggregate": [{"op": "count", "as": "intervals"}], "groupby": ["run", "series", "source"]}
     point = _layer("point", at, "datum.intervals == 1", filled=True, size=30)
     point["transform"].insert(0, counted)
     line = _layer("line", at | _by("run") | _dash(frame), strokeWidth=1.3)
-    return _panel(frame, line, _hover(frame, at), point)
-
-
-def timeseries_with_stalls(frame: Frame) -> Chart:
-    """The same, with a cross on each interval in which the engine itself was stalled."""
-    chart = timeseries(frame)
-    at = _place(frame) | {"color": None}
-    crosses = _layer("point", at, "datum.stalled", style="alarm", shape="cross", size=70)
-    return {**chart, "layer": [*chart["layer"], crosses]}
+    cross = _layer("point", at | {"color": None}, "datum.stalled", style="alarm", shape="cross", size=70)
+    return _panel(frame, line, _hover(frame, at), point, *[cross] * stalled)
 
 
 def _place(frame: Frame) -> Part:

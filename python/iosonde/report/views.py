@@ -14,7 +14,7 @@ from iosonde.findings.device_state import Convergence, Tracked, convergences
 from iosonde.metrics.registry import find, named_among
 from iosonde.metrics.scopes import overall
 from iosonde.report import vega
-from iosonde.report.figure import Figure, Panel, Undrawn
+from iosonde.report.figure import Figure, Panel
 from iosonde.report.material import (
     KEY,
     Material,
@@ -76,15 +76,15 @@ RUNS_TO_DRAW = 60
 _RUN = ["result_set", "run_id"]
 
 
-def draw_view(view: View, number: int, material: Material) -> Figure | Undrawn | None:
-    """Draw a view of a study, or report why there is nothing to draw; None of tables and of parts without a case."""
+def draw_view(view: View, number: int, material: Material) -> Figure | str | None:
+    """Draw a view of a study, or return why it would be only axes; None of tables and of parts without a case."""
     make = _MAKERS.get(view.kind)
     found = subjects(view, material)
     if make is None or not found:
         return None
     sketch = make(view, found, material)
     if sketch is None or all(row["y"] is None for row in sketch.rows):
-        return Undrawn(title=view.title, why=_why_undrawn(view, found))
+        return _why_undrawn(view, found)
     return finish(sketch, view, number, material)
 
 
@@ -356,7 +356,7 @@ def _timeseries(view: View, found: list[Subject], material: Material) -> Sketch 
     heads = layout.heads(run="run_id", x=column, y=scale.column)
     if stalled:
         notes.append("Crosses: the engine itself was stalled; not counted towards steady state.")
-    draw = vega.timeseries_with_stalls if stalled else vega.timeseries
+    draw = partial(vega.timeseries, stalled=bool(stalled))
     return Sketch(draw=draw, rows=rows, frame=frame, heads=heads, notes=notes)
 
 
