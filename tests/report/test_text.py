@@ -148,3 +148,4 @@ def test_points_of_a_trade_off_are_under_the_factor_that_labels_them(tmp_path: P
     [chapter] = collect([recorded("seeded", tmp_path / "set", views=[view])]).chapters
     table = figure_table(chapter.figures[0])
     assert table and table.heads[:-1] == ["Panel", "Queue depth", "IOPS", "Completion latency, p99"]
+    assert table.heads[-1] == "Repeats" and {row[-1].number for row in table.rows} == {2}

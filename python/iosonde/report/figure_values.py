@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -250,89 +250,56 @@ PERCENTILES = (0.301, 1.0, 2.0, 3.0, 4.0, 5.0)
 """Nines of the percentiles in a table of percentile curves: 50 %, 90 %, 99 % and so on."""
 
 
-_Cells = dict[tuple[str, str, str], dict[str, Cell]]
-"""Cells of a table by panel, level and source, then by column."""
-
-
 def figure_table(figure: Figure) -> Table | None:
     """Return the values of a figure, or nothing where it shows runs over time."""
-    match figure.kind:
-        case "lines" | "bars" | "heatmap" | "points":
-            table = _pivoted(figure)
-        case "percentiles":
-            table = _percentiles(figure)
-        case "tradeoff":
-            table = _listed(figure)
-        case _:
-            return None
-    return table if 0 < len(table.rows) <= MOST_VALUES else None
-
-
-def _pivoted(figure: Figure) -> Table:
-    cells: _Cells = {}
-    rows = [row | {"series": f"{row['series']}, {row['role']}"} if "role" in row else row for row in _rows(figure)]
-    for row in rows:
-        cells.setdefault((row["panel"], row["x_text"], row["of"]), {})[row["series"]] = _value_cell(row)
-    heads = {row["series"]: _series_head(figure, row["series"]) for row in rows}
-    return _table(figure, cells, heads, down=figure.x_title or "Case")
-
-
-def _percentiles(figure: Figure) -> Table:
-    cells: _Cells = {}
+    if figure.kind not in ("lines", "bars", "heatmap", "points", "percentiles", "tradeoff"):
+        return None
     heads: dict[str, str] = {}
-    for row in _rows(figure):
-        nines = next((each for each in PERCENTILES if abs(row["x"] - each) < 1e-3), None)
-        if nines is not None and row["y"] is not None:
-            heads[str(nines)] = row["x_text"]
-            cells.setdefault((row["panel"], row["series"], row["of"]), {})[str(nines)] = _value_cell(row)
-    heads = {name: heads[name] for name in sorted(heads, key=float)}
-    return _table(figure, cells, heads, down=figure.series_title or figure.x_title or "Case")
-
-
-def _listed(figure: Figure) -> Table:
-    cells: _Cells = {}
-    several = figure.rows["source"].n_unique() > 1
-    for row in figure.rows.to_dicts():
-        place = (_joined(row["panel"], row["series"]), row.get("label") or "", row["source"] * several)
-        cells[place] = {"x": Cell(text=row["x_text"], number=row["x"]), "y": _value_cell(row)}
-    heads = {"x": figure.x_title, "y": _metric_title(figure)}
-    return _table(figure, cells, heads, down=figure.step_title or figure.x_title or "Case")
-
-
-def _rows(figure: Figure) -> list[dict[str, Any]]:
-    """Return the rows of a figure; `of` is the source where there are several and the series does not name it."""
-    several = figure.rows["source"].n_unique() > 1
-    rows = figure.rows.to_dicts()
-    return [row | {"of": row["source"] if several and row["source"] != row["series"] else ""} for row in rows]
-
-
-def _table(figure: Figure, cells: _Cells, heads: Mapping[str, str], *, down: str) -> Table:
-    return tabulated(
+    found: dict[tuple[str, str, str], dict[str, dict[str, Any]]] = {}
+    for place, column, head, row in _placed(figure):
+        heads[column] = head
+        found.setdefault(place, {})[column] = row
+    if figure.kind == "percentiles":
+        heads = {name: heads[name] for name in sorted(heads, key=float)}
+    down = {"percentiles": figure.series_title, "tradeoff": figure.step_title}.get(figure.kind) or figure.x_title
+    xs = [Cell(text=row["x_text"], number=row["x"]) for cells in found.values() for row in cells.values()]
+    counts = [max((row["repeats"] or 0 for row in cells.values()), default=0) or None for cells in found.values()]
+    table = tabulated(
         f"{figure.title}: values",
         [
-            ("Panel", [panel for panel, _, _ in cells]) if any(panel for panel, _, _ in cells) else None,
-            (down, [level for _, level, _ in cells]),
-            ("Source", [source for _, _, source in cells]) if any(source for _, _, source in cells) else None,
+            ("Panel", [panel for panel, _, _ in found]) if any(panel for panel, _, _ in found) else None,
+            (down or "Case", [level for _, level, _ in found]),
+            ("Source", [source for _, _, source in found]) if any(source for _, _, source in found) else None,
         ],
         [
-            *((head, [found.get(name, DASH) for found in cells.values()]) for name, head in heads.items()),
-            (REPEATS, [_repeats(figure, *place) for place in cells]),
+            (figure.x_title, xs) if figure.kind == "tradeoff" else None,
+            *((head, [_value_cell(cells.get(name)) for cells in found.values()]) for name, head in heads.items()),
+            (REPEATS, [cell_of(count) for count in counts]),
         ],
         caption=f"{_metric_title(figure)}." + (f" {figure.intervals}." if figure.intervals else ""),
     )
+    return table if 0 < len(table.rows) <= MOST_VALUES else None
 
 
-def _repeats(figure: Figure, panel: str, level: str, source: str) -> Cell:
-    """Return the number of values behind the medians of a row."""
-    counts = [
-        row["repeats"]
-        for row in figure.rows.to_dicts()
-        if row["repeats"]
-        and row["panel"] == panel
-        and level in (row["x_text"], row["series"], row.get("label"))
-        and source in ("", row["source"])
-    ]
-    return cell_of(max(counts, default=None))
+def _placed(figure: Figure) -> Iterator[tuple[tuple[str, str, str], str, str, dict[str, Any]]]:
+    """Yield rows of a figure after their places: panel, level and source, then a name and the head of the column.
+
+    The source is empty where there is one, or where the series names it.
+    """
+    several = figure.rows["source"].n_unique() > 1
+    for row in figure.rows.to_dicts():
+        panel, series, source = row["panel"], row["series"], row["source"] * several
+        of = "" if source == series else source
+        match figure.kind:
+            case "tradeoff":
+                yield (_joined(panel, series), row.get("label") or "", source), "", _metric_title(figure), row
+            case "percentiles":
+                nines = next((each for each in PERCENTILES if abs(row["x"] - each) < 1e-3), None)
+                if nines is not None and row["y"] is not None:
+                    yield (panel, series, of), str(nines), row["x_text"], row
+            case _:
+                series = f"{series}, {row['role']}" if "role" in row else series
+                yield (panel, row["x_text"], of), series, _series_head(figure, series), row
 
 
 def _plain_cell(row: Mapping[str, Any]) -> Cell:
@@ -340,9 +307,9 @@ def _plain_cell(row: Mapping[str, Any]) -> Cell:
     return Cell(text=text, interval=interval.rstrip("]"), number=row["y"])
 
 
-def _value_cell(row: Mapping[str, Any]) -> Cell:
+def _value_cell(row: Mapping[str, Any] | None) -> Cell:
     """Return the cell of a value with the mark of its verdict."""
-    if row["y"] is None:
+    if row is None or row["y"] is None:
         return DASH
     found = _plain_cell(row)
     return replace(found, text=f"{found.text} {row['mark']}".strip())
