@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from html import escape
 from importlib import metadata
 from pathlib import Path
@@ -133,7 +133,7 @@ _ROLES = re.compile(r' (?:role|aria-[a-z]+)="[^"]*"')
 """Roles of single marks: on a page the drawing is one image with a name of its own."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Entry:
     """A line of a legend."""
 
@@ -147,44 +147,35 @@ class Entry:
 
 def legends(figure: Figure) -> list[tuple[str, list[Entry]]]:
     """Return title and entries of each legend that the panels share; colours and dashes of the same things are one."""
-    found: dict[tuple[str, ...], tuple[str, list[Entry]]] = {}
-    for layer in (layer for panel in figure.panels for layer in panel.chart["layer"]):
-        for channel in (each for each in LEGENDS if _has_legend(layer["encoding"].get(each))):
-            encoding = layer["encoding"][channel]
-            entries = _entries(channel, encoding)
-            _, known = found.setdefault(tuple(sorted(each.label for each in entries)), (encoding["title"], entries))
-            if channel == "strokeDash":
-                dashes = {each.label: each.dash for each in entries}
-                known[:] = [replace(each, dash=dashes[each.label]) for each in known]
+    found: dict[frozenset[str], tuple[str, list[Entry]]] = {}
+    encodings = [layer["encoding"] for panel in figure.panels for layer in panel.chart["layer"]]
+    for channel, encoding in (each for channels in encodings for each in _with_legend(channels).items()):
+        legend, scale = encoding["legend"], encoding["scale"]
+        labels = [label for label in scale["domain"] if label in legend["values"]]
+        named = (encoding["title"], [Entry(label=label) for label in labels])
+        shown = dict(zip(scale["domain"], scale["range"], strict=False))
+        for entry in found.setdefault(frozenset(labels), named)[1]:
+            match channel:
+                case "color":
+                    entry.colour, entry.shape = shown[entry.label], legend["symbolType"]
+                case "strokeDash":
+                    entry.dash = " ".join(map(str, shown[entry.label]))
+                case _:
+                    entry.shape, entry.filled = shown[entry.label], False
     return list(found.values())
 
 
-def _has_legend(encoding: Any) -> bool:
-    return "columns" in ((encoding or {}).get("legend") or {})
-
-
-def _entries(channel: str, encoding: Mapping[str, Any]) -> list[Entry]:
-    legend, scale = encoding["legend"], encoding["scale"]
-    shown = {label: value for label, value in zip(scale["domain"], scale["range"], strict=False)}
-    labels = [label for label in scale["domain"] if label in legend["values"]]
-    match channel:
-        case "color":
-            return [Entry(label=label, colour=shown[label], shape=legend["symbolType"]) for label in labels]
-        case "strokeDash":
-            return [Entry(label=label, dash=" ".join(map(str, shown[label]))) for label in labels]
-        case _:
-            return [Entry(label=label, shape=shown[label], filled=False) for label in labels]
+def _with_legend(channels: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the channels whose legend the page writes, with their encodings."""
+    known = {name: channels[name] for name in LEGENDS if channels.get(name)}
+    return {name: encoding for name, encoding in known.items() if "columns" in (encoding.get("legend") or {})}
 
 
 def on_page(figure: Figure, panel: Panel) -> dict[str, Any]:
     """Return Vega-Lite of a panel as a page shows it: without the legends, which are text there, and marked itself."""
     layers = []
     for layer in panel.chart["layer"]:
-        bare = {
-            name: {**layer["encoding"][name], "legend": None}
-            for name in LEGENDS
-            if _has_legend(layer["encoding"].get(name))
-        }
+        bare = {name: {**encoding, "legend": None} for name, encoding in _with_legend(layer["encoding"]).items()}
         layers.append({**layer, "encoding": {**layer["encoding"], **bare}})
     shown = figure.rows.filter(pl.col("panel") == panel.key)
     if figure.simulated and not shown["published"].fill_null(False).all():
