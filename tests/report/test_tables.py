@@ -147,3 +147,13 @@ def test_bytes_have_the_largest_binary_unit_that_their_maximum_reaches() -> None
 def test_tiny_shares_have_no_exponent() -> None:
     for value, text in ((0.0, "0"), (4.82e-6, "<0.0001"), (0.000393, "0.000393"), (0.509, "0.509"), (None, "-")):
         assert metric_text("minor_fault_fraction", value) == text
+
+
+def test_an_account_of_a_case_without_a_factor_of_others_has_an_empty_cell(tmp_path: Path) -> None:
+    view = {"kind": "accounts", "title": "Account", "part": "main", "metrics": ["iops"]}
+    [chapter] = collect([recorded("seeded", tmp_path / "set", views=[view])]).chapters
+    [source] = chapter.sources
+    first, *others = (case for case in source.cases if not case.control)
+    source.__dict__["cases"] = [first.model_copy(update={"levels": {}, "parameters": {}}), *others]
+    table = next(each for each in chapter.tables if each.title == "Account")
+    assert [cell.text for cell in table.rows[0][: table.labels]] == ["", "", "unknown"]

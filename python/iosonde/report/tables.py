@@ -245,7 +245,7 @@ def accounts_table(view: View, material: Material) -> Table:
         count = max((known.estimate(each)[3] for known in values), default=0)
         rows.append(
             _Account(
-                levels=[level_text(name, each.level(name)) for name in factors],
+                levels=[level_cell(name, each.level(name)).text for name in factors],
                 source=_label(each.source, material),
                 case=(each.source, each.case),
                 values=[known.cell(each) for known in values],
