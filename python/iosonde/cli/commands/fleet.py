@@ -18,7 +18,7 @@ from iosonde.units import format_bytes, format_duration
 
 if TYPE_CHECKING:
     from iosonde.base.ssh_hosts import SshHost
-    from iosonde.collections.fleet.directory import FleetDirectory, FleetFile, Planned
+    from iosonde.collections.fleet.directory import FleetDirectory, Planned
     from iosonde.collections.fleet.model import Fleet
     from iosonde.collections.fleet.session import Outcome
     from iosonde.storage.safety.guard import Consent
@@ -64,13 +64,13 @@ def fleet_command(
     planned = fleets.plan_fleet(fleet, load(given.study), chosen)
     if given.plan_only:
         _print_plan(planned, as_json=given.as_json)
-        if planned.skipped or planned.refused:
+        if planned.description.skipped or planned.refused:
             raise typer.Exit(reference.EXIT_RUNS_FAILED)
         return
     messages.info("\n".join(plan_lines(planned)))
     given = replace(given, destroy=[*(destroy or []), *(planned.devices if destroy_all else [])])
     consent = _consent(fleet, given)
-    path = Path(output or Path("iosonde-results") / f"fleet-{planned.study}-{datetime.now():%Y%m%d-%H%M%S}")
+    path = Path(output or Path("iosonde-results") / f"fleet-{planned.description.study}-{datetime.now():%Y%m%d-%H%M%S}")
     created = fleets.create(path, planned, consent, messages.info)
     named = f" --hosts ssh:{targets}" if fleet.hosts else ""
     carry_out(created, created.remaining(), consent, given, hosts=fleet.hosts, named=named, parallel=parallel)
@@ -91,7 +91,7 @@ def resume(directory: Path, given: RunOptions) -> None:
     carry_out(fleet, pending, consent, given, hosts=hosts, named=f" --hosts {given.hosts}" if given.hosts else "")
 
 
-def _consent(fleet: Fleet | FleetFile, given: RunOptions) -> Consent:
+def _consent(fleet: Fleet, given: RunOptions) -> Consent:
     """Return what may be destroyed; each host checks its own part."""
     from iosonde.collections.fleet.hosts import here
     from iosonde.storage.safety.guard import Consent
@@ -121,8 +121,8 @@ def plan_lines(planned: Planned) -> list[str]:
     lines.append("writes    " + " and more, ".join([*bounded, *["limited only by time"] * (known != written)]))
     if planned.required:
         lines.append(f"requires  {' '.join(planned.required)}")
-    others = [f"note      {each}" for each in sentences(planned.shared)]
-    others += [f"skipped   {name}: {reason}" for name, reason in planned.skipped.items()]
+    others = [f"note      {each}" for each in sentences(planned.description.shared)]
+    others += [f"skipped   {name}: {reason}" for name, reason in planned.description.skipped.items()]
     others += [f"refused   {name}: {error.what}" for name, error in planned.refused.items()]
     return [*lines, *wrapped(others)]
 
@@ -133,10 +133,10 @@ def _print_plan(planned: Planned, *, as_json: bool) -> None:
         return
     print_json(
         {
-            "study": planned.study,
+            "study": planned.description.study,
             "required": list(planned.required),
-            "shared": dict(planned.shared),
-            "skipped": dict(planned.skipped),
+            "shared": dict(planned.description.shared),
+            "skipped": dict(planned.description.skipped),
             "refused": {name: error.what for name, error in planned.refused.items()},
             "targets": {
                 each.name: {
@@ -144,7 +144,7 @@ def _print_plan(planned: Planned, *, as_json: bool) -> None:
                     "target": each.target,
                     "plan": planned.plans[each.name].model_dump(mode="json"),
                 }
-                for each in planned.fleet.targets
+                for each in planned.description.targets
                 if each.name in planned.plans
             },
         }
@@ -153,11 +153,11 @@ def _print_plan(planned: Planned, *, as_json: bool) -> None:
 
 def _target_lines(planned: Planned) -> Iterator[str]:
     """Yield each target of a plan, with what it creates or overwrites."""
-    for each in planned.fleet.targets:
+    for each in planned.description.targets:
         place = f"{each.target} on {each.host}" if each.host else each.target
         if each.name not in planned.plans:
             error = planned.refused.get(each.name)
-            why = f"refused: {error.what}" if error else f"skipped: {planned.skipped[each.name]}"
+            why = f"refused: {error.what}" if error else f"skipped: {planned.description.skipped[each.name]}"
             yield from wrapped([f"{each.name}: {place}", f"  {why}"])
             continue
         plan = planned.plans[each.name]

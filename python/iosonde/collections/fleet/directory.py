@@ -14,10 +14,8 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError, model_validator
 
-from iosonde.base.ssh_hosts import SshHost
 from iosonde.collections.fleet import hosts, model
-from iosonde.collections.fleet.model import Fleet, FleetTarget
-from iosonde.collections.fleet.worker import plan_of
+from iosonde.collections.fleet.model import Fleet, FleetTarget, Measurable
 from iosonde.collections.library.directory import Collection, Description
 from iosonde.errors import IosondeError, TargetError
 from iosonde.execution.session import require_startable
@@ -35,13 +33,11 @@ REFUSALS_NAMED = 10
 _REASONS = TypeAdapter(dict[str, str])
 
 
-class FleetFile(Description):
+class FleetFile(Fleet, Description):
     """Content of `fleet.json`."""
 
     format: Literal[1] = 1
     study: str
-    targets: Sequence[FleetTarget]
-    hosts: Sequence[SshHost] = ()
     shared: Mapping[str, Sequence[str]] = {}
     """Hardware, and the names of the targets that share it."""
     skipped: Mapping[str, str] = {}
@@ -54,7 +50,6 @@ class FleetFile(Description):
 
     @model_validator(mode="after")
     def _known(self) -> FleetFile:
-        Fleet(targets=self.targets, hosts=self.hosts)
         if set(self.skipped) - {each.name for each in self.targets}:
             raise ValueError("`skipped` names a target that the fleet does not have")
         return self
@@ -108,13 +103,10 @@ class FleetDirectory(Collection[FleetFile]):
 class Planned:
     """The plans of a fleet."""
 
-    study: str
-    fleet: Fleet
+    description: FleetFile
     plans: Mapping[str, Plan]
-    skipped: Mapping[str, str]
     refused: Mapping[str, IosondeError]
     """Targets on a device that must not be written, since it is in use: none of the fleet is measured then."""
-    shared: Mapping[str, Sequence[str]]
     devices: Sequence[str]
     """Block devices of all targets, as with `--destroy`."""
 
@@ -128,7 +120,7 @@ class Planned:
         """The plans of a host's targets; of those here, for an empty name."""
         return {
             each.name: self.plans[each.name]
-            for each in self.fleet.targets
+            for each in self.description.targets
             if each.host == host and each.name in self.plans
         }
 
@@ -138,28 +130,24 @@ def plan_fleet(fleet: Fleet, study: Study, options: Mapping[str, Any]) -> Planne
 
     The error of the first target if it is every one.
     """
-    found = hosts.describe(fleet.hosts, fleet.targets, study, options)
-    for each in fleet.targets:
-        if not each.host:
-            try:
-                found.plans[each.name] = plan_of(study, each.target, options)
-                found.hardware[each.name] = model.hardware_of(each.target)
-                found.devices += model.devices_of(each.target)
-            except IosondeError as error:
-                found.errors[each.name] = error
-    names = [each.name for each in fleet.targets]
-    errors = {name: found.errors[name] for name in names if name in found.errors}
-    if not found.plans:
+    found, _ = hosts.describe(fleet.hosts, fleet.targets, study, options)
+    errors = {name: each for name, each in found.items() if isinstance(each, IosondeError)}
+    known = {name: each for name, each in found.items() if isinstance(each, Measurable)}
+    if not known:
         raise next(iter(errors.values()))
     refused = {name: error for name, error in errors.items() if isinstance(error, InUseError)}
-    return Planned(
+    description = FleetFile(
         study=study.name,
-        fleet=fleet,
-        plans={name: found.plans[name] for name in names if name in found.plans},
+        targets=fleet.targets,
+        hosts=fleet.hosts,
+        shared=model.shared_by({name: each.hardware for name, each in known.items()}),
         skipped={name: error.what for name, error in errors.items() if name not in refused},
+    )
+    return Planned(
+        description=description,
+        plans={name: each.plan for name, each in known.items() if each.plan},
         refused=refused,
-        shared=model.shared_by({name: found.hardware[name] for name in names if name in found.hardware}),
-        devices=found.devices,
+        devices=[device for each in known.values() for device in each.devices],
     )
 
 
@@ -170,18 +158,11 @@ def create(directory: Path, planned: Planned, consent: Consent, note: Callable[[
     directory that is not empty.
     """
     _require_consent(planned, directory.absolute(), consent, note)
-    description = FleetFile(
-        study=planned.study,
-        targets=planned.fleet.targets,
-        hosts=planned.fleet.hosts,
-        shared=planned.shared,
-        skipped=planned.skipped,
-    )
-    return FleetDirectory.create(directory, description, planned.plans)
+    return FleetDirectory.create(directory, planned.description, planned.plans)
 
 
 def _require_consent(planned: Planned, directory: Path, consent: Consent, note: Callable[[str], None]) -> None:
-    plans, listed = planned.plans, planned.fleet.hosts
+    listed = planned.description.hosts
     on_hosts = {host.called: own for host in listed if (own := planned.on(host.called))}
     refused = {**planned.refused, **hosts.check(listed, on_hosts, directory, consent, note)}
     for name, plan in planned.on("").items():
@@ -191,7 +172,7 @@ def _require_consent(planned: Planned, directory: Path, consent: Consent, note: 
             refused[name] = error
     if not refused:
         return
-    total = len(plans) + len(planned.refused)
+    total = len(planned.plans) + len(planned.refused)
     if total == 1:
         raise next(iter(refused.values()))
     lacking = [error for error in refused.values() if isinstance(error, ConsentError)]

@@ -92,33 +92,24 @@ def reference(values: Sequence[float]) -> Reference:
 
 def drive_deviation(value: float, others: Reference, *, run_variance: float, runs: int) -> Deviation:
     """Compare one drive with the others of its group; the interval has its repeats and the median of the others."""
-    difference = value - others.center
-    own = run_variance / runs if runs > 1 else None
-    return Deviation(
-        difference=difference,
-        p_value=_tail(difference / others.scale, others.count, 1),
-        half_width=None if own is None else _half_width(own, runs - 1, others),
-        center=others.center,
-    )
+    return _deviation(value, 1, others, own=(run_variance / runs, runs - 1) if runs > 1 else None)
 
 
 def group_deviation(values: Sequence[float], others: Reference) -> Deviation:
     """Compare the median of a group of drives with another group, given that both vary alike."""
-    difference = float(np.median(values)) - others.center
     own = others.deviation**2 * _median_variance(len(values))
-    return Deviation(
-        difference=difference,
-        p_value=_tail(difference / others.scale, others.count, len(values)),
-        half_width=_half_width(own, others.count - 1, others),
-        center=others.center,
-    )
+    return _deviation(float(np.median(values)), len(values), others, own=(own, others.count - 1))
 
 
-def _half_width(own: float, degrees: int, others: Reference) -> float:
-    """Half of the interval of a difference from the median of others; Satterthwaite's degrees of freedom."""
-    of_median = others.deviation**2 * _median_variance(others.count)
-    freedom = satterthwaite((own, degrees), (of_median, others.count - 1))
-    return quantile((1 + CONFIDENCE) / 2, freedom) * math.sqrt(own + of_median)
+def _deviation(value: float, drives: int, others: Reference, *, own: tuple[float, int] | None) -> Deviation:
+    """Compare the median of so many drives with others, given its own variance with the degrees of freedom of that."""
+    difference, half_width = value - others.center, None
+    if own:
+        of_median = others.deviation**2 * _median_variance(others.count)
+        freedom = satterthwaite(own, (of_median, others.count - 1))
+        half_width = quantile((1 + CONFIDENCE) / 2, freedom) * math.sqrt(own[0] + of_median)
+    p_value = _tail(difference / others.scale, others.count, drives)
+    return Deviation(difference=difference, p_value=p_value, half_width=half_width, center=others.center)
 
 
 def excess_p_values(counts: Sequence[int], expected: Sequence[float]) -> list[float]:

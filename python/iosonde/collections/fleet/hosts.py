@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,7 +21,8 @@ from iosonde.base.foreign_text import printable
 from iosonde.base.ssh_hosts import END_S, SshHost, WorkerProcess
 from iosonde.collections.fleet import messages
 from iosonde.collections.fleet.messages import Problem
-from iosonde.collections.fleet.model import UNKNOWN, FleetTarget
+from iosonde.collections.fleet.model import UNKNOWN, FleetTarget, Measurable
+from iosonde.collections.fleet.worker import measurable
 from iosonde.errors import IosondeError, ResultsError, TargetError
 from iosonde.execution import environment
 from iosonde.execution.engine import find_engine
@@ -90,58 +90,51 @@ def _asked(host: SshHost, request: Mapping[str, Any], answer_s: float) -> bytes 
     return host.error(status, errors) if status else answer
 
 
-@dataclass(kw_only=True)
-class Described:
-    """Targets of all hosts, by name, and hosts."""
-
-    plans: dict[str, Plan] = field(default_factory=dict)
-    hardware: dict[str, frozenset[str]] = field(default_factory=dict)
-    devices: list[str] = field(default_factory=list)
-    """As with `--destroy`."""
-    errors: dict[str, IosondeError] = field(default_factory=dict)
-    cpus: dict[str, int] = field(default_factory=dict)
-
-
 def describe(
     hosts: Sequence[SshHost], targets: Sequence[FleetTarget], study: Study | None, options: Mapping[str, Any]
-) -> Described:
-    """Ask all hosts about their targets: hardware, and plans if there is a study."""
-    found = Described()
-    if not any(each.host for each in targets):
-        return found
-    requests: dict[str, dict[str, Any]] = {}
+) -> tuple[dict[str, Measurable | IosondeError], dict[str, int]]:
+    """Ask all machines about their targets: hardware, and plans if there is a study.
+
+    Returns the answer for each target in their order, or why it cannot be measured, and the number of CPUs of hosts.
+    """
+    found = {each.name: measurable(each.target, study, options) for each in targets if not each.host}
+    cpus: dict[str, int] = {}
+    if len(found) == len(targets):
+        return found, cpus
+    by_host: dict[str, dict[str, str]] = {}
     for each in targets:
         if each.host:
-            empty = {
-                "do": "describe",
-                "study": study and study.model_dump(mode="json"),
-                "options": options,
-                "targets": {},
-            }
-            requests.setdefault(each.host, empty)["targets"][each.name] = each.target
+            by_host.setdefault(each.host, {})[each.name] = each.target
+    request = {"do": "describe", "study": study and study.model_dump(mode="json"), "options": options}
     own = environment.capture(find_engine())["software"]
     machines = {boot_id(): ""}
-    for host, output in ask(hosts, requests).items():
-        asked: Mapping[str, str] = requests[host]["targets"]
+    for host, output in ask(hosts, {host: {**request, "targets": asked} for host, asked in by_host.items()}).items():
+        asked = by_host[host]
         try:
             answer = described_by(host, output, own, asked)
         except IosondeError as error:
-            found.errors |= dict.fromkeys(asked, error)
+            found |= dict.fromkeys(asked, error)
             continue
-        found.cpus[host] = answer.cpus
+        cpus[host] = answer.cpus
         machine = machines.setdefault(answer.machine, host)
-        for name, target in answer.targets.items():
-            try:
-                if isinstance(target, Problem):
-                    raise target.error(host)
-                if study:
-                    found.plans[name] = plan_of_host(host, study, asked[name], target)
-            except IosondeError as error:
-                found.errors[name] = error
-            else:
-                found.hardware[name] = hardware(target.hardware, machine)
-                found.devices += [f"{host}:{device}" for device in target.devices]
-    return found
+        found |= {name: _of_host(host, machine, study, asked[name], each) for name, each in answer.targets.items()}
+    return {each.name: found[each.name] for each in targets}, cpus
+
+
+def _of_host(
+    host: str, machine: str, study: Study | None, name: str, target: messages.DescribedTarget | Problem
+) -> Measurable | IosondeError:
+    """A target of a host as one of this machine is described."""
+    if isinstance(target, Problem):
+        return target.error(host)
+    try:
+        return Measurable(
+            hardware=hardware(target.hardware, machine),
+            devices=[f"{host}:{device}" for device in target.devices],
+            plan=plan_of_host(host, study, name, target) if study else None,
+        )
+    except TargetError as error:
+        return error
 
 
 def described_by(
@@ -242,7 +235,8 @@ def keep(directory: Path, plan: Plan, message: messages.Files) -> None:
     `ResultsError` for anything but an undamaged record of the plan, or an environment.
     """
     name, files = message.name, message.files
-    if not (_is_environment if message.kind == messages.ENVIRONMENTS else _is_record)(name, files, plan):
+    is_sound = _is_environment(name, files) if message.kind == messages.ENVIRONMENTS else _is_record(name, files, plan)
+    if not is_sound:
         raise ResultsError(
             f"it sent `{printable(name)}` as one of its {message.kind}, which is damaged or not part of the study",
             hint="resume the fleet to collect it again",
@@ -256,7 +250,7 @@ def keep(directory: Path, plan: Plan, message: messages.Files) -> None:
             written.write_directory(name, files)
 
 
-def _is_environment(name: str, files: Mapping[str, bytes], plan: Plan) -> bool:
+def _is_environment(name: str, files: Mapping[str, bytes]) -> bool:
     return bool(re.fullmatch(r"[0-9a-f]{16}\.json", name)) and [*files] == [name] and is_environment(name, files[name])
 
 

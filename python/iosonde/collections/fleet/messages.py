@@ -18,6 +18,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import AfterValidator, Base64Bytes, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from iosonde.base.foreign_text import printable
+from iosonde.collections.fleet.model import Measurable
 from iosonde.errors import IosondeError, TargetError
 from iosonde.results.reading import parsed
 from iosonde.storage.safety.guard import ConsentError, InUseError
@@ -81,28 +82,27 @@ PROGRESS: TypeAdapter[Progress] = TypeAdapter(Annotated[Progress, Field(discrimi
 class Problem(_Message):
     """An `IosondeError` about a target on a host."""
 
-    kind: Literal["", "consent", "in_use"] = ""
     what: Text
     where: Text = ""
     hint: Text = ""
     options: Sequence[Option] = ()
     """Missing consent."""
+    in_use: bool = False
+    """True for a device that must not be written."""
 
     @classmethod
     def of(cls, error: IosondeError) -> Problem:
         """The answer for a target that has this error."""
         options = error.options if isinstance(error, ConsentError) else ()
-        kind: Literal["", "consent", "in_use"] = "in_use" if isinstance(error, InUseError) else ""
-        found = cls(kind="consent" if options else kind, what=error.what, where=error.where, hint=error.hint)
+        found = cls(what=error.what, where=error.where, hint=error.hint, in_use=isinstance(error, InUseError))
         return found.model_copy(update={"options": options})
 
     def error(self, host: str) -> TargetError:
         """The error as it is raised here, with options as they are written here."""
         what = f"on host `{host}`: {self.what}"
-        if self.kind == "consent":
-            options = [of_host(option, host) for option in self.options]
-            return ConsentError(what, where=self.where, options=options)
-        return (InUseError if self.kind == "in_use" else TargetError)(what, where=self.where, hint=self.hint)
+        if self.options:
+            return ConsentError(what, where=self.where, options=[of_host(option, host) for option in self.options])
+        return (InUseError if self.in_use else TargetError)(what, where=self.where, hint=self.hint)
 
 
 class DescribedTarget(_Message):
@@ -113,6 +113,15 @@ class DescribedTarget(_Message):
     required: Sequence[Option] = ()
     plan: Mapping[str, Any] | None = None
     """Absent without a study."""
+
+    @classmethod
+    def of(cls, found: Measurable) -> DescribedTarget:
+        """The answer for a target of this machine."""
+        described = cls(hardware=sorted(found.hardware), devices=found.devices)
+        if not found.plan:
+            return described
+        plan, required = found.plan.model_dump(mode="json"), found.plan.required_options
+        return described.model_copy(update={"plan": plan, "required": required})
 
 
 class Machine(_Message):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +14,7 @@ from iosonde.base.ssh_hosts import SshHost
 from iosonde.base.text_files import expanded
 from iosonde.collections.library.directory import Strict
 from iosonde.errors import StudyError, TargetError
+from iosonde.plan import Plan
 from iosonde.planning import is_simulated
 from iosonde.storage import open_target
 from iosonde.storage.block_layer import block_stack
@@ -96,6 +98,17 @@ class Fleet(Strict):
             if each.host and each.host not in hosts:
                 raise ValueError(f"`{each.name}` is on the host `{each.host}`, which is not listed in `[[hosts]]`")
         return self
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurable:
+    """What is known about a target that can be measured."""
+
+    hardware: frozenset[str]
+    devices: Sequence[str]
+    """As with `--destroy`."""
+    plan: Plan | None
+    """None without a study."""
 
 
 class ListedHosts(BaseModel):

@@ -17,7 +17,6 @@ from typing import Any
 from iosonde.base.ssh_hosts import OF_SSH, SshHost, WorkerProcess, close_all, described_exit
 from iosonde.collections.fleet import hosts, messages
 from iosonde.collections.fleet.directory import FleetDirectory
-from iosonde.collections.fleet.model import hardware_of
 from iosonde.errors import IosondeError, ResultsError
 from iosonde.execution.stop import Stop, stop_on_signals
 from iosonde.plan import Plan
@@ -72,7 +71,6 @@ class FleetSession:
     ) -> None:
         self._note = note
         self._pending = dict(pending)
-        self._directories = dict(pending)
         self._outcome = Outcome()
         self._fleet, self._parallel = fleet, parallel
         self._hosts = {host.called: host for host in listed}
@@ -82,7 +80,7 @@ class FleetSession:
         """Of targets on hosts, once they are started."""
         self._room = {"": parallel or most_at_a_time(len(os.sched_getaffinity(0)))}
         """Sessions that each host, and this machine, may carry out at a time."""
-        self._request = {"do": "run", "retry_failed": retry_failed}
+        self._retry_failed = retry_failed
         self._consent = {host: hosts.consent_on(host, consent) for host in self._hosts}
         self._consent[""] = Consent(destroy=tuple(hosts.here(listed, consent.destroy)), confirm=consent.confirm)
         self._end = None if time_limit_s is None else time.monotonic() + time_limit_s
@@ -90,17 +88,14 @@ class FleetSession:
 
     def _describe(self) -> None:
         """Find the hardware of each target; one that is gone has failed."""
-        targets = self._fleet.targets(self._pending)
-        found = hosts.describe([*self._hosts.values()], targets, None, {})
-        self._room |= {host: self._parallel or most_at_a_time(cpus) for host, cpus in found.cpus.items()}
-        for each in targets:
-            try:
-                if each.name in found.errors:
-                    raise found.errors[each.name]
-                self._hardware[each.name] = found.hardware[each.name] if each.host else hardware_of(each.target)
-            except IosondeError as error:
-                self._failed(each.name, str(error))
-                del self._pending[each.name]
+        found, cpus = hosts.describe([*self._hosts.values()], self._fleet.targets(self._pending), None, {})
+        self._room |= {host: self._parallel or most_at_a_time(count) for host, count in cpus.items()}
+        for name, each in found.items():
+            if isinstance(each, IosondeError):
+                self._failed(name, str(each))
+                del self._pending[name]
+            else:
+                self._hardware[name] = each.hardware
 
     def carry_out(self) -> Outcome:
         """Carry out all; Ctrl-C stops every session within seconds and keeps completed runs."""
@@ -152,7 +147,7 @@ class FleetSession:
             if isinstance(message, messages.Files):
                 if not process.host:
                     raise ResultsError("a session on this machine sent files, which are here already")
-                hosts.keep(self._directories[name], self._plan(name), message)
+                hosts.keep(self._fleet.path / name, self._plan(name), message)
         except (OSError, IosondeError) as error:
             process.target = ""
             process.request_stop()
@@ -223,7 +218,8 @@ class FleetSession:
         directory, host = self._pending.pop(name), self._host_of[name]
         consent = self._consent[host]
         request = {
-            **self._request,
+            "do": "run",
+            "retry_failed": self._retry_failed,
             "directory": str(directory),
             "time_limit_s": left,
             "destroy": consent.destroy,
@@ -236,7 +232,7 @@ class FleetSession:
 
     def _plan(self, name: str) -> Plan:
         if name not in self._plans:
-            self._plans[name] = ResultSet.open(self._directories[name]).plan
+            self._plans[name] = ResultSet.open(self._fleet.path / name).plan
         return self._plans[name]
 
     def _started(self, host: str, selector: selectors.BaseSelector) -> TargetProcess:

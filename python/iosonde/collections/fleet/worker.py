@@ -11,14 +11,14 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from iosonde.base.python_process import Requests
 from iosonde.collections.fleet.messages import Checked, Described, DescribedTarget, Ended, Files, Note, Outbox, Problem
-from iosonde.collections.fleet.model import devices_of, hardware_of
+from iosonde.collections.fleet.model import Measurable, devices_of, hardware_of
 from iosonde.errors import IosondeError, StudyError, TargetError
 from iosonde.execution import Interrupted, environment, resume
 from iosonde.execution.engine import find_engine
@@ -34,33 +34,30 @@ from iosonde.storage.safety.guard import Consent, refuse_surplus
 from iosonde.storage.safety.journal import boot_id
 from iosonde.study.model import Study
 
-T = TypeVar("T")
 
-
-def plan_of(study: Study, target: str, options: Mapping[str, Any]) -> Plan:
-    """Plan a study on a target, with options of `expand`."""
-    plan = expand(study, open_target(target), **options)
-    if has_commands(plan):
-        raise StudyError(f"fleets cannot run external commands, which the study `{study.name}` has")
-    return plan
+def measurable(target: str, study: Study | None, options: Mapping[str, Any]) -> Measurable | IosondeError:
+    """Plan a study on a target of this machine with options of `expand`, or return why it cannot be measured."""
+    try:
+        plan = expand(study, open_target(target), **options) if study else None
+        if plan and has_commands(plan):
+            raise StudyError(f"fleets cannot run external commands, which the study `{plan.study_name}` has")
+        return Measurable(hardware=hardware_of(target), devices=devices_of(target), plan=plan)
+    except IosondeError as error:
+        return error
 
 
 def describe(request: Mapping[str, Any]) -> Described:
     """Return what the machine is, and hardware, devices and plan of each target; without a study no plans."""
     study = Study.model_validate(request["study"]) if request["study"] else None
-
-    def described(target: str) -> DescribedTarget:
-        found = DescribedTarget(hardware=sorted(hardware_of(target)), devices=devices_of(target))
-        if not study:
-            return found
-        plan = plan_of(study, target, request["options"])
-        return found.model_copy(update={"plan": plan.model_dump(mode="json"), "required": plan.required_options})
-
+    found = {name: measurable(target, study, request["options"]) for name, target in request["targets"].items()}
     return Described(
         machine=boot_id(),
         cpus=len(os.sched_getaffinity(0)),
         software=environment.capture(find_engine())["software"],
-        targets={name: _attempted(described, target) for name, target in request["targets"].items()},
+        targets={
+            name: Problem.of(each) if isinstance(each, IosondeError) else DescribedTarget.of(each)
+            for name, each in found.items()
+        },
     )
 
 
@@ -70,21 +67,18 @@ def check(request: Mapping[str, Any]) -> Checked:
     consent = Consent(destroy=tuple(request["destroy"]), confirm=tuple(request["confirm"]))
     notes: list[str] = []
 
-    def checked(name: str) -> None:
-        refuse_surplus(consent, [each.target for each in plans.values()])
-        directory = Path(request["directory"]) / name
-        if directory.exists():
-            raise TargetError(f"`{directory}` exists", hint="name another directory with `--output DIR`")
-        require_startable(plans[name], consent, notes.append)
+    def checked(name: str) -> Problem | None:
+        try:
+            refuse_surplus(consent, [each.target for each in plans.values()])
+            directory = Path(request["directory"]) / name
+            if directory.exists():
+                raise TargetError(f"`{directory}` exists", hint="name another directory with `--output DIR`")
+            require_startable(plans[name], consent, notes.append)
+        except IosondeError as error:
+            return Problem.of(error)
+        return None
 
-    return Checked(targets={name: _attempted(checked, name) for name in plans}, notes=notes)
-
-
-def _attempted(work: Callable[[str], T], argument: str) -> T | Problem:
-    try:
-        return work(argument)
-    except IosondeError as error:
-        return Problem.of(error)
+    return Checked(targets={name: checked(name) for name in plans}, notes=notes)
 
 
 class Relay(Observer):
