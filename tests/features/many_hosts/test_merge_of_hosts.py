@@ -16,13 +16,14 @@ from plans import a_failure, a_record, hand_plan, tables
 from iosonde.errors import TargetError
 from iosonde.execution.attempt import Attempt
 from iosonde.execution.progress import Rates
-from iosonde.features.many_hosts import server_hosts
+from iosonde.features.many_hosts import worker
+from iosonde.features.many_hosts.clock import Clock
 from iosonde.features.many_hosts.merge import HostRun, merge, total
 from iosonde.features.many_hosts.progress import Progress
 from iosonde.features.many_hosts.progress import total as total_rate
 from iosonde.features.many_hosts.questions import Straggler, stragglers
 from iosonde.features.many_hosts.record import Hosts, HostShare, jain_index
-from iosonde.features.many_hosts.server_hosts import Servers, within
+from iosonde.features.many_hosts.together import Servers, within
 from iosonde.results.schema import INTERVALS, USAGE, Failure, RecordVerdict, RecordWarning
 
 pytestmark = pytest.mark.unit
@@ -48,7 +49,7 @@ def host_run(name: str, *, late_ms: float = 0, offset_ms: float = 0, **changes: 
     counters = {"wall_ns": 100 * MS, "user_ns": MS, "system_ns": MS}
     usage = usage.with_columns(pl.lit(value, dtype=pl.UInt64).alias(name) for name, value in counters.items())
     return HostRun(
-        host=name, machine="one", clock_offset_ns=int(offset_ms * MS), clock_bound_ns=0, record=record,
+        host=name, machine="one", clock=Clock(offset_ns=int(offset_ms * MS)), record=record,
         manifest_sha256="", intervals=intervals, histograms=histograms, usage=usage,
     )  # fmt: skip
 
@@ -122,7 +123,7 @@ def test_a_total_has_the_jobs_of_all_hosts_and_a_failure_names_its_host() -> Non
 
 def test_a_skew_that_is_not_known_to_2_percent_is_a_warning() -> None:
     """Of a measurement of 100 ms; the errors of both clocks add."""
-    near, far = (replace(host_run("a"), clock_bound_ns=bound) for bound in (900_000, 1_200_000))
+    near, far = (replace(host_run("a"), clock=Clock(bound_ns=bound)) for bound in (900_000, 1_200_000))
     assert [each.code for each in merged(near, near).record.warnings if each.code == "start_skew"] == []
     record = merged(near, far).record
     [warning] = [each for each in record.warnings if each.code == "start_skew"]
@@ -314,14 +315,14 @@ def test_connections_that_found_no_idle_thread(tmp_path: Path, line: str, waited
     file = tmp_path / "proc/fs/nfsd/pool_stats"
     file.parent.mkdir(parents=True)
     file.write_text(f"# pool packets-arrived sockets-enqueued threads-woken threads-timedout\n0 {line}\n")
-    assert server_hosts.read(tmp_path)["nfsd_without_thread"] == waited
+    assert worker.read_counters(tmp_path)["nfsd_without_thread"] == waited
 
 
 def test_each_drive_and_interface_of_a_server_counts_once(tmp_path: Path) -> None:
     for name, text in FILES.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    found = server_hosts.read(tmp_path)
+    found = worker.read_counters(tmp_path)
     assert found.pop("time_ns") > 0
     assert found.pop("cpu_ns") == 155 * 10**9 // 100
     assert found == {

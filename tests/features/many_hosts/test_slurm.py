@@ -22,8 +22,8 @@ from strangers import CLOSED, answers_of_dask, listening
 
 from iosonde.engine.supervisor.watch import free_port
 from iosonde.errors import TargetError
-from iosonde.features.many_hosts import slurm
 from iosonde.features.many_hosts.record import Hosts
+from iosonde.features.many_hosts.workers import job, read_job
 from iosonde.results import ResultSet
 
 NODES = ("north", "south")
@@ -69,7 +69,7 @@ def test_the_job_has_one_worker_on_each_node_with_the_settings_of_iosonde(tmp_pa
     )
     order = {"scheduler": "tls://10.0.0.1:8786", "certificate": "c", "key": "k"}
     at_ctrl_c = signal.getsignal(signal.SIGINT)
-    lines = slurm.job(slurm.read(str(tmp_path / "job.toml")), order).job_script().splitlines()
+    lines = job(read_job(str(tmp_path / "job.toml")), order).job_script().splitlines()
     directives = [line.removeprefix("#SBATCH ") for line in lines if line.startswith("#SBATCH ")]
     assert directives == [
         *("-J iosonde", "-p fast", "-A lab", "-t 02:00:00"),
@@ -80,7 +80,7 @@ def test_the_job_has_one_worker_on_each_node_with_the_settings_of_iosonde(tmp_pa
     command, given, end = lines[-3:]
     assert command.endswith("/opt/py -P -m iosonde.features.many_hosts.worker --carrier slurm <<'ORDER'")
     assert command.startswith("exec srun --ntasks-per-node=1 ") and json.loads(given) == order and end == "ORDER"
-    plain = slurm.job(slurm.read("2"), order).job_script()
+    plain = job(read_job("2"), order).job_script()
     assert "#SBATCH -t" not in plain and "#SBATCH -n 1" not in plain and "cpus-per-task" not in plain
     assert signal.getsignal(signal.SIGINT) is at_ctrl_c, "dask-jobqueue would exit with 0"
 
@@ -89,7 +89,7 @@ def test_the_job_has_one_worker_on_each_node_with_the_settings_of_iosonde(tmp_pa
 def test_a_job_with_further_lines_is_refused(tmp_path: Path) -> None:
     (tmp_path / "job.toml").write_text('nodes = 1\ndirectives = ["--x\\ny"]')
     with pytest.raises(TargetError, match=r"`directives\.0` is wrong"):
-        slurm.read(str(tmp_path / "job.toml"))
+        read_job(str(tmp_path / "job.toml"))
 
 
 @contextmanager

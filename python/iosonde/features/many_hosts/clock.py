@@ -1,9 +1,9 @@
 """Offset and drift of another host's clock, with bounds that hold whatever the delays are.
 
 In an exchange the coordinator sends a request at `sent_ns` and receives the reply at `returned_ns`. The other host
-receives the request at `received_ns` and replies at `replied_ns`, on its own clock. No message arrives before it was
-sent, so the offset is at most `received_ns - sent_ns` when the request is sent, and at least `replied_ns - returned_ns`
-when the reply returns. The interval between is as long as the round trip, however asymmetric the delays are
+reads its own clock at `read_ns`. No message arrives before it was sent, so the offset is at most `read_ns - sent_ns`
+when the request is sent, and at least `read_ns - returned_ns` when the reply returns. The interval between is as long
+as the round trip, however asymmetric the delays are
 (F. Cristian, "Probabilistic clock synchronization", 1989). Of many exchanges the shortest delays decide, as in the
 clock filter of NTP (RFC 5905, section 10), here for each of the two bounds separately.
 
@@ -33,87 +33,66 @@ class Exchange:
 
     sent_ns: int
     """When the request was sent, on the coordinator's clock."""
-    received_ns: int
-    """When the request was received, on the other host's clock."""
-    replied_ns: int
-    """When the reply was sent, on the other host's clock."""
+    read_ns: int
+    """The other host's clock."""
     returned_ns: int
     """When the reply was received, on the coordinator's clock."""
 
-    @property
-    def round_trip_ns(self) -> int:
-        """Delay of both messages together."""
-        return self.returned_ns - self.sent_ns - (self.replied_ns - self.received_ns)
-
 
 @dataclass(frozen=True, kw_only=True)
-class Offset:
-    """Bounds of the other host's clock minus the coordinator's at an instant."""
+class Clock:
+    """The clock of a host; by default that of the coordinator itself."""
 
-    at_ns: int
-    """The instant, on the coordinator's clock."""
-    low_ns: int
-    high_ns: int
-
-    @property
-    def value_ns(self) -> int:
-        """The middle of the bounds."""
-        return (self.low_ns + self.high_ns) // 2
-
-    @property
-    def uncertainty_ns(self) -> int:
-        """Largest error of the value."""
-        return self.high_ns - self.value_ns
+    offset_ns: int = 0
+    """It minus that of the coordinator."""
+    bound_ns: int = 0
+    """Largest error of that."""
+    drift_ppm: float | None = None
+    """Mean drift since the start of the session; None on the machine of the coordinator."""
+    drift_bound_ppm: float | None = None
+    """Largest error of that."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Drift:
-    """Bounds of the mean rate of the other host's clock relative to the coordinator's."""
-
-    low_ppm: float
-    high_ppm: float
-
-    @property
-    def value_ppm(self) -> float:
-        """The middle of the bounds."""
-        return (self.low_ppm + self.high_ppm) / 2
-
-    @property
-    def uncertainty_ppm(self) -> float:
-        """Largest error of the value."""
-        return (self.high_ppm - self.low_ppm) / 2
+def compared(exchanges: Sequence[Exchange], at_ns: int, *, recent: int) -> Clock:
+    """The clock at an instant by so many of the last exchanges, and its drift by all of them."""
+    low_ns, high_ns = offset(exchanges[-recent:], at_ns)
+    low_ppm, high_ppm = drift(exchanges)
+    offset_ns = (low_ns + high_ns) // 2
+    return Clock(
+        offset_ns=offset_ns,
+        bound_ns=high_ns - offset_ns,
+        drift_ppm=(low_ppm + high_ppm) / 2,
+        drift_bound_ppm=(high_ppm - low_ppm) / 2,
+    )
 
 
 class ClockError(IosondeError):
     """No offset meets all exchanges."""
 
 
-def offset(exchanges: Sequence[Exchange], at_ns: int, *, max_drift_ppm: float = MAX_DRIFT_PPM) -> Offset:
-    """Bounds of the offset at an instant of the coordinator's clock, before, between or after the exchanges.
+def offset(exchanges: Sequence[Exchange], at_ns: int, *, max_drift_ppm: float = MAX_DRIFT_PPM) -> tuple[int, int]:
+    """Bounds of the other host's clock minus the coordinator's, at an instant before, between or after the exchanges.
 
-    The uncertainty is at most half the shortest round trip plus the drift between its exchange and the instant.
+    Half the interval between them is at most half the shortest round trip plus the drift between its exchange and the
+    instant.
     """
 
     def drifted_ns(from_ns: int) -> int:
         return math.ceil(abs(at_ns - from_ns) * max_drift_ppm / 1e6) + _RESOLUTION_NS
 
-    low_ns = max(each.replied_ns - each.returned_ns - drifted_ns(each.returned_ns) for each in exchanges)
-    high_ns = min(each.received_ns - each.sent_ns + drifted_ns(each.sent_ns) for each in exchanges)
+    low_ns = max(each.read_ns - each.returned_ns - drifted_ns(each.returned_ns) for each in exchanges)
+    high_ns = min(each.read_ns - each.sent_ns + drifted_ns(each.sent_ns) for each in exchanges)
     if low_ns > high_ns:
         raise ClockError(
             f"a clock was set during the study: its offset must be at least {low_ns} ns and at most {high_ns} ns",
             hint="wait until NTP or PTP has set the clocks of all hosts, and start the study again",
         )
-    return Offset(at_ns=at_ns, low_ns=low_ns, high_ns=high_ns)
+    return low_ns, high_ns
 
 
-def drift(exchanges: Sequence[Exchange], *, max_drift_ppm: float = MAX_DRIFT_PPM) -> Drift:
-    """Bounds of the mean drift between the first and the last exchange, which are some time apart."""
+def drift(exchanges: Sequence[Exchange], *, max_drift_ppm: float = MAX_DRIFT_PPM) -> tuple[float, float]:
+    """Bounds of the mean drift in ppm between the first and the last exchange, which are some time apart."""
     begin_ns, end_ns = min(each.sent_ns for each in exchanges), max(each.returned_ns for each in exchanges)
-    first = offset(exchanges, begin_ns, max_drift_ppm=max_drift_ppm)
-    last = offset(exchanges, end_ns, max_drift_ppm=max_drift_ppm)
-    elapsed_ns = end_ns - begin_ns
-    return Drift(
-        low_ppm=max(-max_drift_ppm, (last.low_ns - first.high_ns) / elapsed_ns * 1e6),
-        high_ppm=min(max_drift_ppm, (last.high_ns - first.low_ns) / elapsed_ns * 1e6),
-    )
+    first, last = (offset(exchanges, at_ns, max_drift_ppm=max_drift_ppm) for at_ns in (begin_ns, end_ns))
+    low_ppm, high_ppm = ((last[end] - first[1 - end]) / (end_ns - begin_ns) * 1e6 for end in (0, 1))
+    return max(-max_drift_ppm, low_ppm), min(max_drift_ppm, high_ppm)

@@ -15,6 +15,7 @@ from iosonde.base.ssh_hosts import WorkerProcess
 from iosonde.errors import IosondeError, TargetError
 from iosonde.execution import environment
 from iosonde.features.many_hosts import clock, worker, workers
+from iosonde.features.many_hosts.clock import Clock, Exchange
 from iosonde.features.many_hosts.workers import START_S, Started
 from iosonde.storage.safety.journal import boot_id
 
@@ -56,15 +57,10 @@ class Host:
     role: str = "client"
     """`server` for a host without load, whose counters are read."""
     facts: Message = field(default_factory=dict)
-    """Of a server (`server_hosts.describe`)."""
+    """Those of `worker.describe`."""
     devices: Mapping[str, Message] = field(default_factory=dict)
     """Names of each target on it that is a block device (`same_device.seen`), by the name that the user gave."""
-    clock_offset_ns: int = 0
-    """Its clock minus that of this machine; 0 on this machine."""
-    clock_bound_ns: int = 0
-    """Largest error of that."""
-    clock_drift: clock.Drift | None = None
-    """Of its clock over the session; None on this machine."""
+    clock: Clock = field(default_factory=Clock)
     process: WorkerProcess | None = None
     """The connection of its worker, if it was started over ssh."""
     agents: list[int] | None = None
@@ -74,7 +70,7 @@ class Host:
     lost: str = ""
     """Reason for which it cannot be used any more; empty while it can."""
     _is_reached: bool = True
-    _exchanges: list[clock.Exchange] = field(default_factory=list)
+    _exchanges: list[Exchange] = field(default_factory=list)
     _notes: list[str] = field(default_factory=list)
     _messages: asyncio.Queue[Message] = field(default_factory=asyncio.Queue)
     _listening: asyncio.Task[None] | None = None
@@ -119,14 +115,10 @@ class Host:
         self._exchanges += [await self._exchange() for _ in range(EXCHANGES)]
         # The first ones show its drift over the session.
         del self._exchanges[EXCHANGES:-EXCHANGES_KEPT]
-        found = clock.offset(self._exchanges[-EXCHANGES_KEPT:], at_ns)
-        self.clock_offset_ns, self.clock_bound_ns = found.value_ns, found.uncertainty_ns
-        self.clock_drift = clock.drift(self._exchanges)
+        self.clock = clock.compared(self._exchanges, at_ns, recent=EXCHANGES_KEPT)
 
-    async def _exchange(self) -> clock.Exchange:
-        sent_ns = time.time_ns()
-        read_ns = await self.call(worker.unix_ns)
-        return clock.Exchange(sent_ns=sent_ns, received_ns=read_ns, replied_ns=read_ns, returned_ns=time.time_ns())
+    async def _exchange(self) -> Exchange:
+        return Exchange(sent_ns=time.time_ns(), read_ns=await self.call(worker.unix_ns), returned_ns=time.time_ns())
 
     async def start(self) -> None:
         """Start the agent, if it has not been started, and listen to it."""
@@ -189,6 +181,11 @@ class Carrier:
     def clients(self) -> Sequence[Host]:
         """Hosts that run the load."""
         return [host for host in self.hosts if host.role == "client"]
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the hosts that run the load."""
+        return [host.name for host in self.clients]
 
     @property
     def servers(self) -> Sequence[Host]:
@@ -269,7 +266,7 @@ async def _meet(hosts: Sequence[Host]) -> None:
     own = worker.software()
     answers = await gather(_described(host) for host in hosts)
     for host, answer in zip(hosts, answers, strict=True):
-        host.machine, host.role = answer["machine"], answer["role"]
+        host.facts, host.machine, host.role = answer, answer["machine"], answer["role"]
         environment.require_same_software(host.name, answer["software"], own, "dask", "distributed")
 
 

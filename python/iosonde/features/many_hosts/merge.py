@@ -16,7 +16,7 @@ import polars as pl
 from iosonde.base.features import contributed
 from iosonde.execution.attempt import Attempt, judged
 from iosonde.execution.conversation import EngineRun
-from iosonde.features.many_hosts.clock import Drift
+from iosonde.features.many_hosts.clock import Clock
 from iosonde.features.many_hosts.record import CarrierCost, Hosts, HostShare, TcpSegments
 from iosonde.metrics.scopes import PERCENTILES, percentiles
 from iosonde.metrics.verdict.rules import rules
@@ -57,10 +57,7 @@ class HostRun:
 
     host: str
     machine: str
-    clock_offset_ns: int
-    clock_bound_ns: int
-    clock_drift: Drift | None = None
-    """Since the start of the session; None if it has the clock of the coordinator."""
+    clock: Clock
     record: Record
     manifest_sha256: str
     intervals: pl.DataFrame
@@ -70,7 +67,7 @@ class HostRun:
     @property
     def started_ns(self) -> int:
         """When its load started, on the clock of the coordinator."""
-        return int(self._start["started_unix_ns"]) - self.clock_offset_ns
+        return int(self._start["started_unix_ns"]) - self.clock.offset_ns
 
     @property
     def last_job_ns(self) -> int:
@@ -353,7 +350,7 @@ def _length_ns(host: HostRun) -> int:
 
 def _part(hosts: Sequence[HostRun], merged: Merged) -> Hosts:
     started = [host.started_ns for host in hosts]
-    bounds = sorted(host.clock_bound_ns for host in hosts)
+    bounds = sorted(host.clock.bound_ns for host in hosts)
     return Hosts(
         shares=[_share(host, late_ns=host.last_job_ns - min(started)) for host in merged.by_host],
         window_ns=merged.end_ns - merged.begin_ns,
@@ -382,10 +379,10 @@ def _share(host: HostRun, *, late_ns: int) -> HostShare:
         completion_latency_ns_p99=p99[0] if p99 else None,
         cpu_ns=int(process["user_ns"].sum()) + int(process["system_ns"].sum()),
         late_ns=late_ns,
-        clock_offset_ns=host.clock_offset_ns,
-        clock_bound_ns=host.clock_bound_ns,
-        clock_drift_ppm=host.clock_drift.value_ppm if host.clock_drift else None,
-        clock_drift_bound_ppm=host.clock_drift.uncertainty_ppm if host.clock_drift else None,
+        clock_offset_ns=host.clock.offset_ns,
+        clock_bound_ns=host.clock.bound_ns,
+        clock_drift_ppm=host.clock.drift_ppm,
+        clock_drift_bound_ppm=host.clock.drift_bound_ppm,
         retransmitted_share=tcp.sent_again / tcp.sent if (tcp := host.record.of(TcpSegments)) and tcp.sent else None,
         device_busy_share=_busy_share(host),
         carrier_cpu_share=cost.share if (cost := host.record.of(CarrierCost)) else None,

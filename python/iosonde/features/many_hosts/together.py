@@ -7,13 +7,14 @@ import hashlib
 import io
 import secrets
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from iosonde.engine.protocol import Event
@@ -28,12 +29,20 @@ from iosonde.execution.session import HostOptions, Interrupted, require_startabl
 from iosonde.execution.stop import Stop, after, stop_on_signals
 from iosonde.features.many_hosts import host_plan, merge, progress, same_device, worker, workers
 from iosonde.features.many_hosts.hosts import Carrier, Host, HostLostError, Message, connected, gather
-from iosonde.features.many_hosts.server_hosts import Servers
+from iosonde.features.many_hosts.workers import START_S
 from iosonde.plan import Case, Plan, Run
 from iosonde.planning.procedure import Schedule
 from iosonde.results.reading import manifest
 from iosonde.results.result_set import ResultSet
-from iosonde.results.schema import MANIFEST, RECORD_TABLES, Failure, Record, RecordWarning
+from iosonde.results.schema import (
+    MANIFEST,
+    RECORD_TABLES,
+    Failure,
+    Record,
+    RecordWarning,
+    ServerCounters,
+    ServerReading,
+)
 from iosonde.storage import open_target
 from iosonde.storage.safety import guard
 from iosonde.storage.safety.guard import Consent
@@ -70,14 +79,14 @@ class Together:
     ) -> ResultSet:  # fmt: skip
         """Carry out a plan on hosts, and keep the totals in a new directory, with those of hosts below it."""
         self.planned(plan, options)  # Errors that need no host, before any worker starts.
-        with connected(options.hosts) as carrier:
-            carrier = _with_clients(carrier, plan)
-            names = [host.name for host in carrier.clients]
-            host_plan.check_names(names)
-            host_plan.check_space(plan, len(names))
-            plan = host_plan.on_hosts(plan, names)
+        with _connected(options, plan) as carrier:
+            host_plan.check_names(carrier.names)
+            host_plan.check_space(plan, len(carrier.names))
+            plan = host_plan.on_hosts(plan, carrier.names)
             _require_consent(plan, consent, observer.note)
-            carrier.do(gather(_require_feasible(host, plan) for host in carrier.clients))
+            # Each host checks room, memory, devices and file systems as this machine has done.
+            own = {host: host_plan.of_host(plan, host.name).model_dump(mode="json") for host in carrier.clients}
+            carrier.do(gather(_asked(host, "checked", "check", plan=each) for host, each in own.items()))
             result_set = ResultSet.create(directory, plan)
             return _carry_out(result_set, carrier, options, observer, time_limit_s, consent, retry_failed=False)
 
@@ -89,12 +98,10 @@ class Together:
         host_plan.check(result_set.plan)
         if (clients := workers.named(options.hosts).clients) is not None:
             host_plan.taking_part(result_set.plan, clients)
-        with connected(options.hosts) as carrier:
-            carrier = _with_clients(carrier, result_set.plan)
-            names = [host.name for host in carrier.clients]
-            if names != result_set.plan.hosts:
+        with _connected(options, result_set.plan) as carrier:
+            if carrier.names != result_set.plan.hosts:
                 raise ResultsError(
-                    f"the study was started on {', '.join(result_set.plan.hosts)}; got {', '.join(names)}",
+                    f"the study was started on {', '.join(result_set.plan.hosts)}; got {', '.join(carrier.names)}",
                     hint="resume with the same hosts",
                 )
             _require_consent(result_set.plan, consent, observer.note)
@@ -107,9 +114,11 @@ class Together:
         return [entry for of_host in found for entry in of_host]
 
 
-def _with_clients(carrier: Carrier, plan: Plan) -> Carrier:
-    """The carrier with those of its clients that the study uses, and all servers."""
-    return replace(carrier, hosts=[*host_plan.taking_part(plan, carrier.clients), *carrier.servers])
+@contextmanager
+def _connected(options: HostOptions, plan: Plan) -> Iterator[Carrier]:
+    """Those of the hosts that the study uses, and all servers."""
+    with connected(options.hosts) as carrier:
+        yield replace(carrier, hosts=[*host_plan.taking_part(plan, carrier.clients), *carrier.servers])
 
 
 def _require_consent(plan: Plan, consent: Consent, note: Callable[[str], None]) -> None:
@@ -122,11 +131,6 @@ def _require_consent(plan: Plan, consent: Consent, note: Callable[[str], None]) 
         raise TargetError(error.what, where=where, hint=error.hint) from None
     for each in plan.destroys if host_plan.is_device(plan) else ():
         note(f"`{each.path}` of {', '.join(plan.hosts)}: {each.what}")
-
-
-async def _require_feasible(host: Host, plan: Plan) -> None:
-    """Have a host check room, memory, devices and file systems as this machine has done."""
-    await _asked(host, "checked", "check", plan=host_plan.of_host(plan, host.name).model_dump(mode="json"))
 
 
 async def _asked(host: Host, answered: str, do: str, **facts: Any) -> dict[str, Any]:
@@ -176,12 +180,12 @@ def _carry_out(
             carrier=carrier,
             observer=observer,
             stop=stop,
-            continues=options.continue_without_lost,
+            options=options,
             consent=consent,
             servers=Servers(carrier.servers),
             session=session,
             environment=result_set.write_environment(facts),
-            environment_facts=facts,
+            facts=facts,
         )
         carrier.do(coordinator.open())
         with guard.shared_claims():
@@ -202,13 +206,13 @@ class _Coordinator:
     carrier: Carrier
     observer: Observer
     stop: Stop
-    continues: bool
-    """True if the study continues without hosts that were lost."""
+    options: HostOptions
     consent: Consent
     servers: Servers
     session: str
     environment: str
-    environment_facts: dict[str, Any]
+    facts: dict[str, Any]
+    """The environment of this machine, whose name in the result set is `environment`."""
     setups: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Setup of the last run on each target (`Case.setup_key`)."""
 
@@ -219,7 +223,7 @@ class _Coordinator:
 
     async def open(self) -> None:
         """Open a session on each host: target, guard and engine are checked there, before any run."""
-        await self.servers.check(self.result_set.plan)
+        self.servers.check(self.result_set.plan)
         await gather(self._open(hosts) for hosts in _by_machine(self.hosts))
         names = {host.name: host.machine for host in self.hosts}
         for path in dict.fromkeys(path for host in self.hosts for path in host.devices):
@@ -282,7 +286,7 @@ class _Coordinator:
             run,
             number,
             session=self.session,
-            environment=self.environment_facts,
+            environment=self.facts,
             name=self.environment,
             study=plan.study,
             servers=self.servers.reading,
@@ -322,7 +326,7 @@ class _Coordinator:
             session=self.session,
             warnings=[],
         )
-        if self.continues and (remaining := sum(not host.lost for host in self.hosts)):
+        if self.options.continue_without_lost and (remaining := sum(not host.lost for host in self.hosts)):
             self.observer.note(f"{reason}; the study continues with {remaining} of {len(self.hosts)} hosts")
             return Attempt(record=record, done=EngineRun(failure=failure))
         hint = f"completed runs are kept; `iosonde resume {self.result_set.directory} --hosts ...` continues"
@@ -357,9 +361,7 @@ async def _collected(host: Host, name: str) -> merge.HostRun:
     return merge.HostRun(
         host=host.name,
         machine=host.machine,
-        clock_offset_ns=host.clock_offset_ns,
-        clock_bound_ns=host.clock_bound_ns,
-        clock_drift=host.clock_drift,
+        clock=host.clock,
         record=Record.model_validate_json(files["record.json"]),
         manifest_sha256=hashlib.sha256(sums).hexdigest(),
         **tables,
@@ -377,8 +379,8 @@ class RunTogether:
         self,
         requests: Mapping[Host, Mapping[str, Any]],
         *,
-        first_alone: bool = False,
-        once_prepared: Callable[[], Coroutine[Any, Any, None]] | None = None,
+        first_alone: bool,
+        once_prepared: Callable[[], Coroutine[Any, Any, None]],
     ) -> None:
         """With `first_alone` the first host prepares before the others: they use its files.
 
@@ -418,16 +420,14 @@ class RunTogether:
             answers = await gather(self._answer(host, "ready", "ended") for host in hosts)
             if any(answer["is"] == "ended" for answer in answers):
                 return
-        if self._once_prepared:
-            await self._once_prepared()
+        await self._once_prepared()
         await gather(host.compare_clocks(time.time_ns() + MARGIN_NS) for host in self._requests)
-        begin_ns = time.time_ns() + MARGIN_NS + max(host.clock_bound_ns for host in self._requests)
-        await gather(host.send("start", unix_ns=begin_ns + host.clock_offset_ns) for host in self._requests)
-        before = _used()
+        begin_ns = time.time_ns() + MARGIN_NS + max(host.clock.bound_ns for host in self._requests)
+        await gather(host.send("start", unix_ns=begin_ns + host.clock.offset_ns) for host in self._requests)
+        cpu_ns, wall_ns = time.process_time_ns(), time.monotonic_ns()
         with suppress(_FailedError):
             await gather(self._complete(host) for host in self._requests)
-            cpu_ns, wall_ns = (now - then for now, then in zip(_used(), before, strict=True))
-            self.cpu_share = cpu_ns / max(1, wall_ns)
+            self.cpu_share = (time.process_time_ns() - cpu_ns) / max(1, time.monotonic_ns() - wall_ns)
 
     async def _request(self, host: Host) -> None:
         self._busy.add(host)
@@ -454,11 +454,6 @@ class RunTogether:
             await asyncio.wait_for(host.receive("ended"), STOP_S)
 
 
-def _used() -> tuple[int, int]:
-    """CPU time of this process, and the time."""
-    return time.process_time_ns(), time.monotonic_ns()
-
-
 class _FailedError(Exception):
     """The run has failed on a host."""
 
@@ -474,3 +469,93 @@ async def _is_set(stop: Stop) -> None:
             is_readable.clear()
     finally:
         loop.remove_reader(stop.fileno())
+
+
+LOAD = ("load_operations", "load_read_bytes", "load_write_bytes")
+
+
+@dataclass
+class Servers:
+    """Hosts with the role `server`."""
+
+    hosts: Sequence[Host]
+    _samples: dict[str, list[dict[str, int]]] = field(default_factory=dict)
+    _is_dropped: bool = False
+
+    def check(self, plan: Plan) -> None:
+        """`TargetError` if a page cache is to be dropped without a server, or without the right to do so."""
+        case = next((case for case in plan.cases if _drops(case)), None)
+        if case and not self.hosts:
+            raise TargetError(
+                '`server_page_cache = "drop"` requires a host with the role `server`; got none',
+                where=f"in case `{case.case_id}`",
+                hint='add the server to the file of `--hosts ssh:FILE` with `role = "server"`',
+            )
+        for host in self.hosts:
+            if case and not host.facts["can_drop"]:
+                raise TargetError(
+                    f"dropping the page cache of the server `{host.name}` requires root there",
+                    hint='start its worker as root, or set `server_page_cache = "keep"`',
+                )
+
+    async def start(self, case: Case) -> None:
+        """Start to watch: after all hosts have prepared their files, and before the load."""
+        self._samples, self._is_dropped = {}, _drops(case)
+        # Writing all dirty pages of a busy server takes long.
+        await gather(host.call(worker.watch, self._is_dropped, wait_s=START_S) for host in self.hosts)
+
+    async def stop(self, at_ns: int) -> None:
+        """Stop, and keep what was read; clocks are compared at an instant of the coordinator's clock."""
+        await gather(host.compare_clocks(at_ns) for host in self.hosts)
+        found = await gather(host.call(worker.watched) for host in self.hosts)
+        self._samples = {host.name: samples for host, samples in zip(self.hosts, found, strict=True)}
+
+    def reading(self, begin_ns: int, end_ns: int, intervals: pl.DataFrame) -> ServerReading | None:
+        """The counters within a measurement between two instants of the coordinator's clock; None without servers."""
+        if not self.hosts:
+            return None
+        return ServerReading(
+            servers=[
+                ServerCounters(
+                    host=host.name,
+                    machine=host.machine,
+                    cpus=host.facts["cpus"],
+                    cache_dropped=self._is_dropped,
+                    **within(self._samples.get(host.name, []), host.clock.offset_ns, begin_ns, end_ns, intervals),
+                )
+                for host in self.hosts
+            ]
+        )
+
+
+def within(
+    samples: Sequence[dict[str, int]], offset_ns: int, begin_ns: int, end_ns: int, intervals: pl.DataFrame
+) -> dict[str, dict[str, int]]:
+    """The first and the last sample of a measurement, with what the load had completed at their times."""
+    found = [each for each in samples if begin_ns <= each["time_ns"] - offset_ns <= end_ns]
+    if len(found) < 2:
+        return {}
+    ends = {"at_start": found[0], "at_end": found[-1]}
+    return {name: each | _load_at(each["time_ns"] - offset_ns - begin_ns, intervals) for name, each in ends.items()}
+
+
+def _load_at(after_ns: int, intervals: pl.DataFrame) -> dict[str, int]:
+    """Counters of the load at a time after its measurement started, interpolated within an interval."""
+    is_read, is_write = pl.col("operation") == "read", pl.col("operation") == "write"
+    sums = (
+        intervals.group_by("begin_ns", "end_ns")
+        .agg(
+            pl.col("count").filter(is_read | is_write).sum().alias(LOAD[0]),
+            pl.col("bytes").filter(is_read).sum().alias(LOAD[1]),
+            pl.col("bytes").filter(is_write).sum().alias(LOAD[2]),
+        )
+        .sort("begin_ns")
+    )
+    first = int(sums["begin_ns"].item(0))
+    times = [0, *(int(each) - first for each in sums["end_ns"])]
+    return {name: round(float(np.interp(after_ns, times, [0, *sums[name].cum_sum().to_list()]))) for name in LOAD}
+
+
+def _drops(case: Case) -> bool:
+    parameters: dict[str, Any] = case.parameters
+    return parameters.get("server_page_cache") == "drop"

@@ -16,7 +16,8 @@ second; with these settings 0.25 %.
 
 It passes messages to and from the agent of its host, a process of its own, by functions that the coordinator calls with
 `Client.run`. Unlike a task, such a call is never repeated when a worker dies, so no measurement is carried out twice.
-No call waits for a run: the worker is idle while an engine measures.
+No call waits for a run: the worker is idle while an engine measures. On a host with the role `server`, it reads
+a few files of /proc twice a second, without an agent.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import argparse
 import asyncio
 import json
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -37,6 +39,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iosonde.base.python_process import module_command
+from iosonde.engine.supervisor.account import nfs_server_counters
 from iosonde.errors import TargetError
 from iosonde.execution import environment
 from iosonde.execution.engine import find_engine
@@ -81,6 +84,15 @@ END_S = 15.0
 """For an agent to stop its engine and to restore the host."""
 
 _LINE_BYTES = 1 << 20
+
+PERIOD_S = 0.5
+MOST_SAMPLES = 10_000
+SECTOR_BYTES = 512
+_NS_PER_TICK = 10**9 // os.sysconf("SC_CLK_TCK")
+_PATH = re.compile(r"(nvme\d+)c\d+(n\d+)")
+"""Path of an NVMe namespace with native multipath."""
+DROP_CACHES = Path("/proc/sys/vm/drop_caches")
+_VIRTUAL = ("loop", "ram", "zram", "sr", "fd", "nbd")
 
 
 def main() -> None:
@@ -187,8 +199,14 @@ async def _serve(scheduler: str, name: str, role: str, scratch: str, security: S
 
 
 def describe(dask_worker: Worker) -> dict[str, Any]:
-    """Return what has to be the same on all hosts, which machine this is, and its role."""
-    return {"machine": boot_id(), "software": software(), "role": getattr(dask_worker, "iosonde_role", "client")}
+    """Return what has to be the same on all hosts, which machine this is, its role, and facts for servers' records."""
+    return {
+        "machine": boot_id(),
+        "software": software(),
+        "role": getattr(dask_worker, "iosonde_role", "client"),
+        "cpus": os.cpu_count() or 1,
+        "can_drop": os.access(DROP_CACHES, os.W_OK),
+    }
 
 
 def software() -> dict[str, Any]:
@@ -238,6 +256,102 @@ async def cleanup() -> list[dict[str, Any]]:
         raise RuntimeError(errors.decode(errors="replace").strip())
     found: list[dict[str, Any]] = json.loads(output)
     return found
+
+
+async def watch(drop: bool, dask_worker: Worker) -> None:
+    """Start to read the counters, after the page cache was dropped if wanted."""
+    await watched(dask_worker)  # What a lost coordinator has left.
+    if drop:
+        await asyncio.to_thread(os.sync)
+        DROP_CACHES.write_text("1", encoding="ascii")
+    samples: list[dict[str, int]] = []
+    dask_worker.iosonde_samples = samples  # type: ignore[attr-defined]
+    dask_worker.iosonde_watch = asyncio.create_task(_sample(samples))  # type: ignore[attr-defined]
+
+
+async def watched(dask_worker: Worker) -> list[dict[str, int]]:
+    """Stop, and return what was read."""
+    task: asyncio.Task[None] | None = getattr(dask_worker, "iosonde_watch", None)
+    if task is None:
+        return []
+    task.cancel()
+    dask_worker.iosonde_watch = None  # type: ignore[attr-defined]
+    samples: list[dict[str, int]] = dask_worker.iosonde_samples  # type: ignore[attr-defined]
+    return [*samples, read_counters(Path("/"))]
+
+
+async def _sample(samples: list[dict[str, int]]) -> None:
+    """Never more than `MOST_SAMPLES`: in a long run, and if nobody stops it, they become rarer."""
+    period_s = PERIOD_S
+    while True:
+        samples.append(read_counters(Path("/")))
+        if len(samples) >= MOST_SAMPLES:
+            del samples[1::2]
+            period_s *= 2
+        await asyncio.sleep(period_s)
+
+
+def read_counters(root: Path) -> dict[str, int]:
+    """Counters of the machine now, by name, and the time."""
+    found: dict[str, int] = {"time_ns": time.time_ns()}
+    for source in (_cpu, _disks, _interfaces, _nfsd_pools):
+        with suppress(OSError, ValueError, IndexError, KeyError):
+            found |= source(root)
+    return found | nfs_server_counters(root / "proc/net/rpc/nfsd")
+
+
+def _cpu(root: Path) -> dict[str, int]:
+    """All but idle time and waits for I/O (proc_stat(5)); guests are part of user time."""
+    fields = [int(each) for each in (root / "proc/stat").read_text(encoding="ascii").splitlines()[0].split()[1:9]]
+    return {"cpu_ns": (sum(fields) - fields[3] - fields[4]) * _NS_PER_TICK}
+
+
+def _disks(root: Path) -> dict[str, int]:
+    """Drives: devices that are neither partitions nor made of others (kernel `Documentation/admin-guide/iostats`)."""
+    found = dict.fromkeys(("disk_reads", "disk_writes", "disk_read_bytes", "disk_write_bytes"), 0)
+    found |= dict.fromkeys(("disk_read_ms", "disk_write_ms"), 0)
+    lines = [line.split() for line in (root / "proc/diskstats").read_text(encoding="ascii").splitlines()]
+    # Since Linux 6.2 an I/O counts twice with native multipath: on the path and on the device above its paths.
+    over_paths = {_PATH.sub(r"\1\2", fields[2]) for fields in lines if _PATH.fullmatch(fields[2])}
+    for fields in lines:
+        name, counts = fields[2], [int(each) for each in fields[3:14]]
+        device = root / "sys/block" / name
+        if name.startswith(_VIRTUAL) or name in over_paths or not device.exists() or not any(counts):
+            continue
+        if any((device / "slaves").glob("*")):
+            continue
+        found["disk_reads"] += counts[0]
+        found["disk_read_bytes"] += counts[2] * SECTOR_BYTES
+        found["disk_read_ms"] += counts[3]
+        found["disk_writes"] += counts[4]
+        found["disk_write_bytes"] += counts[6] * SECTOR_BYTES
+        found["disk_write_ms"] += counts[7]
+        found[f"busy_ms.{name}"] = counts[9]
+    return found
+
+
+def _interfaces(root: Path) -> dict[str, int]:
+    """All but loopback (proc_pid_net(5))."""
+    found = dict.fromkeys(("nic_rx_bytes", "nic_rx_dropped", "nic_tx_bytes", "nic_tx_dropped"), 0)
+    for line in (root / "proc/net/dev").read_text(encoding="utf-8", errors="replace").splitlines()[2:]:
+        name, _, counts = line.partition(":")
+        if name.strip() != "lo":
+            values = [int(each) for each in counts.split()]
+            for counter, value in zip(found, (values[0], values[3], values[8], values[11]), strict=True):
+                found[counter] += value
+    return found
+
+
+def _nfsd_pools(root: Path) -> dict[str, int]:
+    """Connections with data, and those for which no thread was idle (kernel `net/sunrpc/svc_xprt.c`).
+
+    Kernels count a connection as enqueued if no thread was idle, later ones always; then it is woken less often.
+    """
+    lines = (root / "proc/fs/nfsd/pool_stats").read_text(encoding="ascii").splitlines()
+    pools = [[int(each) for each in line.split()] for line in lines if not line.startswith("#")]
+    arrived, enqueued, woken = (sum(pool[field] for pool in pools) for field in (1, 2, 3))
+    ready = max(enqueued, min(arrived, enqueued + woken))
+    return {"nfsd_arrived": ready, "nfsd_without_thread": max(0, ready - woken)}
 
 
 class Agent:
