@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -354,6 +353,6 @@ def test_counters_are_cut_to_the_time_in_which_all_hosts_measured() -> None:
 
 
 def test_dropping_the_page_cache_of_a_server_requires_a_server(tmp_path: Path) -> None:
-    asyncio.run(Servers([]).check(planned(tmp_path)))
+    Servers([]).check(planned(tmp_path))
     with pytest.raises(TargetError, match="requires a host with the role `server`"):
-        asyncio.run(Servers([]).check(planned(tmp_path, server_page_cache="drop")))
+        Servers([]).check(planned(tmp_path, server_page_cache="drop"))

@@ -189,17 +189,15 @@ def plan_suite(
             where="in `--profile`",
             hint=f"there is {', '.join(f'`{each}`' for each in known)}; a study without the profile uses `standard`",
         )
-    for name in settings or {}:
+    settings = settings or {}
+    for name, value in settings.items():
         if not any(applies(load_study(entry.study), name) for entry in suite.entries):
             raise StudyError(
                 f"no study of the suite `{suite.name}` has a factor or parameter `{name}`",
-                where=f"in `--set {name}={(settings or {})[name]}`",
+                where=f"in `--set {name}={value}`",
                 hint="`iosonde show STUDY` lists those of a study",
             )
-    planned = [
-        _plan_entry(entry, target, against, profile=chosen, settings=settings or {}, repeats=repeats, seed=seed)
-        for entry in suite.entries
-    ]
+    planned = [_plan_entry(entry, target, against, chosen, settings, repeats, seed) for entry in suite.entries]
     if all(each.skipped for each in planned):
         raise StudyError(
             f"no study of the suite `{suite.name}` can run on `{target}`",
@@ -243,7 +241,6 @@ def _plan_entry(
     entry: Entry,
     target: str,
     against: str | None,
-    *,
     profile: str,
     settings: Mapping[str, str],
     repeats: int | None,
@@ -272,8 +269,7 @@ def _plan_entry(
             if against is None:
                 raise StudyError("a log device needs a second target: name it with `--against`")
             settings |= {"log_target": open_target(against).name}
-            return Planned(entry=entry, plans={"a": one(target, None)})
-        if against is None:
+        if against is None or entry.log_device:
             return Planned(entry=entry, plans={"a": one(target, None)})
         mixed = is_simulated(open_target(target)) != is_simulated(open_target(against))
         whole = effective(study, profile=profile, settings=settings)
@@ -293,21 +289,18 @@ def with_parts(study: Study, names: Sequence[str]) -> Study:
     unknown = sorted(set(names) - set(known))
     if unknown:
         raise StudyError(f"the study `{study.name}` has no part `{unknown[0]}`", hint=f"it has {', '.join(known)}")
-    profiles = {
-        name: profile.model_copy(
-            update={"parts": {part: each for part, each in profile.parts.items() if part in names}}
-        )
+    kept = {
+        name: {part: each for part, each in profile.parts.items() if part in names}
         for name, profile in study.profiles.items()
     }
-    return study.model_copy(
-        update={
-            "parts": [part for part in study.parts if part.name in names],
-            "views": [view for view in study.views if view.part in names],
-            "analysis": [each for each in study.analysis if each.part in names],
-            "references": [each for each in study.references if each.part in (None, *names)],
-            "profiles": profiles,
-        }
-    )
+    changes = {
+        "parts": [part for part in study.parts if part.name in names],
+        "views": [view for view in study.views if view.part in names],
+        "analysis": [each for each in study.analysis if each.part in names],
+        "references": [each for each in study.references if each.part in (None, *names)],
+        "profiles": {name: each.model_copy(update={"parts": kept[name]}) for name, each in study.profiles.items()},
+    }
+    return study.model_copy(update=changes)
 
 
 def total_seconds(planned: Sequence[Planned]) -> float:
@@ -320,9 +313,7 @@ def written_bytes(planned: Sequence[Planned]) -> tuple[int, bool]:
 
     Of those, what they write before measuring is known.
     """
-    known, unbounded = 0, False
-    for plan in (plan for each in planned for plan in each.plans.values()):
-        written = plan.cost.write_bytes
-        known += plan.layout_bytes if written is None else written
-        unbounded |= written is None
-    return known, unbounded
+    plans = [plan for each in planned for plan in each.plans.values()]
+    written = [plan.cost.write_bytes for plan in plans]
+    known = [plan.layout_bytes if each is None else each for plan, each in zip(plans, written, strict=True)]
+    return sum(known), None in written

@@ -47,6 +47,8 @@ def limit_text(found: SearchConclusion) -> str:
     return f"{found.value:,.3g} to {found.fails_at:,.3g}"
 
 
+Row = Mapping[str, Any]
+NO_CASE = "no case of this profile fits, or it has no result"
 NO_LIMIT = "the search found no limit, or was not carried out on every target"
 NOTHING_LIMITS = "; no other limit was found"
 SMALL_GAIN = 1.25
@@ -243,27 +245,19 @@ def _compared(entry: Entry, material: Material) -> Iterator[Line]:
             is_tail = "_p99" in value.metric
             yield _missing(entry, value, TOO_FEW if is_tail else error.what)
             continue
-        rows = _of_streams([row for row in table.to_dicts() if _fits(row, value, cases[row["case_id"]])])
-        if not rows:
-            yield _missing(entry, value, "no case of this profile fits, or it has no result on both targets")
-        chosen = [cases[row["case_id"]] for row in rows]
-        for row, case in zip(rows, chosen, strict=True):
-            improvement, low, high = _improvement(value.metric, row["ratio"], row["low"], row["high"])
-            line = Line(
-                entry=entry,
-                value=value,
-                case=_case_text(case, chosen, row, rows),
+        found = list(_of_cases(entry, value, table.to_dicts(), cases, material))
+        if not found:
+            yield _missing(entry, value, f"{NO_CASE} on both targets")
+        for row, line in found:
+            compared = replace(
+                line,
                 outcome=row["verdict"],
                 first=_text(value.metric, row["baseline"]),
                 second=_text(value.metric, row["contender"]),
-                improvement=improvement,
-                low=low,
-                high=high,
                 reason=row["reason"] or "",
-                limits=_limits(material, row["case_id"]),
-                uses=_uses(material, row["case_id"]),
+                **_improvement(value.metric, row["ratio"], row["low"], row["high"]),
             )
-            yield _checked_by_device_time(line, [source.plan.target for source in material.sources])
+            yield _checked_by_device_time(compared, [source.plan.target for source in material.sources])
 
 
 def _checked_by_device_time(line: Line, targets: Sequence[str]) -> Line:
@@ -299,7 +293,7 @@ def _compared_levels(entry: Entry, material: Material, second: str) -> Iterator[
         )  # fmt: skip
         of_level = {row[factor]: row for row in found.to_dicts()}
         if any(level not in of_level for level in levels):
-            yield _missing(entry, value, "no case of this profile fits, or it has no result at both levels")
+            yield _missing(entry, value, f"{NO_CASE} at both levels")
             continue
         rows = [of_level[level] for level in levels]
         with known_noise(noise[source.label]):
@@ -307,9 +301,8 @@ def _compared_levels(entry: Entry, material: Material, second: str) -> Iterator[
         metric = find(value.metric)
         better: Literal["higher", "lower"] = "lower" if metric and metric.better == "lower" else "higher"
         unusable = [kind for row in rows if (kind := source.verdict(row["case_id"])) in UNUSABLE]
-        improvement, low, high = _improvement(value.metric, estimate.value, estimate.low, estimate.high)
         first, other = (_text(value.metric, median(row["values"])) for row in rows)
-        cases = {f"log {level}": row["case_id"] for level, row in zip(levels, rows, strict=True)}
+        times = {f"log {level}": _time(material, row["case_id"]) for level, row in zip(levels, rows, strict=True)}
         yield Line(
             entry=entry,
             value=value,
@@ -317,12 +310,10 @@ def _compared_levels(entry: Entry, material: Material, second: str) -> Iterator[
             first=first,
             second=other,
             notes=(f"log {levels[0]}", f"log on {second}"),
-            improvement=improvement,
-            low=low,
-            high=high,
             reason=f"most runs of a level are {unusable[0]}" if unusable else "",
-            limits={log: text for log, case_id in cases.items() for text in _limits(material, case_id).values()},
-            uses={log: use for log, case_id in cases.items() for use in _uses(material, case_id).values()},
+            limits={log: text for log, (limits, _) in times.items() for text in limits.values()},
+            uses={log: use for log, (_, uses) in times.items() for use in uses.values()},
+            **_improvement(value.metric, estimate.value, estimate.low, estimate.high),
         )
 
 
@@ -354,21 +345,22 @@ def _single(entry: Entry, material: Material) -> Iterator[Line]:
             line = Line(entry=entry, value=value, outcome="value", first=limit_text(found)) if found else None
             yield line or _missing(entry, value, NO_LIMIT)
             continue
-        known = [row for row in material.summary.to_dicts() if row["case_id"] in cases]
-        rows = _of_streams([row for row in known if _fits(row, value, cases[row["case_id"]])])
-        if not rows:
-            yield _missing(entry, value, "no case of this profile fits, or it has no result")
-        chosen = [cases[row["case_id"]] for row in rows]
-        for row, case in zip(rows, chosen, strict=True):
-            yield Line(
-                entry=entry,
-                value=value,
-                case=_case_text(case, chosen, row, rows),
-                outcome="value",
-                first=_interval_text(value.metric, row),
-                limits=_limits(material, row["case_id"]),
-                uses=_uses(material, row["case_id"]),
-            )
+        lines = list(_of_cases(entry, value, material.summary.to_dicts(), cases, material))
+        if not lines:
+            yield _missing(entry, value, NO_CASE)
+        yield from (replace(line, first=_interval_text(value.metric, row)) for row, line in lines)
+
+
+def _of_cases(
+    entry: Entry, value: Value, table: Sequence[Row], cases: Mapping[str, Case], material: Material
+) -> Iterator[tuple[Row, Line]]:
+    """Yield the rows of a table that match a value, each with its line, which has no values yet."""
+    rows = _of_streams([row for row in table if row["case_id"] in cases and _fits(row, value, cases[row["case_id"]])])
+    chosen = [cases[row["case_id"]] for row in rows]
+    for row, case in zip(rows, chosen, strict=True):
+        limits, uses = _time(material, case.case_id)
+        text = _case_text(case, chosen, row, rows)
+        yield row, Line(entry=entry, value=value, case=text, outcome="value", limits=limits, uses=uses)
 
 
 def _fits(row: Mapping[str, object], value: Value, case: Case) -> bool:
@@ -382,36 +374,29 @@ def _fits(row: Mapping[str, object], value: Value, case: Case) -> bool:
     return all(str(case.levels.get(name)) == str(level) for name, level in value.where.items())
 
 
-def _improvement(metric: str, *ratio: float | None) -> tuple[float | None, ...]:
-    """A ratio, its lower and its upper end, turned so that above 1 is better."""
+def _improvement(metric: str, ratio: float | None, low: float | None, high: float | None) -> dict[str, Any]:
+    """A ratio with its interval, turned so that above 1 is better."""
     definition = find(metric)
-    if definition is None or definition.better != "lower":
-        return ratio
-    turned, highest, lowest = (1 / each if each else None for each in ratio)
-    return turned, lowest, highest
+    if definition and definition.better == "lower":
+        ratio, high, low = (1 / each if each else None for each in (ratio, low, high))
+    return {"improvement": ratio, "low": low, "high": high}
 
 
-def _limits(material: Material, case_id: str) -> dict[str, str]:
-    """Return the limiting factor of a case for each target: the verdict, and the first sentence of its evidence."""
-    found = {}
+def _time(material: Material, case_id: str) -> tuple[dict[str, str], dict[str, TimeUse]]:
+    """Return the limiting factor of a case and the breakdown of the time of its complete runs, for each target.
+
+    The limiting factor is the verdict and the first sentence of its evidence.
+    """
+    limits, uses = {}, {}
     for source in material.sources:
-        if (kind := source.verdict(case_id)) is None:
-            continue
-        verdicts = [record.verdict for record in source.records if record.case_id == case_id and record.verdict]
-        sentences = [each.because[0] for each in verdicts if each.kind == kind and each.because]
-        found[source.plan.target] = f"{kind}: {sentences[0]}" if sentences else kind
-    return found
-
-
-def _uses(material: Material, case_id: str) -> dict[str, TimeUse]:
-    """Breakdown of the time of a case's complete runs, for each target."""
-    found = {}
-    for source in material.sources:
-        of_case = [each for each in source.records if each.case_id == case_id and each.outcome == "complete"]
-        mean = mean_of([use for record in of_case if (use := time_use(record))])
-        if mean:
-            found[source.plan.target] = mean
-    return found
+        records = [each for each in source.records if each.case_id == case_id]
+        if kind := source.verdict(case_id):
+            verdicts = [each.verdict for each in records if each.verdict and each.verdict.kind == kind]
+            sentences = [each.because[0] for each in verdicts if each.because]
+            limits[source.plan.target] = f"{kind}: {sentences[0]}" if sentences else kind
+        if mean := mean_of([use for each in records if each.outcome == "complete" and (use := time_use(each))]):
+            uses[source.plan.target] = mean
+    return limits, uses
 
 
 def gain_limit(use: TimeUse) -> str:
