@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from shared import options, table
 
-from iosonde.collections.history.changes import LEVEL, PENALTY, SEGMENT, changes
+from iosonde.collections.history import LEVEL, PENALTY, SEGMENT, changes
 
 NEAR = 2
 """A change point so many sessions from a planted change is that change."""

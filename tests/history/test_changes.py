@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
 
 from change_points import Scenario, by_pelt, row
 
-from iosonde.collections.history.changes import FEWEST, SEGMENT, changes
+from iosonde.collections.history import FEWEST, SEGMENT, changes
 
 SERIES = 100
 

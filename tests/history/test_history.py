@@ -48,7 +48,7 @@ def test_a_planted_change_is_a_sentence_with_interval_dates_and_what_changed() -
 def test_a_flat_history_has_no_changes_and_states_how_many_were_to_be_expected() -> None:
     found = history_from(nights(loss_from=1000))
     assert found.shifts == []
-    assert "0.001 change points would be expected in 1 series" in page.method(found)
+    assert "0.001 change points would be expected in 1 series" in found.method
     assert "no change detected in 1 of 1 series" in "\n".join(page.lines(found))
 
 
@@ -58,13 +58,13 @@ def test_undetermined_sessions_and_those_with_other_parameters_of_a_case_do_not_
         summaries[night] = a_summary(night, iops=50_000, verdict="undetermined")
     [track] = history_from(summaries).tracks
     assert track.shifts == []
-    assert track.excluded == {"runs are undetermined": 4}
     assert len(track.series[0].usable) == 36
-    assert page.exclusions(track) == ["4 sessions excluded in some or all cases: runs are undetermined"]
+    assert track.exclusions == ["4 sessions excluded in some or all cases: runs are undetermined"]
     summaries = nights(loss_from=1000)
     summaries[5] = a_summary(5, iops=20_000, parameters={CASE: "other"})
     [track] = history_from(summaries).tracks
-    assert track.excluded == {"other parameters than in the newest session": 1}
+    excluded = "1 session excluded in some or all cases: other parameters than in the newest session"
+    assert track.exclusions == [excluded]
 
 
 def test_another_device_or_target_is_another_track_and_another_firmware_is_not() -> None:

@@ -171,22 +171,15 @@ class Qualification:
     application: str
     title: str
     target: str
-    directory: Path | None
+    directory: Path | None = None
     """Result set; None where the application could not be measured."""
-    outcome: Outcome
+    outcome: Outcome = "undecided"
     results: Sequence[Result] = ()
     """The worst first."""
     reason: str = ""
     """Reason for which it is undecided, or fails, as a whole."""
     wrong_runs: int = 0
     """Runs that found wrong data: such storage is good enough for nothing."""
-
-    @classmethod
-    def without_result(cls, application: str, *, title: str, target: str, reason: str) -> Qualification:
-        """One that could not be measured."""
-        return cls(
-            application=application, title=title, target=target, directory=None, outcome="undecided", reason=reason
-        )
 
     @property
     def worst(self) -> Result | None:
@@ -208,16 +201,11 @@ class Qualification:
         """The requirement that decides, with its value and its reason, and what a pass does not exclude."""
         if self.wrong_runs:
             return self.reason
-        reason = self.worst.reason if self.worst else ""
-        return "; ".join(filter(None, (self.decided_by, reason, self.not_excluded)))
-
-    @property
-    def not_excluded(self) -> str:
-        """Slow phases that a pass does not exclude; empty of others."""
-        if self.outcome != "pass":
-            return ""
-        length = format_duration(min(each.measured_ns for each in decisive(self.results)))
-        return f"a slow phase that comes less than once in {length} was not measured"
+        parts = [self.decided_by, self.worst.reason if self.worst else ""]
+        if self.outcome == "pass":
+            length = format_duration(min(each.measured_ns for each in decisive(self.results)))
+            parts.append(f"a slow phase that comes less than once in {length} was not measured")
+        return "; ".join(filter(None, parts))
 
     @property
     def decided_by(self) -> str:

@@ -10,7 +10,6 @@ from itertools import pairwise
 from typing import Any
 
 from iosonde.collections.history import KINDS, Event, History, Kind, Series, Shift, Track, in_words
-from iosonde.collections.history.changes import LEVEL, OUTLIER, PENALTY, SEGMENT
 from iosonde.collections.library.page import moment, page_of, shown
 from iosonde.collections.library.summary import Summary
 from iosonde.metrics import wording
@@ -28,7 +27,7 @@ def render(history: History) -> str:
         association=ASSOCIATION,
         tracks=[_drawn_track(each) for each in history.tracks],
         problems=[shown(each) for each in history.problems],
-        method=method(history),
+        method=history.method,
     )
 
 
@@ -37,7 +36,6 @@ def _drawn_track(track: Track) -> dict[str, Any]:
     return {
         "track": track,
         "heading": heading(track),
-        "exclusions": exclusions(track),
         "changed": [(series, drawing) for series, drawing, changed in drawn if changed],
         "unchanged": [(series, drawing) for series, drawing, changed in drawn if not changed],
         "events": [(day(track.sessions[each.session]), each) for each in track.events],
@@ -49,14 +47,14 @@ def lines(history: History) -> Iterator[str]:
     for track in history.tracks:
         yield track.identity.text
         yield f"  {heading(track)}"
-        for each in exclusions(track):
+        for each in track.exclusions:
             yield f"  {each}"
         for shift in track.shifts:
             yield f"  {'loss' if shift.is_loss else 'gain'}  {sentence(track, shift)}"
         quiet = len(track.series) - len({id(shift.series) for shift in track.shifts})
         yield f"  no change detected in {quiet} of {len(track.series)} series"
         yield ""
-    yield method(history)
+    yield history.method
     if history.shifts:
         yield ASSOCIATION
 
@@ -65,7 +63,7 @@ def document(history: History) -> dict[str, Any]:
     """Return the history as JSON."""
     return {
         "directory": str(history.root),
-        "method": method(history),
+        "method": history.method,
         "tracks": [_track(track) for track in history.tracks],
         "skipped": list(history.problems),
     }
@@ -126,24 +124,6 @@ def heading(track: Track) -> str:
     return f"{wording.counted(len(track.sessions), 'session')}, {span}"
 
 
-def exclusions(track: Track) -> list[str]:
-    """Return which sessions do not count, and why."""
-    return [
-        f"{wording.counted(count, 'session')} excluded in some or all cases: {reason}"
-        for reason, count in track.excluded.items()
-    ]
-
-
-def method(history: History) -> str:
-    """Return the method with its settings."""
-    return (
-        f"Change points of the mean by PELT (penalty {PENALTY:g} ln n, at least {SEGMENT} sessions at a level, "
-        f"outliers beyond {OUTLIER:g} standard deviations moved to that bound), each confirmed by a t test at "
-        f"{100 * LEVEL:g} % per series, corrected for the number of places. If nothing had changed, "
-        f"{LEVEL * history.tested:.2g} change points would be expected in {history.tested} series."
-    )
-
-
 def day(session: Summary) -> str:
     """Return the date of a session."""
     begin = moment(session.started_at)
@@ -173,7 +153,8 @@ Place = Callable[[float], float]
 def figure(track: Track, series: Series) -> str:
     """Return the figure of one series."""
     shifts = track.shifts_of(series)
-    seconds = [_seconds(track, number) for number in range(len(track.sessions))]
+    moments = [moment(each.started_at) for each in track.sessions]
+    seconds = [each.timestamp() if each else 0.0 for each in moments]
     x = _scale(min(seconds), max(seconds), LEFT + 8, WIDTH - RIGHT - 8)
     logs = [each.mean_log for each in series.points]
     spread = max(max(logs) - min(logs), 0.02)
@@ -189,11 +170,6 @@ def figure(track: Track, series: Series) -> str:
     ]
     label = escape(f"{series.title}, {len(series.points)} sessions, {len(shifts)} changes")
     return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{label}">{"".join(parts)}</svg>'
-
-
-def _seconds(track: Track, number: int) -> float:
-    begin = moment(track.sessions[number].started_at)
-    return begin.timestamp() if begin else 0.0
 
 
 def _scale(low: float, high: float, start: float, end: float) -> Place:

@@ -27,7 +27,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
@@ -168,7 +168,7 @@ def answer(place: Path | str, query: str) -> Answer:
         directory = Path(found.root)
         cache = Cache.of(directory)
         rows = cache.current({each.path: state_of(directory / each.path) for each in found.summaries})
-        files = cache.metric_files(rows["segment"])
+        files = of_segments(map(str, sorted((cache.path / "metrics").glob("*/*.parquet"))), rows["segment"])
         where = {"directory": str(cache.path)}
     if not len(rows):
         raise ResultsError(
@@ -235,10 +235,6 @@ class Cache:
             shutil.rmtree(self.path, ignore_errors=True)
             return nothing
         return _last_of_each(rows).join(now, on=["result_set", "state"], how="semi")
-
-    def metric_files(self, segments: Iterable[str]) -> list[str]:
-        """Return the files of some segments."""
-        return of_segments(map(str, sorted((self.path / "metrics").glob("*/*.parquet"))), segments)
 
 
 def _write(path: Path, table: pl.DataFrame) -> None:
@@ -355,34 +351,27 @@ def _by_processes(
     root: Path, directories: Sequence[Path], cache: Cache | None, workers: int
 ) -> Iterator[tuple[Summary | None, str]]:
     """Divide the directories among processes, interleaved, and collect what each prints."""
-    with ExitStack() as stack:
-        started = []
-        for number in range(workers):
-            process = subprocess.Popen(
-                module_command("iosonde.collections.library.indexing"),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                env={**os.environ, "POLARS_MAX_THREADS": "1"},  # there is a process for each CPU already
+
+    def printed(own: Sequence[Path]) -> list[bytes]:
+        request = [str(root), [os.fsdecode(each) for each in own], str(cache.path) if cache else ""]
+        done = subprocess.run(
+            module_command("iosonde.collections.library.indexing"),
+            input=json.dumps(request).encode(),
+            stdout=subprocess.PIPE,
+            env={**os.environ, "POLARS_MAX_THREADS": "1"},  # there is a process for each CPU already
+            check=False,
+        )
+        if done.returncode:
+            raise ResultsError(
+                f"a process that summarises result sets of `{root}` ended with status {done.returncode}",
+                hint="run the command again; if it fails again, report it with the messages above",
             )
-            stack.callback(process.wait)
-            stack.callback(process.kill)
-            assert process.stdin, "a pipe was requested"
-            own = [os.fsdecode(each) for each in directories[number::workers]]
-            process.stdin.write(json.dumps([str(root), own, str(cache.path) if cache else ""]).encode())
-            process.stdin.close()
-            started.append(process)
-        # A process whose output is not read stops once the pipe is full.
-        readers = stack.enter_context(ThreadPoolExecutor(workers))
-        printed = [readers.submit(process.stdout.readlines) for process in started if process.stdout]
-        for process, lines in zip(started, printed, strict=True):
-            for line in lines.result():
-                summary, problem = json.loads(line)
+        return done.stdout.splitlines()
+
+    with ThreadPoolExecutor(workers) as threads:
+        for lines in threads.map(printed, [directories[number::workers] for number in range(workers)]):
+            for summary, problem in map(json.loads, lines):
                 yield (Summary.model_validate(summary) if summary else None), problem
-            if process.wait():
-                raise ResultsError(
-                    f"a process that summarises result sets of `{root}` ended with status {process.returncode}",
-                    hint="run the command again; if it fails again, report it with the messages above",
-                )
 
 
 def main() -> None:

@@ -88,7 +88,7 @@ def render(index: Index, directory: Path) -> str:
         name=shown(str(index.root)),
         heads=HEADS,
         rows=rows,
-        studies=sorted({each["study"] for each in rows}),
+        studies=sorted({each.study for each in index.summaries}),
         devices=sorted({each["device"] for each in rows}),
         problems=[shown(each) for each in index.problems],
         first=dates[0] if dates else "",
@@ -116,24 +116,15 @@ def row(summary: Summary, root: Path | str, directory: Path) -> dict[str, Any]:
     firmware = ", ".join(dict.fromkeys(f"firmware {each.firmware}" for each in summary.devices if each.firmware))
     serials = ", ".join(dict.fromkeys(f"serial {each.serial}…" for each in summary.devices if each.serial))
     return {
+        "summary": summary,
         "path": shown(summary.path if summary.path != "." else Path(root).name),
         "link": link(Path(root) / summary.path / summary.report, directory) if summary.report else "",
         "time": begin.timestamp() if begin else 0.0,
         "date": f"{begin:%Y-%m-%d}" if begin else "",
         "clock": f"{begin:%H:%M}" if begin else "",
-        "study": summary.study,
-        "profile": summary.profile,
         "device": device_text(summary),
         "device_facts": "; ".join(filter(None, (firmware, serials))),
         "target": shown(summary.target),
-        "simulated": summary.simulated,
-        "kernel": summary.kernel or "unknown",
-        "software": summary.software or "unknown",
-        "headlines": [
-            {"text": each.text, "load": summary.loads.get(each.case_id, each.case_id)} for each in summary.headlines
-        ],
-        "number": summary.headlines[0].value if summary.headlines else None,
-        "trust": summary.trust,
         "runs": f"{summary.complete} of {summary.runs} runs complete"
         + (f"; {len(summary.problems)} files damaged or foreign" if summary.problems else ""),
     }
