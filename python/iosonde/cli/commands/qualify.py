@@ -207,9 +207,7 @@ def _qualify_all(
             found.append(_qualify(name, parent / name, given, planned))
         except IosondeError as error:
             messages.warning(f"warning: {name}: {error}")
-            found.append(
-                Qualification(application=name, title=study.title, target=given.target, reason=error.what)
-            )
+            found.append(Qualification(application=name, title=study.title, target=given.target, reason=error.what))
     return found
 
 
