@@ -30,6 +30,7 @@ def state_of(folder: Path) -> dict[str, Any]:
     `level`, `raid_disks`, `chunk_bytes`, `array_state`, `degraded` (missing members), `sync_action`, `sync_done` (share
     from 0 to 1, while it synchronises), `sync_bytes_per_second`, and `members` with the state of each.
     """
+    speed = _number(folder / "sync_speed")
     facts = {
         "level": read(folder / "level"),
         "raid_disks": _number(folder / "raid_disks"),
@@ -38,16 +39,12 @@ def state_of(folder: Path) -> dict[str, Any]:
         "degraded": _number(folder / "degraded"),
         "sync_action": read(folder / "sync_action"),
         "sync_done": share_done(read(folder / "sync_completed")),
-        "sync_bytes_per_second": _kibibytes(_number(folder / "sync_speed")),
-        "members": _members(folder),
+        "sync_bytes_per_second": None if speed is None else speed * 1024,
+        "members": {
+            member.name.removeprefix("dev-"): read(member / "state") for member in sorted(folder.glob("dev-*"))
+        },
     }
     return {name: value for name, value in facts.items() if value not in (None, "", {})}
-
-
-def health_of(folder: Path) -> dict[str, int]:
-    """Of `state_of` what a member that fails changes: `degraded`, where the level has it."""
-    missing = _number(folder / "degraded")
-    return {} if missing is None else {"degraded": missing}
 
 
 def share_done(sync_completed: str) -> float | None:
@@ -61,15 +58,6 @@ def share_done(sync_completed: str) -> float | None:
 def is_synchronising(state: dict[str, Any]) -> bool:
     """Return True if members are being brought up to date."""
     return state.get("sync_action", "idle") not in ("idle", "frozen", "")
-
-
-def _members(folder: Path) -> dict[str, str]:
-    found = sorted(folder.glob("dev-*"))
-    return {member.name.removeprefix("dev-"): read(member / "state") for member in found}
-
-
-def _kibibytes(value: int | None) -> int | None:
-    return None if value is None else value * 1024
 
 
 def _number(file: Path) -> int | None:
@@ -102,14 +90,19 @@ class MdArray(Array):
 
     def health(self) -> dict[str, int]:
         """Return how many members are missing; nothing of a level that cannot do without one."""
-        return health_of(SYS / self.device.name / "md")
+        missing = _number(SYS / self.device.name / "md/degraded")
+        return {} if missing is None else {"degraded": missing}
 
 
 def build(devices: Sequence[Path], array: ArraySetup, name: str) -> MdArray:
     """Create the array and bring it to its state; call `undo` if that fails."""
     check_possible()
     node = NODES / name
-    _check_name(node)
+    if os.path.lexists(node) and _runs(node):  # An array of another owner is never taken for ours.
+        raise TargetError(
+            f"there is an array `{node}` already, and it is not iosonde's",
+            hint=f"stop it with `mdadm --stop {node}` if it is not needed, and try again",
+        )
     used = list(devices)
     sizes = members.check(used, array)
     announce(node, "md", used, name=name)
@@ -230,15 +223,6 @@ def wait_until_idle(folder: Path) -> float:
     with contextlib.suppress(OSError):
         pace.write_text("system", encoding="utf-8")
     return round(time.monotonic() - began, 3)
-
-
-def _check_name(node: Path) -> None:
-    """An array of another owner is never taken for ours."""
-    if os.path.lexists(node) and _runs(node):
-        raise TargetError(
-            f"there is an array `{node}` already, and it is not iosonde's",
-            hint=f"stop it with `mdadm --stop {node}` if it is not needed, and try again",
-        )
 
 
 def _folder(node: Path) -> Path:

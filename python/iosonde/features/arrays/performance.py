@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from math import gcd
+from statistics import mean
 from typing import Any
 
 import numpy as np
@@ -51,19 +52,14 @@ def expected(level: str, devices: int, *, copies: int | None = None) -> Expected
         return None
     if level == "raid1" and copies == 2:
         level = "raid10"
-    match level:
-        case "raid0":
-            return Expected(capacity=n, read=n, write=n)
-        case "raid1":
-            return Expected(capacity=1, read=n, write=1)
-        case "raid10":
-            return Expected(capacity=n / 2, read=n, write=n / 2)
-        case "raid5":
-            return Expected(capacity=n - 1, read=n - 1, write=(n - 1) / 4)
-        case "raid6":
-            return Expected(capacity=n - 2, read=n - 2, write=(n - 2) / 6)
-        case _:
-            return Expected(capacity=1, read=1, write=1)
+    capacity, read, write = {
+        "raid0": (n, n, n),
+        "raid1": (1.0, n, 1.0),
+        "raid10": (n / 2, n, n / 2),
+        "raid5": (n - 1, n - 1, (n - 1) / 4),
+        "raid6": (n - 2, n - 2, (n - 2) / 6),
+    }.get(level, (1.0, 1.0, 1.0))
+    return Expected(capacity=capacity, read=read, write=write)
 
 
 def level_words(level: str, devices: int | None = None) -> str:
@@ -87,19 +83,11 @@ _POSITIONS = 4096
 class Work:
     """Member I/O of a request, averaged over its position in the stripe."""
 
-    reads: float
-    """I/Os, if each member gets what is adjacent in one."""
-    writes: float
     read_bytes: float
     """For each byte of the request."""
     write_bytes: float
     members: float
     """Members that are busy with it at the same time."""
-
-    @property
-    def ios(self) -> float:
-        """Reads and writes."""
-        return self.reads + self.writes
 
     @property
     def bytes(self) -> float:
@@ -119,30 +107,21 @@ def request(
     parities = PARITIES.get(level, 0)
     columns = {"raid1": 1, "raid10": devices / 2}.get(level, devices - parities)
     if not writes or not parities:
-        pieces = _pieces(block, chunk) if columns > 1 else 1.0
-        spread = min(pieces, columns)
-        each = mirrors if writes else 1
-        ios = each * spread
+        spread = min(_pieces(block, chunk) if columns > 1 else 1.0, columns)
         return Work(
-            reads=0 if writes else ios,
-            writes=ios if writes else 0,
             read_bytes=0 if writes else 1,
             write_bytes=mirrors if writes else 0,
-            members=min(float(devices), spread * each),
+            members=min(float(devices), spread * (mirrors if writes else 1)),
         )
     data = devices - parities
     if merged:
-        share = block / (data * chunk)
-        whole = devices / data
-        return Work(reads=0, writes=devices * share, read_bytes=0, write_bytes=whole, members=float(devices))
+        return Work(read_bytes=0, write_bytes=devices / data, members=float(devices))
     return _parity_write(data, parities, chunk, block)
 
 
 def _pieces(block: int, chunk: int) -> float:
     """Return how many chunks a request touches, on average over its position."""
-    positions = _offsets(block, chunk)
-    touched = [(at % chunk + block + chunk - 1) // chunk for at in positions]
-    return sum(touched) / len(touched)
+    return mean((at % chunk + block + chunk - 1) // chunk for at in _offsets(block, chunk))
 
 
 def _offsets(block: int, period: int) -> list[int]:
@@ -156,21 +135,18 @@ def _parity_write(data: int, parities: int, chunk: int, block: int) -> Work:
     """Average over every position of a request in its stripe."""
     stripe = data * chunk
     offsets = _offsets(block, stripe)
-    totals = [0.0] * 5
+    read_bytes = write_bytes = members = 0
     for offset in offsets:
         touched: set[int] = set()
         for begin, end in _in_stripes(offset, block, stripe):
-            for index, amount in enumerate(_stripe_write(begin, end, data, parities, chunk, touched)):
-                totals[index] += amount
-        totals[4] += len(touched)
+            read, written = _stripe_write(begin, end, data, parities, chunk, touched)
+            read_bytes, write_bytes = read_bytes + read, write_bytes + written
+        members += len(touched)
     count = len(offsets)
-    reads, writes, read_bytes, write_bytes, members = (total / count for total in totals)
     return Work(
-        reads=reads,
-        writes=writes,
-        read_bytes=read_bytes / block,
-        write_bytes=write_bytes / block,
-        members=min(float(data + parities), members),
+        read_bytes=read_bytes / count / block,
+        write_bytes=write_bytes / count / block,
+        members=min(float(data + parities), members / count),
     )
 
 
@@ -183,20 +159,18 @@ def _in_stripes(offset: int, block: int, stripe: int) -> Iterator[tuple[int, int
         at = until
 
 
-def _stripe_write(
-    begin: int, end: int, data: int, parities: int, chunk: int, touched: set[int]
-) -> tuple[int, int, int, int]:
-    """Return reads, writes and their bytes for one stripe, written from `begin` to `end` of its data.
+def _stripe_write(begin: int, end: int, data: int, parities: int, chunk: int, touched: set[int]) -> tuple[int, int]:
+    """Return bytes read and written for one stripe, written from `begin` to `end` of its data.
 
-    The stripe is cut into rows of equal coverage, because each is decided on by itself; what a member does in adjacent
-    rows is one I/O. Members are counted by column: data from 0, parities after them.
+    The stripe is cut into rows of equal coverage, because each is decided on by itself. Members are counted by column:
+    data from 0, parities after them; the busy ones are added to `touched`.
     """
     spans = {
         column: (max(begin, column * chunk) - column * chunk, min(end, (column + 1) * chunk) - column * chunk)
         for column in range(begin // chunk, (end - 1) // chunk + 1)
     }
     cuts = sorted({cut for span in spans.values() for cut in span})
-    done: dict[tuple[str, int], list[tuple[int, int]]] = {}
+    read_bytes = write_bytes = 0
     for low, high in pairwise(cuts):
         covered = [column for column, (first, last) in spans.items() if first <= low and high <= last]
         if not covered:
@@ -204,15 +178,10 @@ def _stripe_write(
         rest = [column for column in range(data) if column not in covered]
         written = [*covered, *range(data, data + parities)]
         read = rest if len(rest) <= len(written) else written
-        for kind, columns in (("read", read), ("write", written)):
-            for column in columns:
-                touched.add(column)
-                done.setdefault((kind, column), []).append((low, high))
-    ios, amount = {"read": 0, "write": 0}, {"read": 0, "write": 0}
-    for (kind, _), rows in done.items():
-        ios[kind] += 1 + sum(later[0] != earlier[1] for earlier, later in pairwise(rows))
-        amount[kind] += sum(high - low for low, high in rows)
-    return ios["read"], ios["write"], amount["read"], amount["write"]
+        touched.update(read, written)
+        read_bytes += len(read) * (high - low)
+        write_bytes += len(written) * (high - low)
+    return read_bytes, write_bytes
 
 
 LAYOUT = ("devices", *ArrayParameters.model_fields)
@@ -302,8 +271,8 @@ def array_performance(
 
     Keys of a row: those of `factors`; `array, array_kind, state, devices`; `measured, baseline` (medians), `multiple`
     (of the level), `expected`, `efficiency` with `low, high`, `overhead` (1 - efficiency), `speedup` (over one device)
-    with its interval; `bound, bound_by` (see `BOUND_WORDS`), `of_bound`; `writes_only`; `needed_ios, needed_bytes` (of
-    members, for each I/O and byte of the host), `members_in_use`; `capacity, expected_capacity` (bytes); `repeats,
+    with its interval; `bound, bound_by` (see `BOUND_WORDS`), `of_bound`; `writes_only`; `needed_bytes` (of members,
+    for each byte of the host), `members_in_use`; `capacity, expected_capacity` (bytes); `repeats,
     case_id, baseline_case_id`. A cell without a single device of the same load has no row.
     """
     settings = {row["case_id"]: Setting.from_case(row) for row in cases.iter_rows(named=True)}
@@ -364,7 +333,6 @@ def _row(
         "bound_by": bound_by,
         "of_bound": None if bound is None else measured / bound,
         "writes_only": setting.read_fraction == 0,
-        "needed_ios": work.ios if work and setting.read_fraction in (0, 1) else None,
         "needed_bytes": work.bytes if work and setting.read_fraction in (0, 1) else None,
         "members_in_use": members,
         "capacity": known.get("target_bytes"),
