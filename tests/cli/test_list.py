@@ -73,9 +73,9 @@ def test_a_device_with_everything_is_readable() -> None:
         "pcie_link_max": "16.0 GT/s PCIe x4",
     }
     parts = [
-        DevicePart(name="nvme0n1", size_bytes=10**12, signature="a gpt partition table"),
-        DevicePart(name="nvme0n1p1", size_bytes=1 << 30, is_swap=True, signature="swap"),
-        DevicePart(name="nvme0n1p2", size_bytes=1 << 38, holders=["md0", "dm-1"], signature="linux_raid_member"),
+        DevicePart(name="nvme0n1", size_bytes=10**12, uses=["contains a gpt partition table"]),
+        DevicePart(name="nvme0n1p1", size_bytes=1 << 30, uses=["is swap"]),
+        DevicePart(name="nvme0n1p2", size_bytes=1 << 38, uses=["is part of `md0`", "is part of `dm-1`"]),
     ]
     facts |= {"name": "nvme0n1", "model": "FAST 9000"}
     findings = Findings(number="259:0", refusals=["`nvme0n1p1` is swap"])

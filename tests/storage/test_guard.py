@@ -142,6 +142,7 @@ def test_swap_is_refused_and_so_is_swap_on_a_volume_of_it(machine: Machine) -> N
         "`vdb` is part of `dm-0`",
         "`dm-0`, stacked on `vdb`, is active swap",
     ]
+    assert guard.part_of("254:16", machine.kernel).uses == ["is swap", "is part of `dm-0`"]
 
 
 def test_a_member_of_a_mounted_btrfs_is_refused_although_another_was_mounted(machine: Machine) -> None:

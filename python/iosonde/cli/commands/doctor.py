@@ -441,7 +441,8 @@ def lines(device: Device) -> Iterator[str]:
 
 
 def _verdict(device: Device) -> str:
-    files = f"; measure files on it with `--target {device.directory}`" if device.directory else ""
+    directory = next(iter(device.findings.mounted_at), "")
+    files = f"; measure files on it with `--target {directory}`" if directory else ""
     if device.findings.refusals:
         return f"no, {'; '.join(device.findings.refusals)}{files}"
     if device.problem:

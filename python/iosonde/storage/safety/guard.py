@@ -283,24 +283,12 @@ def _state(number: str) -> Iterator[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class DevicePart:
-    """The uses of a disk or of one of its partitions."""
+    """A disk or one of its partitions."""
 
     name: str
     size_bytes: int
-    mounted_at: list[str] = field(default_factory=list)
-    is_swap: bool = False
-    holders: list[str] = field(default_factory=list)
-    """Devices built on it: dm, md, bcache."""
-    signature: str = ""
-    """Signature found by blkid, such as `ext4`; empty also if blkid is missing or cannot read."""
-
-    @property
-    def uses(self) -> list[str]:
-        """Clauses about its uses."""
-        clauses = [f"is mounted at `{point}`" for point in self.mounted_at]
-        clauses += ["is swap"] if self.is_swap else []
-        clauses += [f"is part of `{holder}`" for holder in self.holders]
-        return clauses or ([f"contains {self.signature}"] if self.signature else [])
+    uses: list[str]
+    """Clauses about its uses; one about the signature that blkid finds if it has none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -315,11 +303,6 @@ class Device:
     findings: Findings
     problem: str = ""
     """Error that prevented the check; then it is unknown if it may be written."""
-
-    @property
-    def directory(self) -> str | None:
-        """A mounted directory on it, where files may be measured instead."""
-        return next((point for part in self.parts for point in part.mounted_at), None)
 
 
 def devices() -> list[Device]:
@@ -338,21 +321,22 @@ def _device(number: str, kernel: Kernel) -> Device:
     return Device(
         facts=block_stack.describe(number),
         serial=block_stack.serial(number),
-        parts=[_part(each, kernel) for each in (number, *partitions(number))],
+        parts=[part_of(each, kernel) for each in (number, *partitions(number))],
         findings=findings,
         problem=problem,
     )
 
 
-def _part(number: str, kernel: Kernel) -> DevicePart:
-    return DevicePart(
-        name=name_of(number),
-        size_bytes=block_stack.size_bytes(number),
-        mounted_at=list(dict.fromkeys(mount.point for mount in kernel.mounted.get(number, []))),
-        is_swap=number in kernel.swaps,
-        holders=block_stack.holders(number),
-        signature=_signature(name_of(number)),
-    )
+def part_of(number: str, kernel: Kernel) -> DevicePart:
+    """Return a disk or partition with its uses."""
+    name = name_of(number)
+    points = dict.fromkeys(mount.point for mount in kernel.mounted.get(number, []))
+    uses = [f"is mounted at `{point}`" for point in points]
+    uses += ["is swap"] if number in kernel.swaps else []
+    uses += [f"is part of `{holder}`" for holder in block_stack.holders(number)]
+    if not uses and (signature := _signature(name)):
+        uses = [f"contains {signature}"]
+    return DevicePart(name=name, size_bytes=block_stack.size_bytes(number), uses=uses)
 
 
 def _signature(name: str) -> str:

@@ -582,15 +582,11 @@ def _all_entries() -> tuple[list[Entry], list[Cleaned]]:
 def _temporary_files() -> list[Cleaned]:
     """Remove what killed writers left of entries, for which nothing was created yet, and of files in the cache."""
     cleaned = []
-    for file in abandoned():
+    written = _files(lambda name: name.startswith(TEMPORARY))
+    # A process that still runs may be writing this moment.
+    left = (file for file in written if not Path("/proc", file.name.rpartition("-")[2]).exists())
+    for file in (*abandoned(), *left):
         with suppress(OSError):
-            file.unlink()
-            cleaned.append(Cleaned(path=str(file), reason="removed"))
-    for file in _files(lambda name: name.startswith(TEMPORARY)):
-        process = file.name.rpartition("-")[2]
-        with suppress(OSError):
-            if process.isdigit() and Path("/proc", process).exists():
-                continue  # It may be writing this moment.
             if file.lstat().st_uid == os.geteuid():
                 file.unlink()
                 cleaned.append(Cleaned(path=str(file), reason="removed"))
