@@ -54,17 +54,20 @@ class BtrfsArray(Array):
 
     def state(self) -> dict[str, Any]:
         """Return members that are missing, errors, and a replacement under way."""
-        point = _mount_point(self)
         facts = {"at": time.time(), "level": self.facts["profile"], "raid_disks": len(self.members), **self.health()}
-        if point and self.facts.get("rebuild"):
-            facts |= replacement(_replacing(point))
+        numbers = {number_of(member) for member in self.members}
+        points = [each.point for each in mounts() if each.kind == "btrfs" and number_of(each.source) in numbers]
+        if points and self.facts.get("rebuild"):
+            facts |= replacement(_replacing(Path(points[0])))
         return facts
 
     def health(self) -> dict[str, int]:
-        """Return how many members are missing, and how many I/Os failed."""
+        """Return how many members are missing, and how many I/Os failed since the file system was created."""
         folder = SYS / self.facts["uuid"]
         missing = [file for file in folder.glob("devinfo/*/missing") if read(file) == "1"]
-        return {"degraded": len(missing), "errors": _errors(folder)}
+        counted = [line.split() for file in folder.glob("devinfo/*/error_stats") for line in read(file).splitlines()]
+        errors = sum(int(words[1]) for words in counted if len(words) == 2 and words[1].isdigit())
+        return {"degraded": len(missing), "errors": errors}
 
 
 def build(devices: Sequence[Path], array: ArraySetup, name: str) -> BtrfsArray:
@@ -147,7 +150,7 @@ def _release(member: Path) -> None:
 
 def _take_away(member: Path, name: str) -> list[dict[str, Any]]:
     """Erase the superblocks of a member, and make the kernel forget that it was one."""
-    erased = members.erase(member, lambda descriptor: _superblocks(descriptor, name))
+    erased = members.erase(member, lambda opened: [each for each in SUPERBLOCKS_AT if _label_at(opened, each) == name])
     return [erased, call("btrfs", "device", "scan", "--forget", member)]
 
 
@@ -158,26 +161,9 @@ def label_on(device: Path) -> str:
     return ""
 
 
-def _superblocks(descriptor: int, name: str) -> list[int]:
-    """Offsets of superblocks with our label on an open device."""
-    return [place for place in SUPERBLOCKS_AT if _label_at(descriptor, place) == name]
-
-
 def _label_at(descriptor: int, place: int) -> str:
     data = os.pread(descriptor, _SUPERBLOCK.size, place)
     if len(data) < _SUPERBLOCK.size:
         return ""
     own, magic, label = _SUPERBLOCK.unpack(data)
     return str(label.split(b"\0", 1)[0].decode(errors="replace")) if (own, magic) == (place, _MAGIC) else ""
-
-
-def _mount_point(built: Array) -> Path | None:
-    numbers = {number_of(member) for member in built.members}
-    found = [mount.point for mount in mounts() if mount.kind == "btrfs" and number_of(mount.source) in numbers]
-    return Path(found[0]) if found else None
-
-
-def _errors(folder: Path) -> int:
-    """Errors of all members since the file system was created."""
-    counted = [line.split() for file in folder.glob("devinfo/*/error_stats") for line in read(file).splitlines()]
-    return sum(int(words[1]) for words in counted if len(words) == 2 and words[1].isdigit())

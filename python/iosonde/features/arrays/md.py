@@ -13,6 +13,7 @@ import os
 import struct
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -162,7 +163,10 @@ def undo(entry: journal.Entry) -> None:
     name, node = str(entry.facts["name"]), Path(entry.path)
     ours = [Path(each) for each in entry.facts["members"] if name_on(Path(each)) == name]
     for running in _arrays_of(ours):
-        _stop(running)
+        try:
+            patiently(partial(call, "mdadm", "--stop", running))
+        except TargetError as error:
+            raise OSError(errno.EBUSY, error.what) from None
     for member in ours:
         _erase(member, name)
     if node.is_symlink() and not _runs(node):  # Without udev the link remains.
@@ -200,7 +204,7 @@ def _bring_to_state(
     failed = members.failing(devices, array)
     for member in failed:
         steps.append(call("mdadm", node, "--fail", member))
-        steps.append(patiently(lambda member=member: call("mdadm", node, "--remove", member)))  # type: ignore[misc]
+        steps.append(patiently(partial(call, "mdadm", node, "--remove", member)))
     if array.state == "rebuilding":
         for member in failed:
             steps.append(_erase(member, node.name))
@@ -248,10 +252,3 @@ def _arrays_of(devices: Sequence[Path]) -> list[Path]:
         for folder in sorted(SYS.glob("md*/md"))
         if numbers & {read(member / "block/dev") for member in folder.glob("dev-*")}
     ]
-
-
-def _stop(array: Path) -> None:
-    try:
-        patiently(lambda: call("mdadm", "--stop", array))
-    except TargetError as error:
-        raise OSError(errno.EBUSY, str(error.what)) from None

@@ -83,13 +83,9 @@ def _surface(found: ArrayRates) -> Sketch:
         tooltip=[("series", "Array"), ("x_text", "Load"), ("text", "Efficiency")],
     )
     heads = {"panel": "panel", "series": "array", "x_level": "load", "y": "efficiency_percent"}
-    return Sketch(draw=vega.heatmap, rows=rows, frame=frame, heads=heads, notes=_worst_note(found))
-
-
-def _worst_note(found: ArrayRates) -> list[str]:
-    """State what a cell is where loads differ in quantities."""
     names = [factor_title(name).lower() for name in found.loads.quantities]
-    return [f"Each cell: the lowest value over {' and '.join(names)}."] if names else []
+    notes = [f"Each cell: the lowest value over {' and '.join(names)}."] if names else []
+    return Sketch(draw=vega.heatmap, rows=rows, frame=frame, heads=heads, notes=notes)
 
 
 def _curves(found: ArrayRates) -> Sketch | None:
@@ -192,7 +188,7 @@ def _columns(found: ArrayRates) -> Iterator[tuple[str, Callable[[Row], Cell | st
     yield metric_title(metric), partial(_value, metric, "measured")
     yield "One device", partial(_value, metric, "baseline")
     yield "Expected", partial(_value, metric, "expected")
-    yield "Efficiency", lambda row: _percent(row["efficiency"], row["low"], row["high"])
+    yield "Efficiency", lambda row: _share("efficiency", row, row["low"], row["high"])
     yield "Software overhead", partial(_share, "overhead")
     yield "Speed-up", _speedup
     yield "Bound", partial(_value, metric, "bound")
@@ -218,12 +214,8 @@ def _value(metric: str, name: str, row: Row) -> Cell:
     return metric_cell(metric, row[name])
 
 
-def _share(name: str, row: Row) -> Cell:
-    return _percent(row[name], None, None)
-
-
-def _percent(value: float | None, low: float | None, high: float | None) -> Cell:
-    if value is None:
+def _share(name: str, row: Row, low: float | None = None, high: float | None = None) -> Cell:
+    if (value := row[name]) is None:
         return Cell(text="-")
     interval = "" if low is None or high is None else f"{100 * low:.1f} .. {100 * high:.1f} %"
     return Cell(text=f"{100 * value:.1f} %", interval=interval, number=value)

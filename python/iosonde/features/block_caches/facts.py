@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -20,51 +20,44 @@ if TYPE_CHECKING:
 Json = Mapping[str, Any]
 
 
-class BlockCacheFacts:
-    """Readings of a block cache at the start and the end of the measurement, and of the run; empty without one."""
-
-    def __init__(self, record: Record) -> None:
-        self.cache = record.of(BlockCacheReading) or BlockCacheReading(kind="", mode="")
-        self.start, self.end = self.cache.at_start, self.cache.at_end
-        self.hits, self.reads = read_hits(self.cache.kind, self.start, self.end)
-
-    def grown(self, *names: str) -> int | None:
-        """Increase of counters over the measurement."""
-        return grown(self.start, self.end, *names)
-
-    def grown_over_run(self, name: str) -> int | None:
-        """Increase of a counter over the run, ramp included."""
-        return grown(self.cache.counters_before, self.cache.counters_after, name)
+def _cache(record: Record) -> BlockCacheReading | None:
+    """Return the reading where the cache was read at both ends of the measurement."""
+    cache = record.of(BlockCacheReading)
+    return cache if cache and cache.at_start and cache.at_end else None
 
 
-def _cache(record: Record) -> BlockCacheFacts | None:
-    """Return the facts where the cache was read at both ends of the measurement."""
-    cache = BlockCacheFacts(record)
-    return cache if cache.start and cache.end else None
+def _measured(*names: str) -> Callable[[BlockCacheReading], int | None]:
+    """Return the increase of counters over the measurement."""
+    return lambda cache: grown(cache.at_start, cache.at_end, *names)
+
+
+def _over_run(name: str) -> Callable[[BlockCacheReading], int | None]:
+    """Return the increase of a counter over the run, ramp included."""
+    return lambda cache: grown(cache.counters_before, cache.counters_after, name)
 
 
 COLUMNS = facts(
     _cache,
-    ("reads", U64, "reads of the cached device in the measurement: bytes with bcache, else operations"),
-    ("read_hits", U64, "of these, reads that the cache served", "hits"),
+    ("reads", U64, "reads of the cached device in the measurement: bytes with bcache, else operations",
+        lambda cache: read_hits(cache.kind, cache.at_start, cache.at_end)[1]),
+    ("read_hits", U64, "of these, reads that the cache served",
+        lambda cache: read_hits(cache.kind, cache.at_start, cache.at_end)[0]),
     ("device_bytes", U64, "bytes that the cache device read and wrote in the measurement",
-        lambda cache: cache.grown("cache_device_read_bytes", "cache_device_write_bytes")),
+        _measured("cache_device_read_bytes", "cache_device_write_bytes")),
     ("backing_read_bytes", U64, "bytes read from the backing device in the measurement",
-        lambda cache: cache.grown("backing_read_bytes")),
+        _measured("backing_read_bytes")),
     ("written_back_bytes", U64, "bytes written to the backing device in the measurement, in writeback mode",
-        lambda cache: _written_back(cache.cache.mode, cache.start, cache.end)),
+        lambda cache: _written_back(cache.mode, cache.at_start, cache.at_end)),
     ("bypassed_bytes", U64, "bytes that bypassed the cache over the run, ramp included",
-        lambda cache: cache.grown_over_run("bypassed_bytes")),
+        _over_run("bypassed_bytes")),
     ("counted_hits", U64, "read hits that the driver counted over the run, ramp included",
-        lambda cache: cache.grown_over_run("cache_hits")),
+        _over_run("cache_hits")),
     ("counted_misses", U64, "read misses that the driver counted over the run, ramp included",
-        lambda cache: cache.grown_over_run("cache_misses")),
-    ("dirty_bytes_start", U64, "dirty bytes in the cache at the start of the measurement", "start.dirty_bytes"),
-    ("dirty_bytes_end", U64, "dirty bytes in the cache at the end of the measurement", "end.dirty_bytes"),
-    ("dirty_bytes_mean", NUMBER, "mean of dirty bytes in the cache over the intervals of the measurement",
-        "cache.dirty_bytes_mean"),
-    ("congested_share", NUMBER, "share of intervals in which bcache treated its cache device as congested",
-        "cache.congested_share"),
+        _over_run("cache_misses")),
+    ("dirty_bytes_start", U64, "dirty bytes in the cache at the start of the measurement", "at_start.dirty_bytes"),
+    ("dirty_bytes_end", U64, "dirty bytes in the cache at the end of the measurement", "at_end.dirty_bytes"),
+    ("dirty_bytes_mean", NUMBER, "mean of dirty bytes in the cache over the intervals of the measurement"),
+    ("congested_share", NUMBER, "share of intervals in which bcache treated its cache device as congested"),
     prefix="block_cache_", words="Block cache: ",
 )  # fmt: skip
 """Columns of `runs` about the block cache under a run."""
