@@ -14,7 +14,6 @@ from typing import Any, Literal, TypeVar
 from iosonde.base.tools import TOOLS, run
 from iosonde.base.tools import find as find
 from iosonde.errors import TargetError
-from iosonde.storage.block_layer.block_nodes import read
 
 SYS = Path("/sys")
 MODULE_FILES = Path("/lib/modules")
@@ -39,9 +38,16 @@ def _state(module: str) -> State:
     files = MODULE_FILES / os.uname().release
     pattern = module.replace("-", "[-_]")
     name = re.compile(rf"/{pattern}\.ko\b")
-    if name.search(read(files / "modules.builtin")):
+    if name.search(_text(files / "modules.builtin")):
         return "built in"
-    return "module" if name.search(read(files / "modules.dep")) else "missing"
+    return "module" if name.search(_text(files / "modules.dep")) else "missing"
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(errors="replace", encoding="utf-8")
+    except OSError:
+        return ""
 
 
 TIMEOUT_S = 3600
