@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 from hand_made import controls
 from inline_snapshot import snapshot
 
@@ -12,13 +11,11 @@ from iosonde.findings.answer import Trust
 from iosonde.findings.finding import drift
 from iosonde.findings.quality import Verdicts
 from iosonde.findings.questions.scaling import TailGrowth
-from iosonde.findings.questions.steady import SteadyRun, of_run
+from iosonde.findings.questions.steady import SteadyRun
 from iosonde.findings.throughput import Throughput
 from iosonde.metrics import wording
 from iosonde.metrics.statistics import Estimate
-from iosonde.metrics.steady_state import SteadyState, steady_state, window
-from iosonde.metrics.sustained import LongRun
-from iosonde.plan import DeviceState
+from iosonde.metrics.steady_state import SNIA
 
 
 def rate(*, lower_bound: bool = False, unsaturated: bool = True) -> Throughput:
@@ -82,39 +79,38 @@ def test_tails() -> None:
     )
 
 
-LEVEL = Estimate(88_900, 88_000, 89_500)
-SERIES = np.array([LEVEL.value / 0.29, *[LEVEL.value] * 59])
-
-
-def steady(found: SteadyState, *, state: DeviceState = "steady") -> SteadyRun:
-    """An hour of rounds of a minute."""
-    long_run = LongRun(
-        result_set="a", run_id="a", case_id="a", part="a", repeat=1, tracking="iops", round_s=60.0, values=SERIES,
-        iops=SERIES, bandwidth=SERIES * 4096, steady=found, cliff=None, cliff_s=None, cliff_bytes=None,
-        written_bytes=1 << 30, range_bytes=None, level=LEVEL,
-    )  # fmt: skip
-    return of_run(long_run, "4 KiB random writes", state)
+def steady(**changes: object) -> SteadyRun:
+    values: dict[str, object] = {
+        "load": "4 KiB random writes",
+        "metric": "iops",
+        "outcome": "steady",
+        "state": "steady",
+        "rounds": 60,
+        "round_s": 60.0,
+        "window": (20, 24),
+        "level": Estimate(88_900, 88_000, 89_500),
+        "share_of_peak": 0.29,
+        "changed_to": None,
+        "left_before": None,
+        "drift_below": 0.0131,
+        "range_share": 0.05,
+        "slope_share": 0.04,
+        "criteria": SNIA,
+        "strength": "strong",
+        **changes,
+    }
+    return SteadyRun(**values)  # type: ignore[arg-type]
 
 
 def test_steady_state() -> None:
-    found = steady_state(SERIES)
-    assert found.settling, "a series of a whole window"
-    lasting = replace(
-        found,
-        measured=window(SERIES[19:24], first=20),
-        settling=replace(found.settling, drift_below=0.0131),
-        earlier=None,
-        trend="",
-        hidden=None,
-    )
-    assert steady(lasting).sentence == snapshot(
+    assert steady().sentence == snapshot(
         "4 KiB random writes: steady at 88.9 k IOPS (95 % CI 88–89.5 k IOPS) after 24 min and until the end (1 h, drift below 2 % over the second half), 29 % of the best round"
     )
-    assert steady(lasting, state="fresh").sentence == snapshot(
+    assert steady(state="fresh").sentence == snapshot(
         "4 KiB random writes: 88.9 k IOPS (95 % CI 88–89.5 k IOPS), stable after 24 min, 29 % of the best round; this describes a fresh drive"
     )
-    changing = window([82_700, 85_800, 88_900, 92_000, 95_100], first=56)
-    assert steady(replace(lasting, measured=None, first=None, latest=changing)).sentence == snapshot(
+    never = steady(outcome="not steady", window=None, level=None, range_share=0.28, slope_share=0.14)
+    assert never.sentence == snapshot(
         "4 KiB random writes: no steady state within 1 h: IOPS still changing 14 % per window"
     )
 

@@ -24,7 +24,7 @@ from iosonde.metrics.sustained import STALLED_SHARE, LongRun
 from iosonde.plan import PREPARATION, DeviceState
 from iosonde.planning.draft import SMALLEST_RANGE, SPANS_TO_STEADY, is_small_range
 from iosonde.planning.procedure.preparation import STEP
-from iosonde.study.model import ROUND, Part, Rounds, Study
+from iosonde.study.model import ROUND, Part, Study
 from iosonde.study.workload.block.backends import VIRTUAL_DRIVES
 from iosonde.study.workload.block.parameters import active_range_bytes
 from iosonde.units import format_bytes
@@ -47,8 +47,10 @@ class Convergence:
     levels: Mapping[str, Any]
     """Of the case."""
     repeat: int
-    settings: Rounds
+    metric: str
     case_ids: Sequence[str]
+    sought: bool
+    """True if there could be enough rounds for a window at all."""
     rounds: int
     tracked: Sequence[Tracked]
     first: int | None
@@ -163,7 +165,7 @@ def of_windows(parts: Sequence[Part], cases: pl.DataFrame, runs: pl.DataFrame) -
         if not (found := convergences(part, cases, runs)):
             continue
         rounds = _rounds(part, cases, overall(runs)).select("case_id", "repeat", ROUND, *part.factors).unique()
-        left_out = (rounds.filter(each.is_own(inside=False)) for each in found if each.settings.sought)
+        left_out = (rounds.filter(each.is_own(inside=False)) for each in found if each.sought)
         outside += [each.select("case_id", "repeat") for each in left_out]
     return runs.join(pl.concat(outside), on=["case_id", "repeat"], how="anti") if outside else runs
 
@@ -218,8 +220,9 @@ def _convergence(
     return Convergence(
         levels={name: level for name, level in key.items() if name != "repeat"},
         repeat=int(key["repeat"]),
-        settings=rounds,
+        metric=rounds.metric,
         case_ids=group["case_id"].unique(maintain_order=True).to_list(),
+        sought=rounds.sought,
         rounds=whole,
         tracked=[
             Tracked(
@@ -407,7 +410,7 @@ def _achieved(
     found = {
         (case_id, each.repeat): each.achieved and each.lasts
         for each in passes
-        if each.settings.sought
+        if each.sought
         for case_id in each.case_ids
     }
     return found | {

@@ -46,7 +46,7 @@ def _of_part(part: Part, source: Source, material: Material) -> Iterator[Table]:
     cases = source.results.cases
     found = convergences(part, cases, runs)
     of = f" of {source.label}" if len(material.sources) > 1 else ""
-    if any(each.settings.sought for each in found):
+    if any(each.sought for each in found):
         yield _convergence(part, found, material.device_states[source.label], of)
     if found and part.rounds and (len(found[0].case_ids) > 1 or part.rounds.factors):
         yield _window(part, window_means(part, cases, runs, METRICS), of)

@@ -16,10 +16,10 @@ from iosonde.findings.device_state import Convergence, DeviceStates, convergence
 from iosonde.findings.finding import Fact, Finding
 from iosonde.findings.question import Question, QuestionKind
 from iosonde.metrics import wording
-from iosonde.metrics.change_points import Cliff
+from iosonde.metrics.settling import Trend
 from iosonde.metrics.statistics import Estimate, repeats_interval
-from iosonde.metrics.steady_state import DRIFT, SNIA, Criteria, Window
-from iosonde.metrics.sustained import LongRun
+from iosonde.metrics.steady_state import DRIFT, SNIA, Criteria
+from iosonde.metrics.sustained import LongRun, Outcome
 from iosonde.plan import DeviceState
 from iosonde.study.model import STAGE, Part
 from iosonde.units import format_bytes, format_duration
@@ -30,95 +30,103 @@ class SteadyRun(Finding, kind="steady run", topic="state", place=1):
 
     load: str
     metric: str
-    run: LongRun
+    outcome: Outcome
     state: DeviceState
     """State of the device; without steady state of the device, a stable rate is not called steady."""
+    rounds: int
+    round_s: float
+    window: tuple[int, int] | None
+    """First and last round of the measurement window."""
     level: Estimate | None
-    """Of a steady run the mean over the last quarter since the last step; of one that changed, the level before."""
+    """Mean over the last quarter since the last step."""
+    share_of_peak: float | None
+    """Level as a share of the best round."""
+    changed_to: float | None
+    """Mean of the last window, where the level did not last or still changes."""
+    left_before: int | None
+    """Last round of an earlier level, which a step ended; None if there was none."""
+    range_share: float | None
+    slope_share: float | None
+    """Of the measurement window, or of the last one."""
+    criteria: Criteria
+    met: tuple[int, int] | None = None
+    """First window that meets the criterion of steady state, which a level that does not last meets too."""
     forecast: Estimate | None = None
     """Level that a trend approaches."""
+    drift_below: float | None = None
+    """Change across the second half that is excluded, as a share of the level."""
+    hidden: float | None = None
+    """Drift per round that noise may hide, as a share, if that alone keeps the run from being steady."""
 
     @property
     def facts(self) -> set[Fact]:
-        level = {("level", self.metric, self.run.case_id)} if self.run.outcome == "steady" else set()
+        is_level = self.level is not None and self.changed_to is None
+        level = {("level", self.metric, case_id) for case_id in self.case_ids} if is_level else set()
         return super().facts | level
 
-    @property
-    def _window(self) -> Window | None:
-        """The measurement window; of a run that changed, the one at the level before."""
-        steady = self.run.steady
-        if self.run.outcome == "changed" and steady.earlier:
-            return steady.earlier.window
-        return steady.measured if self.run.outcome == "steady" else None
-
     def _sentence(self) -> str:
-        return f"{self.load}: {self._result()}"
-
-    def _result(self) -> str:
-        outcome, steady = self.run.outcome, self.run.steady
-        length, latest = format_duration(steady.rounds * self.run.round_s * 1e9), steady.latest
-        if latest is None:
-            return f"no steady state shown, {self._rounds} are fewer than the {steady.criteria.window} of a window"
-        if outcome == "too short" and steady.hidden is not None:
-            return f"no steady state shown within {length}, {_hidden_text(steady.hidden)}"
-        if outcome == "too short":
-            return f"no steady state shown, the run is too short for it ({length})"
-        if outcome == "stalled":
-            return f"no steady state shown, the engine did not run in some of the last rounds ({length})"
-        at_end = wording.value_text(self.metric, latest.mean)
-        if outcome in ("falling", "rising"):
+        length = format_duration(self.rounds * self.round_s * 1e9)
+        if self.outcome == "too short" and self.range_share is None:
+            rounds = f"{wording.counted(self.rounds, 'round')} of {format_duration(self.round_s * 1e9)}"
+            return f"{self.load}: no steady state shown, {rounds} are fewer than the {self.criteria.window} of a window"
+        if self.outcome == "too short" and self.hidden is not None:
+            return f"{self.load}: no steady state shown within {length}, {_hidden_text(self.hidden)}"
+        if self.outcome == "too short":
+            return f"{self.load}: no steady state shown, the run is too short for it ({length})"
+        if self.outcome == "stalled":
+            return f"{self.load}: no steady state shown, the engine did not run in some of the last rounds ({length})"
+        if self.outcome in ("falling", "rising") and self.changed_to is not None:
+            at_end = wording.value_text(self.metric, self.changed_to)
             ends = wording.estimate_text(self.metric, self.forecast) if self.forecast else ""
             later = f"; if the change is one exponential, it ends at {ends}" if ends else ""
-            return f"no steady state within {length}, still {outcome}: {at_end} at the end{later}"
-        if self.level is None or self._window is None:
-            return f"no steady state within {length}{self._criterion(latest)}"
-        after = format_duration(self._window.last * self.run.round_s * 1e9)
+            return f"{self.load}: no steady state within {length}, still {self.outcome}: {at_end} at the end{later}"
+        if self.outcome == "not steady" or self.level is None or self.window is None:
+            return f"{self.load}: no steady state within {length}{self._criterion}"
+        after = format_duration(self.window[1] * self.round_s * 1e9)
         value = wording.estimate_text(self.metric, self.level)
-        if outcome == "changed":
-            lost = (
+        if self.outcome == "changed" and self.changed_to is not None:
+            later = wording.value_text(self.metric, self.changed_to)
+            what = (
                 "steady state lost" if _may_be_steady(self.state) else f"stable level lost (device state {self.state})"
             )
-            return f"{lost}, {value} after {after}, {at_end} at the end ({length})"
-        of_peak = f", {wording.percent_text(self.run.fraction(self.level.value))} of the best round"
+            return f"{self.load}: {what}, {value} after {after}, {later} at the end ({length})"
+        of_peak = f", {wording.percent_text(self.share_of_peak)} of the best round" if self.share_of_peak else ""
         if self.state == "fresh":
-            return f"{value}, stable after {after}{of_peak}; this describes a fresh drive"
+            return f"{self.load}: {value}, stable after {after}{of_peak}; this describes a fresh drive"
         if not _may_be_steady(self.state):
-            return f"{value}, stable after {after}{of_peak}; device state {self.state}"
-        earlier = f"; the earlier plateau ended with round {steady.left}" if steady.left else ""
+            return f"{self.load}: {value}, stable after {after}{of_peak}; device state {self.state}"
+        earlier = f"; the earlier plateau ended with round {self.left_before}" if self.left_before else ""
         drift = ""
-        if steady.drift_below is not None:
-            drift = f", drift below {max(1, math.ceil(100 * steady.drift_below))} % over the second half"
-        return f"steady at {value} after {after} and until the end ({length}{drift}){of_peak}{earlier}"
+        if self.drift_below is not None:
+            drift = f", drift below {max(1, math.ceil(100 * self.drift_below))} % over the second half"
+        return f"{self.load}: steady at {value} after {after} and until the end ({length}{drift}){of_peak}{earlier}"
 
     def _evidence(self) -> str:
-        steady, criteria = self.run.steady, self.run.steady.criteria
-        shown = self._window or steady.latest
-        if shown is None or self.run.outcome == "stalled":
+        allowed = f"allowed {wording.percent_text(self.criteria.range)} and {wording.percent_text(self.criteria.slope)}"
+        rounds = f"{wording.counted(self.rounds, 'round')} of {format_duration(self.round_s * 1e9)}"
+        met = (
+            f"; {criterion_name(self.criteria)} first met in rounds {self.met[0]} to {self.met[1]}" if self.met else ""
+        )
+        if self.range_share is None or self.slope_share is None:
             return "the run is too short"
-        first = steady.first
-        met = f"; {criterion_name(criteria)} first met in rounds {first.first} to {first.last}" if first else ""
-        which = f"rounds {shown.first} to {shown.last}" if self._window else "last window"
-        allowed = f"allowed {wording.percent_text(criteria.range)} and {wording.percent_text(criteria.slope)}"
-        return f"{self._rounds}; {which}: {_shares(shown.range_share, shown.slope_share)} ({allowed}){met}"
+        which = f"rounds {self.window[0]} to {self.window[1]}" if self.window else "last window"
+        shares = (
+            f"range {wording.percent_text(self.range_share)}, slope "
+            f"{wording.percent_text(self.slope_share)} of the mean"
+        )
+        return f"{rounds}; {which}: {shares} ({allowed}){met}"
 
     @property
-    def _rounds(self) -> str:
-        return f"{wording.counted(self.run.steady.rounds, 'round')} of {format_duration(self.run.round_s * 1e9)}"
-
-    def _criterion(self, latest: Window) -> str:
+    def _criterion(self) -> str:
         """The criterion that the last window misses: the slope, else the range."""
-        metric, criteria = wording.metric_words(self.metric), latest.criteria
-        if latest.slope_share > criteria.slope:
-            return f": {metric} still changing {wording.percent_text(latest.slope_share)} per window"
-        if latest.range_share > criteria.range:
-            return f": {metric} varying by {wording.percent_text(latest.range_share)} within a window"
-        if self.run.steady.first:
-            return f": {criterion_name(criteria)} is met, but the level does not last"
+        metric, slope, span = wording.metric_words(self.metric), self.slope_share or 0.0, self.range_share or 0.0
+        if slope > self.criteria.slope:
+            return f": {metric} still changing {wording.percent_text(slope)} per window"
+        if span > self.criteria.range:
+            return f": {metric} varying by {wording.percent_text(span)} within a window"
+        if self.met:
+            return f": {criterion_name(self.criteria)} is met, but the level does not last"
         return ""
-
-
-def _shares(range_share: float, slope_share: float) -> str:
-    return f"range {wording.percent_text(range_share)}, slope {wording.percent_text(slope_share)} of the mean"
 
 
 def criterion_name(criteria: Criteria) -> str:
@@ -131,24 +139,27 @@ class WriteCliff(Finding, kind="write cliff", topic="state"):
     """The largest lasting drop of the write rate of a run."""
 
     load: str
-    cliff: Cliff
-    """In bandwidth, bytes/s."""
     after_s: float
     after_bytes: int
     range_bytes: int | None
+    before: float
+    after: float
+    """Bandwidth before and after, bytes/s."""
+    settled: bool
+    """True if the bandwidth after has settled."""
 
     def _sentence(self) -> str:
         times = f" ({self.after_bytes / self.range_bytes:.2g} times the active range)" if self.range_bytes else ""
-        before, after = (wording.value_text("bandwidth", each) for each in (self.cliff.before, self.cliff.after))
+        before, after = (wording.value_text("bandwidth", each) for each in (self.before, self.after))
         time, written = format_duration(self.after_s * 1e9), format_bytes(self.after_bytes)
-        unsettled = "" if self.cliff.settled else ", and has not settled"
+        unsettled = "" if self.settled else ", and has not settled"
         return (
             f"{self.load}: write cliff after {time} and {written} written{times}, bandwidth falls from {before} to "
             f"{after}{unsettled}"
         )
 
     def _evidence(self) -> str:
-        return f"change point of the intervals; {wording.percent_text(self.cliff.fraction)} of the rate before"
+        return f"change point of the intervals; {wording.percent_text(self.after / self.before)} of the rate before"
 
 
 class SteadyRounds(Finding, kind="steady rounds", topic="state"):
@@ -156,52 +167,61 @@ class SteadyRounds(Finding, kind="steady rounds", topic="state"):
 
     load: str
     metric: str
-    found: Convergence
+    achieved: bool
+    lasts: bool
+    """True if the level lasts, beyond the criterion."""
+    trend: Trend
+    hidden: float | None = None
+    """Largest drift per round that noise may hide, as a share, where that keeps a variable from being steady."""
+    criterion: str
     state: DeviceState
+    rounds: int
+    first: int | None
+    last: int | None
+    range_share: float | None
+    slope_share: float | None
+    """The largest of all tracking variables; None with too few rounds for a window."""
+    variables: int
+    window: int
+    hold: int
+    """Rounds of the closing check."""
+    withdrawn: int | None
+    """Last round of an earlier steady window that failed the closing check."""
 
     @property
     def is_secondary(self) -> bool:
         """A criterion that a fresh drive meets is no steady state, which `FreshDevice` states."""
-        return self.found.achieved and not _may_be_steady(self.state)
-
-    @property
-    def _windows(self) -> list[Window]:
-        return [tracked.window for tracked in self.found.tracked if tracked.window]
+        return self.achieved and not _may_be_steady(self.state)
 
     def _sentence(self) -> str:
-        return f"{self.load}: {self._result()}"
-
-    def _result(self) -> str:
-        found, left = self.found, ""
-        if found.withdrawn:
-            left = f"; an earlier window, to round {found.withdrawn}, failed the closing check"
-        if found.achieved:
-            rounds = f"{criterion_name(self._windows[0].criteria)} met in rounds {found.first} to {found.last}{left}"
-            if not found.lasts:
+        left = f"; an earlier window, to round {self.withdrawn}, failed the closing check" if self.withdrawn else ""
+        if self.achieved:
+            rounds = f"{self.criterion} met in rounds {self.first} to {self.last}{left}"
+            if not self.lasts:
                 what = wording.metric_words(self.metric)
-                why = f"no steady state, {what} still {found.trend}" if found.trend else "no steady state, level lost"
-                if found.hidden is not None and not found.trend:
-                    why = f"no steady state shown, {_hidden_text(found.hidden)}"
-                return f"{why}; {rounds}"
+                why = f"no steady state, {what} still {self.trend}" if self.trend else "no steady state, level lost"
+                if self.hidden is not None and not self.trend:
+                    why = f"no steady state shown, {_hidden_text(self.hidden)}"
+                return f"{self.load}: {why}; {rounds}"
             if _may_be_steady(self.state):
-                return f"steady state, {rounds}"
+                return f"{self.load}: steady state, {rounds}"
+            if self.state == "fresh":
+                return f"{self.load}: stable on a fresh drive, {rounds}"
+            return f"{self.load}: stable, {rounds}; device state {self.state}"
+        if self.range_share is None:
             return (
-                f"stable on a fresh drive, {rounds}"
-                if self.state == "fresh"
-                else f"stable, {rounds}; device state {self.state}"
+                f"{self.load}: no steady state, {wording.counted(self.rounds, 'round')} are fewer than the "
+                f"{self.window} of a window"
             )
-        counted = wording.counted(found.rounds, "round")
-        if not self._windows:
-            return f"no steady state, {counted} are fewer than the {found.settings.window} of a window"
-        return f"did not become steady in {counted}{left}"
+        return f"{self.load}: did not become steady in {wording.counted(self.rounds, 'round')}{left}"
 
     def _evidence(self) -> str:
-        hold, windows = self.found.settings.hold, self._windows
-        if not windows:
-            return f"a window has {self.found.settings.window} rounds"
-        shares = _shares(*(max(getattr(each, name) for each in windows) for name in ("range_share", "slope_share")))
-        several = f", the largest of {len(windows)} tracking variables" if len(windows) > 1 else ""
-        closing = f"; closing check over {wording.counted(hold, 'further round')}" if hold else ""
+        if self.range_share is None or self.slope_share is None:
+            return f"a window has {self.window} rounds"
+        slope = wording.percent_text(self.slope_share)
+        shares = f"range {wording.percent_text(self.range_share)}, slope {slope} of the mean"
+        several = f", the largest of {self.variables} tracking variables" if self.variables > 1 else ""
+        closing = f"; closing check over {wording.counted(self.hold, 'further round')}" if self.hold else ""
         return f"{wording.metric_words(self.metric)}: {shares}{several}{closing}"
 
 
@@ -237,17 +257,8 @@ class ShareOfPeak(Finding, kind="share of peak", topic="state"):
 def find_rounds(part: Part, cases: pl.DataFrame, runs: pl.DataFrame, states: DeviceStates) -> Iterator[Finding]:
     """Return whether each pass of a part with rounds reached steady state."""
     for each in convergences(part, cases, runs):
-        state = states.state(each.case_ids[-1], each.repeat)
-        if each.settings.sought:
-            yield SteadyRounds(
-                load=_load(each.levels) or f"part `{part.name}`",
-                metric=each.settings.metric,
-                found=each,
-                state=state,
-                strength="strong" if _may_be_steady(state) else "moderate",
-                case_ids=tuple(each.case_ids[:1]),
-                part=part.name,
-            )
+        if each.sought:
+            yield _of_pass(part, each, states.state(each.case_ids[-1], each.repeat))
 
 
 def find_long_runs(
@@ -269,10 +280,12 @@ def find_long_runs(
         if is_first and long_run.cliff and long_run.cliff_s is not None and long_run.cliff_bytes is not None:
             yield WriteCliff(
                 load=load,
-                cliff=long_run.cliff,
                 after_s=long_run.cliff_s,
                 after_bytes=long_run.cliff_bytes,
                 range_bytes=long_run.range_bytes,
+                before=long_run.cliff.before,
+                after=long_run.cliff.after,
+                settled=long_run.cliff.settled,
                 strength="moderate",
                 case_ids=(long_run.case_id,),
                 part=long_run.part,
@@ -303,17 +316,33 @@ def shares_of_peak(question: Question) -> Iterator[Finding]:
 
 def of_run(long_run: LongRun, load: str, state: DeviceState) -> SteadyRun:
     """Return whether one run reached steady state, and at which level."""
-    outcome, steady = long_run.outcome, long_run.steady
-    level = long_run.level if outcome == "steady" else None
-    if outcome == "changed" and steady.earlier:
-        level = Estimate(steady.earlier.mean)
+    steady, outcome, earlier = long_run.steady, long_run.outcome, long_run.steady.earlier
+    changing = outcome in ("falling", "rising")
+    window, level = None, None
+    if outcome == "steady" and steady.measured and steady.level is not None:
+        window, level = steady.measured, long_run.level or Estimate(steady.level)
+    elif outcome == "changed" and earlier:
+        window, level = earlier.window, Estimate(earlier.mean)
+    shown = None if outcome == "stalled" else window or steady.latest
     return SteadyRun(
         load=load,
         metric=long_run.tracking,
-        run=long_run,
+        outcome=outcome,
         state=state,
+        rounds=long_run.steady.rounds,
+        round_s=long_run.round_s,
+        window=(window.first, window.last) if window else None,
         level=level,
-        forecast=steady.forecast if outcome in ("falling", "rising") else None,
+        share_of_peak=long_run.fraction(level.value) if level else None,
+        changed_to=steady.latest.mean if (changing or outcome == "changed") and steady.latest else None,
+        left_before=steady.left if outcome == "steady" else None,
+        range_share=shown.range_share if shown else None,
+        slope_share=shown.slope_share if shown else None,
+        criteria=long_run.steady.criteria,
+        met=(steady.first.first, steady.first.last) if steady.first and outcome != "stalled" else None,
+        forecast=steady.forecast if changing else None,
+        drift_below=steady.drift_below if outcome == "steady" else None,
+        hidden=steady.hidden if outcome == "too short" else None,
         strength="moderate" if outcome == "changed" or not _may_be_steady(state) else "strong",
         case_ids=(long_run.case_id,),
         part=long_run.part,
@@ -328,6 +357,32 @@ def _hidden_text(hidden: float) -> str:
 def _may_be_steady(state: DeviceState) -> bool:
     """Return whether a stable rate is steady state: of loads that write nothing, it is whatever the device's state."""
     return state in ("steady", "not_applicable")
+
+
+def _of_pass(part: Part, each: Convergence, state: DeviceState) -> SteadyRounds:
+    windows = [tracked.window for tracked in each.tracked if tracked.window]
+    return SteadyRounds(
+        load=_load(each.levels) or f"part `{part.name}`",
+        metric=each.metric,
+        achieved=each.achieved,
+        lasts=each.lasts,
+        trend=each.trend,
+        hidden=each.hidden,
+        criterion=criterion_name(windows[0].criteria) if windows else "",
+        state=state,
+        rounds=each.rounds,
+        first=each.first,
+        last=each.last,
+        range_share=max((window.range_share for window in windows), default=None),
+        slope_share=max((window.slope_share for window in windows), default=None),
+        variables=len(windows),
+        window=part.rounds.window if part.rounds else 5,
+        hold=part.rounds.hold if part.rounds else 0,
+        withdrawn=each.withdrawn,
+        strength="strong" if _may_be_steady(state) else "moderate",
+        case_ids=tuple(each.case_ids[:1]),
+        part=part.name,
+    )
 
 
 def _load(levels: Mapping[str, Any]) -> str:
