@@ -295,7 +295,7 @@ def _facts(
     record: Record, intervals: pl.DataFrame, *, environment: Mapping[str, Any], study: Mapping[str, Any]
 ) -> VerdictFacts:
     from iosonde.metrics.verdict.evidence import VerdictFacts
-    from iosonde.metrics.verdict.verdict import server_cpu_ns, storage_of
+    from iosonde.metrics.verdict.verdict import server_increase, storage_of
 
     return VerdictFacts(
         spec=record.spec,
@@ -308,7 +308,7 @@ def _facts(
         harness=record.harness,
         own_io=record.own_io,
         storage=storage_of(record),
-        server_cpu_ns=server_cpu_ns(record),
+        server_cpu_ns=server_increase(record, "server_cpu_ns"),
         cold_start=record.parameters.get("start") == "cold",
         tail=None if record.control else asked_tail(study, record.part),
         intervals=_closed_loop(record, intervals),

@@ -56,15 +56,6 @@ class Interval:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeviceStall:
-    """The longest time in which a closed loop waited for the device."""
-
-    length_ns: float
-    open_p99_ns: float
-    """Least p99 response latency that an open loop at the same rate would have had."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class StorageBytes:
     """Bytes that a load moved, and those that its storage moved meanwhile, by counters other than those of devices."""
 
@@ -293,8 +284,26 @@ class Evidence:
 
     @cached_property
     def device_stall_ns(self) -> float | None:
-        """The longest time in which a closed loop waited for the device and next to nothing completed."""
-        return self.device_stall.length_ns if self.device_stall else None
+        """The longest time in which a closed loop waited for the device and next to nothing completed.
+
+        One slow I/O among many in flight is no stall: half of the I/Os expected at the mean rate in that time
+        must be missing.
+        """
+        longest = max(self.facts.intervals, key=lambda each: each.completion_latency_ns_max, default=None)
+        latency = self.mean_latency_share
+        if longest is None or latency is None or not self.wall_ns:
+            return None
+        length = float(longest.completion_latency_ns_max)
+        if length < STALL_NS or length < LATENCIES_IN_A_STALL * latency * self.wall_ns:
+            return None
+        start = longest.end_ns - length - (longest.end_ns - longest.begin_ns)
+        during = [each for each in self.facts.intervals if start < each.end_ns <= longest.end_ns]
+        others = [each for each in self.facts.intervals if each not in during]
+        usual_ns = sum(each.end_ns - each.begin_ns for each in others)
+        rate = sum(each.count for each in others) / usual_ns if usual_ns else 0.0
+        expected = rate * sum(each.end_ns - each.begin_ns for each in during)
+        is_stall = rate and expected - sum(each.count for each in during) >= MOST * rate * length
+        return length if is_stall else None
 
     # Bytes
 
@@ -308,7 +317,7 @@ class Evidence:
         """Share of the bytes read that were not requested from a device; unknown if none is visible."""
         if (known := self.facts.storage) and known.load_read_bytes:
             return max(0.0, 1 - known.read_bytes / known.load_read_bytes - (self.mean_latency_share or 0.0))
-        read, requested = self._bytes("read"), self._requested_bytes
+        read, requested = self.bytes_of("read"), self._requested_bytes
         if not read or requested is None:
             return None
         return max(0.0, 1 - requested / read - (self.mean_latency_share or 0.0))
@@ -318,7 +327,7 @@ class Evidence:
         """Share of the bytes written that had not reached a device at the end, at least; unknown if none is visible."""
         if (known := self.facts.storage) and known.load_write_bytes:
             return max(0.0, 1 - known.write_bytes / known.load_write_bytes - (self.mean_latency_share or 0.0))
-        written = self._bytes("write")
+        written = self.bytes_of("write")
         if not written:
             return None
         if self.is_in_memory:
@@ -352,9 +361,9 @@ class Evidence:
         # Its own that were in flight at either end are the device's in the measurement, and not the run's.
         in_flight = self.mean_latency_share or 0.0
         # Where the kernel counts none for the process, the load's.
-        own_read = (self._asked_bytes or self._bytes("read")) + in_flight * self._bytes("read")
+        own_read = (self._asked_bytes or self.bytes_of("read")) + in_flight * self.bytes_of("read")
         read = sum(device["read_bytes"] for device in top) - own_read
-        own = (1 + in_flight) * self._bytes("write")
+        own = (1 + in_flight) * self.bytes_of("write")
         written = sum(device["write_bytes"] for device in top) - own if self._writes_are_plain else 0
         return float(max(0, read) + max(0, written))
 
@@ -392,7 +401,7 @@ class Evidence:
     @cached_property
     def passes(self) -> float | None:
         """Mean number of times that the span was covered."""
-        moved = self._bytes("read") + self._bytes("write")
+        moved = self.bytes_of("read") + self.bytes_of("write")
         return _ratio(moved, self.addressed_bytes)
 
     # Device
@@ -405,54 +414,10 @@ class Evidence:
     # Inputs of the numbers, and of rules
 
     @property
-    def device_stall(self) -> DeviceStall | None:
-        """The longest stall of the device in a closed loop; None if there was none.
-
-        One slow I/O among many in flight is no stall: half of the I/Os expected at the mean rate in that time
-        must be missing. During a stall of length L an open loop at rate r queues r L requests, which wait for L to 0:
-        of all requests the share L / measurement, spread evenly. p99 of the open loop follows from that share.
-        """
-        longest = max(self.facts.intervals, key=lambda each: each.completion_latency_ns_max, default=None)
-        latency = self.mean_latency_share
-        if longest is None or latency is None or not self.wall_ns:
-            return None
-        length = float(longest.completion_latency_ns_max)
-        if length < STALL_NS or length < LATENCIES_IN_A_STALL * latency * self.wall_ns:
-            return None
-        start = longest.end_ns - length - (longest.end_ns - longest.begin_ns)
-        during = [each for each in self.facts.intervals if start < each.end_ns <= longest.end_ns]
-        others = [each for each in self.facts.intervals if each not in during]
-        usual_ns = sum(each.end_ns - each.begin_ns for each in others)
-        rate = sum(each.count for each in others) / usual_ns if usual_ns else 0.0
-        expected = rate * sum(each.end_ns - each.begin_ns for each in during)
-        if expected - sum(each.count for each in during) < MOST * rate * length or not rate:
-            return None
-        share = min(1.0, length / self.wall_ns)
-        return DeviceStall(length_ns=length, open_p99_ns=length * max(0.0, 1 - 0.01 / share))
-
-    @property
     def absorbing_device(self) -> Json | None:
         """The stacked device with the largest share of bytes that did not reach the devices below it."""
         known = [device for device in self.devices if self._absorbed(device) is not None]
         return max(known, key=lambda device: self._absorbed(device) or 0.0, default=None)
-
-    @property
-    def unchecked_loop(self) -> str | None:
-        """A loop device whose page cache cannot be checked: without direct I/O, and with nothing visible below."""
-        for device in self.devices:
-            if device.get("kind") == "loop" and device.get("loop_dio") != "1" and not self._lower(device):
-                return str(device["name"])
-        return None
-
-    @property
-    def has_device_io(self) -> bool:
-        """True if the devices moved enough bytes to be judged."""
-        return bool(sum(device["read_bytes"] + device["write_bytes"] for device in self.devices) >= 1 << 20)
-
-    @property
-    def has_other_hosts(self) -> bool:
-        """True if other hosts carried out the run at the same time."""
-        return bool(self.facts.result.get("start"))
 
     @property
     def has_own_cache(self) -> bool:
@@ -508,34 +473,18 @@ class Evidence:
         return self.is_buffered or self.file_system.get("direct_writes") == "page cache"
 
     @property
-    def flushes_writes(self) -> bool:
-        """True if the data of every stream of block I/O reaches the device by synchronous writes or flushes."""
-        return all(stream.get("durability", {"kind": "none"})["kind"] != "none" for stream in self.streams.values())
-
-    @property
     def reducible_payloads(self) -> list[str]:
         """Payloads that could be compressed or deduplicated, by kind."""
         payloads = (stream["payload"] for stream in self.streams.values() if "payload" in stream)
         return sorted({payload["kind"] for payload in payloads if is_reducible(payload)})
 
     @property
-    def overwrites(self) -> float | None:
-        """Mean number of times that each block of the span was written."""
-        return _ratio(self._bytes("write"), self.addressed_bytes)
-
-    @property
     def reads(self) -> bool:
-        return self._bytes("read") > 0
-
-    @property
-    def reads_through_page_cache(self) -> bool:
-        """True if records or blocks were read, and not all of them by direct I/O."""
-        read = sum(total.bytes for total in self.facts.totals if total.operation not in ("write", "trim", "delete"))
-        return self.is_buffered and not self.is_in_memory and read > 0
+        return self.bytes_of("read") > 0
 
     @property
     def writes(self) -> bool:
-        return self._bytes("write") > 0
+        return self.bytes_of("write") > 0
 
     @property
     def iops(self) -> float:
@@ -702,12 +651,11 @@ class Evidence:
         return float(min(end - begin, late + early) * _depth(self.streams[job["stream"]]))
 
     def _foreign_interrupts(self, pinned: Json) -> float:
-        own = sum(job["operations"] for job in self.jobs if self._cpu_of(job) == pinned["cpu"])
+        own = 0
+        for job in self.jobs:
+            cpus = self.streams[job["stream"]].get("cpus")
+            own += job["operations"] if cpus and cpus[job["job"] % len(cpus)] == pinned["cpu"] else 0
         return max(0.0, 1e9 * (pinned["interrupts"] - 3 * own) / self.wall_ns) if self.wall_ns else 0.0
-
-    def _cpu_of(self, job: Json) -> int | None:
-        cpus = self.streams[job["stream"]].get("cpus")
-        return cpus[job["job"] % len(cpus)] if cpus else None
 
     def _harness_costs(self) -> dict[str, float]:
         streams = (self.facts.harness or {}).get("streams", {})
@@ -721,7 +669,7 @@ class Evidence:
         blocks that are compressed or deduplicated, and for stripes in the memory of an array.
         """
         moved = device["read_bytes"] + device["write_bytes"]
-        lower = self._lower(device)
+        lower = self.devices_under(device)
         is_visible = {each.get("name") for each in lower} == {*self._under(device)}
         is_counted = not any(other.get("io_counters") == "off" for other in lower)
         if moved < 1 << 20 or not lower or not is_visible or not is_counted:
@@ -729,7 +677,7 @@ class Evidence:
         passed = sum(min(device[kind], sum(other[kind] for other in lower)) for kind in ("read_bytes", "write_bytes"))
         return _ratio(moved - passed, moved)
 
-    def _lower(self, device: Json) -> list[Json]:
+    def devices_under(self, device: Json) -> list[Json]:
         """The visible devices directly below a device, with what they did."""
         under = self._under(device)
         return [other for other in self.devices if other.get("name") in under]
@@ -743,7 +691,7 @@ class Evidence:
         }
         return [disk for name in device.get("under", []) for disk in disks.get(name, [name])]
 
-    def _bytes(self, operation: str) -> int:
+    def bytes_of(self, operation: str) -> int:
         return sum(total.bytes for total in self.facts.totals if total.operation == operation)
 
 

@@ -142,7 +142,8 @@ def writes_to_memory(run: Evidence) -> Result:
     share = run.written_to_memory_share
     if run.is_in_memory or share is None or share < SOME:
         return None
-    dirty, times = run.dirty_after_share or 0.0, run.overwrites or 0.0
+    dirty, spans = run.dirty_after_share or 0.0, run.addressed_bytes
+    times = run.bytes_of("write") / spans if spans else 0.0
     compressing, is_merged = _compression(run), times >= 1.05 and run.writes_to_page_cache
     shown = [
         f"{percent(dirty)} of the span was in the page cache and not yet written back" if dirty >= 0.01 else "",
@@ -213,9 +214,12 @@ def cache_below(run: Evidence) -> Result:
     bias="faster reads",
 )
 def cache_unknown(run: Evidence) -> Result:
-    if run.unchecked_loop is None or not run.has_device_io:
+    if sum(device["read_bytes"] + device["write_bytes"] for device in run.devices) < 1 << 20:
         return None
-    return f"`{run.unchecked_loop}` has no direct I/O, and the device under its backing file is not visible"
+    for device in run.devices:
+        if device.get("kind") == "loop" and device.get("loop_dio") != "1" and not run.devices_under(device):
+            return f"`{device['name']}` has no direct I/O, and the device under its backing file is not visible"
+    return None
 
 
 # Harness and CPU ------------------------------------------------------------------------------------------------------
@@ -312,12 +316,16 @@ def engine_stalled(run: Evidence) -> Result:
     of=("own I/O",),
 )
 def device_stalled(run: Evidence) -> Result:
-    stall = run.device_stall
-    if stall is None or engine_stalled.find(run) or cpu_contention.find(run):  # It may be the job that waited.
+    """During a stall of length L an open loop at rate r queues r L requests, which wait for L to 0.
+
+    Of all requests that is the share L / measurement, spread evenly. p99 of the open loop follows from that share.
+    """
+    length = run.device_stall_ns
+    if length is None or engine_stalled.find(run) or cpu_contention.find(run):  # It may be the job that waited.
         return None
-    p99, length = format_latency(stall.open_p99_ns), format_latency(stall.length_ns)
-    waiting = f"had p99 {p99} or more" if stall.open_p99_ns else "queued requests in that time"
-    return f"hardly any I/O completed for {length}; an open loop at the same rate would have {waiting}"
+    p99 = length * max(0.0, 1 - 0.01 / min(1.0, length / run.wall_ns))
+    waiting = f"had p99 {format_latency(p99)} or more" if p99 else "queued requests in that time"
+    return f"hardly any I/O completed for {format_latency(length)}; an open loop at the same rate would have {waiting}"
 
 
 @Rule(
@@ -412,7 +420,7 @@ def foreign_interrupts(run: Evidence) -> Result:
 def other_io(run: Evidence) -> Result:
     share, moved = run.other_bytes_share or 0.0, run.other_bytes or 0.0
     # Those of other hosts may be on the same device; the total of all hosts is judged by this rule.
-    if run.has_other_hosts or share < 0.05 or moved < 1 << 20:
+    if run.facts.result.get("start") or share < 0.05 or moved < 1 << 20:
         return None
     return f"other processes moved {format_bytes(round(moved))} on the device, {percent(share)} of its bytes"
 
@@ -517,7 +525,8 @@ def queue_underutilized(run: Evidence) -> Result:
 def span_fits_memory(run: Evidence) -> Result:
     memory = run.facts.environment.get("memory") or {}
     limits = [limit for name in ("total_bytes", "limit_bytes") if (limit := memory.get(name))]
-    is_flushed = not run.reads and run.flushes_writes
+    durabilities = (stream.get("durability", {"kind": "none"})["kind"] for stream in run.streams.values())
+    is_flushed = not run.reads and "none" not in durabilities
     if not run.is_buffered or is_flushed or not limits or run.addressed_bytes > min(limits):
         return None
     return f"buffered I/O on {format_bytes(run.addressed_bytes)}, which fit into {format_bytes(min(limits))} of memory"
@@ -614,7 +623,9 @@ def cold_start(run: Evidence) -> Result:
     has_ramp = (workload.get("ramp") or {}).get("duration_ns", 0) > 0
     is_cold = transition.get("page_cache") == "drop" and not has_ramp
     starts_empty = (workload.get("database") or {}).get("kind") == "empty"
-    if not is_cold or starts_empty or run.facts.cold_start or not run.reads_through_page_cache:
+    read = sum(total.bytes for total in run.facts.totals if total.operation not in ("write", "trim", "delete"))
+    is_cached = run.is_buffered and not run.is_in_memory and read > 0
+    if not is_cold or starts_empty or run.facts.cold_start or not is_cached:
         return None
     return "the page cache was dropped, and the measurement started without a ramp"
 

@@ -271,14 +271,9 @@ def server_increase(record: Record, name: str) -> int | None:
     return int(end[name]) - int(start[name]) if name in start and name in end else None
 
 
-def server_cpu_ns(record: Record) -> int | None:
-    """CPU time of the server over the measurement; None where there is none, or none that iosonde started."""
-    return server_increase(record, "server_cpu_ns")
-
-
 def server_cpu_share(record: Record, cpus: int) -> float | None:
-    """The same over that of all CPUs."""
-    return share_of(server_cpu_ns(record), statistics_ns(record) * cpus)
+    """CPU time of the server that iosonde started over that of all CPUs; None without one."""
+    return share_of(server_increase(record, "server_cpu_ns"), statistics_ns(record) * cpus)
 
 
 def statistics_ns(record: Record) -> int:
@@ -357,8 +352,9 @@ def time_use(record: Record) -> TimeUse | None:
     # The process, not its jobs: stores flush, compact and evict in threads of their own. Of a command, its processes.
     process: Json = result["process"]
     process_ns, server_ns = counted_ns(result), statistics_ns(record)
+    occupied = (max(each["busy_ns"], each["read_wait_ns"] + each["write_wait_ns"]) for each in result["devices"])
     return TimeUse(
-        device_busy=share_of(max(_occupied_ns(each) for each in result["devices"]), process_ns),
+        device_busy=share_of(max(occupied), process_ns),
         application_cores=process["user_ns"] / process_ns + (of_server - of_kernel) / server_ns,
         kernel_cores=process["system_ns"] / process_ns + of_kernel / server_ns,
         lock_waits=record.verdict.evidence.get("lock_wait_share") if record.verdict else None,
@@ -375,10 +371,6 @@ def mean_of(uses: Sequence[TimeUse]) -> TimeUse | None:
         kernel_cores=_mean([each.kernel_cores for each in uses]) or 0.0,
         lock_waits=_mean([each.lock_waits for each in uses if each.lock_waits is not None]),
     )
-
-
-def _occupied_ns(device: Json) -> int:
-    return max(int(device["busy_ns"]), int(device["read_wait_ns"]) + int(device["write_wait_ns"]))
 
 
 def _mean(values: Sequence[float]) -> float | None:
