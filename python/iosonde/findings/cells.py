@@ -13,7 +13,7 @@ import polars as pl
 
 from iosonde.errors import StudyError
 from iosonde.metrics import wording
-from iosonde.metrics.scopes import ALL, of_same_repeats, overall
+from iosonde.metrics.scopes import ALL, of_same_repeats, together
 from iosonde.metrics.statistics import Floats
 from iosonde.study.model import ROUND, STAGE, Level, Part, Study
 
@@ -99,13 +99,8 @@ def along(group: pl.DataFrame, factor: str) -> tuple[list[Any], list[Floats]]:
 def in_scope(metrics: pl.DataFrame, apart: Sequence[str]) -> pl.DataFrame:
     """Keep the rows for the whole load, or for each operation or stream if these are separated."""
     if "stream" in apart:
-        streams = metrics.filter(pl.col("stream") != ALL)
-        return streams.filter((pl.col("operation") != ALL) == ("operation" in apart))
-    if "operation" not in apart:
-        return overall(metrics)
-    each = [name for name in ("result_set", "run_id", "case_id") if name in metrics.columns]
-    several = (pl.col("stream") == ALL).any().over(each)
-    return metrics.filter((pl.col("operation") != ALL) & ((pl.col("stream") == ALL) | ~several))
+        metrics = metrics.filter(pl.col("stream") != ALL)
+    return together(metrics).filter((pl.col("operation") == ALL) != ("operation" in apart))
 
 
 def _level(factor: str, level: Any, dtype: pl.DataType) -> Any:
@@ -128,7 +123,9 @@ def unstated_levels(part: Part, case: Mapping[str, Any], *, stated: Container[st
         for factor, levels in part.all_factors.items()
         if len(levels) > 1
         and case.get(factor) is not None
-        and not all(name in stated for level in levels for name in _sets(factor, level))
+        and not all(
+            name in stated for level in levels for name in (level.set if isinstance(level, Level) else [factor])
+        )
     ]
 
 
@@ -150,7 +147,3 @@ def case_words(study: Study, cases: pl.DataFrame) -> dict[str, str]:
 
 def _title(part: Part | None, case_id: str) -> str:
     return part.title if part and part.title else f"`{case_id}`"
-
-
-def _sets(factor: str, level: Any) -> list[str]:
-    return list(level.set) if isinstance(level, Level) else [factor]

@@ -119,11 +119,15 @@ def summed(*, from_table: bool) -> list[pl.Expr]:
 
 def overall(metrics: pl.DataFrame) -> pl.DataFrame:
     """Keep each run's (or case's) rows for the whole load: its only stream, or stream `all`; operation `all`."""
+    return together(metrics).filter(pl.col("operation") == ALL)
+
+
+def together(metrics: pl.DataFrame) -> pl.DataFrame:
+    """Keep the rows of each run's (or case's) only stream, or of stream `all`."""
     if ALL not in metrics["stream"]:
-        return metrics.filter(pl.col("operation") == ALL)
-    each = [name for name in ("result_set", "run_id", "case_id") if name in metrics.columns]
-    several = (pl.col("stream") == ALL).any().over(each)
-    return metrics.filter((pl.col("operation") == ALL) & ((pl.col("stream") == ALL) | ~several))
+        return metrics
+    several = (pl.col("stream") == ALL).any().over(_owner(metrics))
+    return metrics.filter((pl.col("stream") == ALL) | ~several)
 
 
 def each_load(metrics: pl.DataFrame) -> pl.DataFrame:
@@ -131,19 +135,13 @@ def each_load(metrics: pl.DataFrame) -> pl.DataFrame:
 
     Streams that run together do different things, such as readers and a writer, so their sum is not a rate of a load.
     """
-    return metrics.filter((pl.col("operation") == ALL) & (~_has_several_streams(metrics) | (pl.col("stream") != ALL)))
+    is_single = pl.col("stream") != ALL
+    return metrics.filter(pl.col("operation") == ALL, is_single | ~is_single.any().over(_owner(metrics)))
 
 
-def of_operation(metrics: pl.DataFrame, operation: str) -> pl.DataFrame:
-    """Keep the rows of one kind of operation, of all streams together where a case has several."""
-    together = ~_has_several_streams(metrics) | (pl.col("stream") == ALL)
-    return metrics.filter((pl.col("operation") == operation) & together)
-
-
-def _has_several_streams(metrics: pl.DataFrame) -> pl.Expr:
-    """True for rows whose run, or case, has rows of single streams besides those of all streams together."""
-    each = [name for name in ("result_set", "run_id", "case_id") if name in metrics.columns]
-    return (pl.col("stream") == ALL).any().over(each) & (pl.col("stream") != ALL).any().over(each)
+def _owner(metrics: pl.DataFrame) -> list[str]:
+    """Columns of the run, or case, that rows belong to."""
+    return [name for name in ("result_set", "run_id", "case_id") if name in metrics.columns]
 
 
 def of_same_repeats(runs: pl.DataFrame, *, across_result_sets: bool = False) -> pl.DataFrame:

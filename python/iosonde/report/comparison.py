@@ -21,7 +21,7 @@ from iosonde.findings.comparison.cases import (
 from iosonde.findings.comparison.sessions import PRIOR_STANDARD_DEVIATION
 from iosonde.findings.finding import load_drift
 from iosonde.metrics.registry import named_among
-from iosonde.metrics.scopes import each_load, of_operation
+from iosonde.metrics.scopes import each_load, together
 from iosonde.metrics.verdict.verdict import is_disturbed
 from iosonde.metrics.wording import counted, load_words, metric_words, phrase
 from iosonde.plan import Case
@@ -38,8 +38,8 @@ VERDICTS = ("better", "worse", "same", "unclear", "excluded")
 def _runs(system: System, material: Material, operation: str = "") -> pl.DataFrame:
     """Run metrics of each load, or of one kind of operation, in all sessions of a system."""
     labels = [source.label for source in system.sources]
-    of = each_load(material.run_metrics) if not operation else of_operation(material.run_metrics, operation)
-    return of.filter(pl.col("result_set").is_in(labels))
+    of_system = material.run_metrics.filter(pl.col("result_set").is_in(labels))
+    return together(of_system).filter(operation=operation) if operation else each_load(of_system)
 
 
 def pairs(material: Material, *, metrics: Sequence[str] = COMPARED, operation: str = "") -> pl.DataFrame:
