@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from shared import options, table
 
-from iosonde.findings.regression.check import Cell, Session, SessionValue, Settings, decide
+from iosonde.findings.regression import Cell, Session, SessionValue, Settings, decide
 
 CASES = 20
 RUNS = 5

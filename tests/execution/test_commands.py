@@ -18,7 +18,7 @@ from iosonde.errors import ResultsError, TargetError
 from iosonde.execution import execute, resume
 from iosonde.findings.comparison.cases import compare
 from iosonde.findings.findings import findings
-from iosonde.findings.regression.check import session_of
+from iosonde.findings.regression import session_of
 from iosonde.findings.values import Effect, Extremes
 from iosonde.metrics.metrics import interval_metrics, run_metrics
 from iosonde.plan import Plan, commands

@@ -19,7 +19,7 @@ from iosonde.collections.library.page import link, render, require_outside
 from iosonde.collections.library.summary import THRESHOLDS_NS, count_stalls, facts_of, wear_of
 from iosonde.errors import ResultsError
 from iosonde.findings.answer import trust_of
-from iosonde.findings.regression.check import session_of
+from iosonde.findings.regression import session_of
 from iosonde.metrics.metrics import BULK_METRICS, bulk_metrics, run_metrics
 from iosonde.results import ResultSet
 

@@ -17,7 +17,7 @@ from hand_made import results
 
 from iosonde.errors import ResultsError
 from iosonde.findings.comparison.sessions import session_variances
-from iosonde.findings.regression.check import Check, Session, SessionValue, Settings, check, decide, session_values
+from iosonde.findings.regression import Check, Session, SessionValue, Settings, check, decide, session_values
 from iosonde.metrics.statistics import repeat_correlation
 from iosonde.results import ResultSet
 

@@ -29,11 +29,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 
+@lru_cache(maxsize=4096)
 def t_quantile(probability: float, degrees: float) -> float:
     """Student's t: the value below which `probability` is."""
     from scipy.special import stdtrit

@@ -203,25 +203,24 @@ def check_command(
     Each result set is one session of the same study. The variance between baseline sessions decides what counts as a
     loss. Rates and median latencies decide; p99 is listed, unless `--metric p99` lets it decide.
     """
-    from iosonde.findings.regression import writers
-    from iosonde.findings.regression.check import Settings, check
+    from iosonde.findings import regression
 
-    settings = Settings(
+    settings = regression.Settings(
         allow=_share("--allow", allow),
         allow_latency=_share("--allow-latency", allow_latency),
         margin=_share("--margin", margin),
         percentiles=[_percentile(each) for each in metric or ()],
     )
     opened = [[iosonde.load(each) for each in group] for group in (results, baseline)]
-    outcome = check(opened[0], opened[1], settings)
+    outcome = regression.check(opened[0], opened[1], settings)
     if junit:
-        write_file(junit, writers.junit(outcome))
+        write_file(junit, regression.junit(outcome))
     if markdown:
-        write_file(markdown, writers.markdown(outcome))
+        write_file(markdown, regression.markdown(outcome))
     if as_json:
-        print(writers.to_json(outcome))
+        print(regression.to_json(outcome))
     else:
-        print("\n".join(writers.lines(outcome)))
+        print("\n".join(regression.lines(outcome)))
     session.exit_for_wrong_data([*opened[0], *opened[1]])
     raise typer.Exit(outcome.exit_code)
 

@@ -26,9 +26,9 @@ from numpy.typing import NDArray
 
 from iosonde.collections.library.page import device_text
 from iosonde.collections.library.summary import THRESHOLDS_NS, SessionCell, Summary
-from iosonde.findings.comparison.sessions import quantile, satterthwaite
-from iosonde.findings.regression.check import CellKey, better, percentile_of
-from iosonde.metrics.distributions import t_tail
+from iosonde.findings.comparison.sessions import satterthwaite
+from iosonde.findings.regression import CellKey, better, percentile_of
+from iosonde.metrics.distributions import t_quantile, t_tail
 from iosonde.metrics.statistics import CONFIDENCE, MARGIN, SEED
 from iosonde.metrics.wording import counted
 
@@ -107,7 +107,7 @@ def _deviation(value: float, drives: int, others: Reference, *, own: tuple[float
     if own:
         of_median = others.deviation**2 * _median_variance(others.count)
         freedom = satterthwaite(own, (of_median, others.count - 1))
-        half_width = quantile((1 + CONFIDENCE) / 2, freedom) * math.sqrt(own[0] + of_median)
+        half_width = t_quantile((1 + CONFIDENCE) / 2, freedom) * math.sqrt(own[0] + of_median)
     p_value = _tail(difference / others.scale, others.count, drives)
     return Deviation(difference=difference, p_value=p_value, half_width=half_width, center=others.center)
 

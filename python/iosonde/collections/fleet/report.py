@@ -31,7 +31,7 @@ from iosonde.collections.library.directory import kind_of
 from iosonde.collections.library.indexing import Index, index
 from iosonde.collections.library.page import RowFigure, page_of, write_page
 from iosonde.errors import ResultsError
-from iosonde.findings.regression.check import CellKey
+from iosonde.findings.regression import CellKey
 from iosonde.metrics.statistics import MARGIN
 from iosonde.metrics.wording import (
     counted,

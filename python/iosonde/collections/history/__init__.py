@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from iosonde.collections.library.indexing import Index
 from iosonde.collections.library.summary import Summary
 from iosonde.errors import IosondeError, ResultsError
-from iosonde.findings.regression.check import better
+from iosonde.findings.regression import better
 from iosonde.metrics import wording
 from iosonde.metrics.distributions import t_quantile, t_tail
 

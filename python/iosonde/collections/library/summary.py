@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict
 
 from iosonde.findings.answer import trust_from
 from iosonde.findings.finding import Drift, drift
-from iosonde.findings.regression.check import COMPARABLE, SessionValue, named_loads, session_values
+from iosonde.findings.regression import COMPARABLE, SessionValue, named_loads, session_values
 from iosonde.metrics import wording
 from iosonde.metrics.metrics import BULK_METRICS
 from iosonde.metrics.registry import METRICS as REGISTRY

@@ -20,7 +20,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -157,7 +156,8 @@ def session_effects(cells: Sequence[Sequence[Sequence[Floats]]], *, correlation:
     sessions = min((sum(len(system) - 1 for system in cell) for cell in cells), default=0)
     if sessions == 0:
         return [SessionVariance(variance=PRIOR_STANDARD_DEVIATION**2, degrees=PRIOR_DEGREES)] * len(cells)
-    residuals = np.array([_session_residuals(cell)[: _rows(cells)] for cell in cells])
+    of_cells = [_session_residuals(cell) for cell in cells]
+    residuals = np.array([each[: min(map(len, of_cells))] for each in of_cells])
     own = (residuals**2).sum(axis=1) / sessions
     moderated, degrees = _moderated(own, sessions, limit=sessions * _independent_cells(residuals))
     prior = PRIOR_DEGREES * max(0, 2 - sessions) / 2
@@ -166,10 +166,6 @@ def session_effects(cells: Sequence[Sequence[Sequence[Floats]]], *, correlation:
     effect = np.maximum(moderated - noise, 0)
     blended = (prior * PRIOR_STANDARD_DEVIATION**2 + degrees * effect) / total
     return [SessionVariance(variance=float(each), degrees=total) for each in blended]
-
-
-def _rows(cells: Sequence[Sequence[Sequence[Floats]]]) -> int:
-    return min(sum(len(system) for system in cell) for cell in cells)
 
 
 def _session_residuals(cell: Sequence[Sequence[Floats]]) -> list[float]:
@@ -215,7 +211,7 @@ class Ratio:
         """The 95 % interval of the ratio."""
         if self.error is None:
             return None, None
-        margin = self.error * quantile(0.5 + CONFIDENCE / 2, self.degrees)
+        margin = self.error * t_quantile(0.5 + CONFIDENCE / 2, self.degrees)
         return math.exp(self.log - margin), math.exp(self.log + margin)
 
     @property
@@ -329,12 +325,6 @@ def satterthwaite(*components: tuple[float, float]) -> float:
     whole = sum(variance for variance, _ in components)
     squares = sum(variance**2 / degrees for variance, degrees in components if variance)
     return whole**2 / squares if squares else math.inf
-
-
-@lru_cache(maxsize=4096)
-def quantile(probability: float, degrees: float) -> float:
-    """Return a quantile of Student's t distribution; cells of one metric share their degrees of freedom."""
-    return t_quantile(probability, degrees)
 
 
 KEYS = ("case_id", "part", "stream", "operation", "metric")

@@ -1,5 +1,8 @@
 """Check result sets against baselines of the same study: decide for each cell whether it is slower.
 
+The unit of observation is the session (one result set), because repeats within a session share whatever was particular
+to that session. The outcome is text, Markdown, JSON or JUnit XML, with exit codes for continuous integration.
+
 Rates and median latencies decide the check. Tails of latency vary several times as much from session to session, so one
 of many would leave nearly every check undetermined: they are decided by themselves and listed, unless the user lets
 them decide too.
@@ -22,26 +25,31 @@ below it. A check passes only if all cells do, so a loss of the margin in any ce
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Literal
+from xml.etree import ElementTree
 
 import numpy as np
 import polars as pl
 from pydantic import BaseModel, ConfigDict
 
+from iosonde.base.foreign_text import markdown as escape
+from iosonde.base.foreign_text import markdown_code, printable
 from iosonde.errors import ResultsError
 from iosonde.findings.comparison import sessions
-from iosonde.metrics.distributions import Prior, adjusted_for_discovery, chi2_quantile, prior_of, t_tail
+from iosonde.metrics.distributions import Prior, adjusted_for_discovery, chi2_quantile, prior_of, t_quantile, t_tail
 from iosonde.metrics.metrics import repeat_correlations, run_metrics
-from iosonde.metrics.registry import RATES, headline_rates
+from iosonde.metrics.registry import RATES, find, named_among
 from iosonde.metrics.registry import metric as metric_of
 from iosonde.metrics.scopes import each_load, of_same_repeats
 from iosonde.metrics.wording import counted
 from iosonde.results import ResultSet
 from iosonde.results.shapes import interpreting
+from iosonde.units import format_count, format_latency
 
 LATENCIES = ("response_latency_ns_", "completion_latency_ns_")
 """The first that a case has is compared: response latency exists only in open loop."""
@@ -124,8 +132,8 @@ def session_values(
     """
     comparable = named_loads(of_same_repeats(runs.filter(~pl.col("control"))))
     chosen = comparable.filter(pl.col("value") > 0)
-    named = [name for name in headline_rates(chosen["metric"]) if name not in RATES]
-    of_commands = chosen.filter(pl.col("metric").is_in(named))
+    present = set(chosen["metric"])
+    of_commands = chosen.filter(pl.col("metric").is_in(named_among(present) if present.isdisjoint(RATES) else []))
     latencies = [
         _first_of(chosen, [f"{latency}{each}" for latency in LATENCIES]) for each in dict.fromkeys(percentiles)
     ]
@@ -373,12 +381,12 @@ class _Loss:
 
     def exceeds(self, allowed: float) -> bool:
         """Return True if the one-sided 95 % bound exceeds the allowance."""
-        return self.loss - self.error * sessions.quantile(CONFIDENCE, self.degrees) > allowed
+        return self.loss - self.error * t_quantile(CONFIDENCE, self.degrees) > allowed
 
     @property
     def upper(self) -> float:
         """The one-sided 95 % upper bound."""
-        return self.loss + self.error * sessions.quantile(CONFIDENCE, self.degrees)
+        return self.loss + self.error * t_quantile(CONFIDENCE, self.degrees)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -416,7 +424,9 @@ def _excluded(key: CellKey, baselines: Sequence[Session], candidates: Sequence[S
     return ""
 
 
-def _differences(keys: list[CellKey], baselines: Sequence[Session], candidates: Sequence[Session]) -> list[_Difference]:
+def _differences(
+    keys: list[CellKey], baselines: Sequence[Session], candidates: Sequence[Session]
+) -> Iterator[_Difference]:
     """Compare the session means of cells that share a metric."""
     before = np.array([[session.values[key].mean_log for session in baselines] for key in keys])
     after = np.array([[session.values[key].mean_log for session in candidates] for key in keys])
@@ -424,19 +434,17 @@ def _differences(keys: list[CellKey], baselines: Sequence[Session], candidates: 
     losses = sign * (after.mean(axis=1) - before.mean(axis=1))
     shifts = _common_shifts(before)
     common = _common_loss(shifts, float(np.median(losses)), len(candidates)) if shifts.any() else None
-    variances = sessions.session_variances(before - shifts)
-    return [
-        _Difference(
+    for row, (key, variance) in enumerate(zip(keys, sessions.session_variances(before - shifts), strict=True)):
+        loss, error = float(losses[row]), _own_error(key, variance.variance, baselines, candidates)
+        own = _Loss(loss=loss - (common.loss if common else 0.0), error=error, degrees=variance.degrees)
+        yield _Difference(
             key=key,
             baseline=math.exp(before[row].mean()),
             candidate=math.exp(after[row].mean()),
-            whole=_whole(float(losses[row]), own, common),
+            whole=_whole(loss, own, common),
             own=own,
             common=common,
         )
-        for row, key in enumerate(keys)
-        for own in [_own_loss(key, float(losses[row]), variances[row], common, baselines, candidates)]
-    ]
 
 
 def _common_shifts(before: sessions.Floats) -> sessions.Floats:
@@ -464,18 +472,17 @@ def _common_loss(shifts: sessions.Floats, loss: float, candidates: int) -> _Loss
     return _Loss(loss=loss, error=error, degrees=found.degrees)
 
 
-def _own_loss(
-    key: CellKey,
-    loss: float,
-    variance: sessions.SessionVariance,
-    common: _Loss | None,
-    baselines: Sequence[Session],
-    candidates: Sequence[Session],
-) -> _Loss:
-    of_runs = [float(np.mean([_run_noise(session, key) for session in group])) for group in (baselines, candidates)]
-    excess = loss - (common.loss if common else 0.0)
-    error = _standard_error(variance, of_runs, baselines=len(baselines), candidates=len(candidates))
-    return _Loss(loss=excess, error=error, degrees=variance.degrees)
+def _own_error(key: CellKey, variance: float, baselines: Sequence[Session], candidates: Sequence[Session]) -> float:
+    """Return the standard error of the difference of two means of session means.
+
+    The variance of a session mean holds for as many runs as the baselines have; runs that the candidate has fewer, or
+    whose spread is larger than theirs, add to it. With one baseline the prior is for the session alone, and the runs'
+    own variance comes on top.
+    """
+    groups = (baselines, candidates)
+    of_runs = [float(np.mean([_run_noise(session, key) for session in group])) for group in groups]
+    added = of_runs if len(baselines) == 1 else [0.0, max(0.0, of_runs[1] - of_runs[0])]
+    return math.sqrt(sum((variance + more) / len(group) for more, group in zip(added, groups, strict=True)))
 
 
 def _run_noise(session: Session, key: CellKey) -> float:
@@ -490,19 +497,6 @@ def _whole(loss: float, own: _Loss, common: _Loss | None) -> _Loss:
         return own
     degrees = sessions.satterthwaite(*((part.error**2, part.degrees) for part in (own, common)))
     return _Loss(loss=loss, error=math.sqrt(own.error**2 + common.error**2), degrees=degrees)
-
-
-def _standard_error(
-    variance: sessions.SessionVariance, of_runs: Sequence[float], *, baselines: int, candidates: int
-) -> float:
-    """Return the standard error of the difference of two means of session means.
-
-    The variance of a session mean holds for as many runs as the baselines have; runs that the candidate has fewer, or
-    whose spread is larger than theirs, add to it. With one baseline the prior is for the session alone, and the runs'
-    own variance comes on top. `of_runs` is what runs give to a session mean, of baselines and candidates.
-    """
-    added = of_runs if baselines == 1 else [0.0, max(0.0, of_runs[1] - of_runs[0])]
-    return math.sqrt((variance.variance + added[0]) / baselines + (variance.variance + added[1]) / candidates)
 
 
 def _decided(differences: Sequence[_Difference], settings: Settings) -> list[tuple[CellKey, Cell]]:
@@ -530,7 +524,7 @@ def _cell(each: _Difference, p_own: float, p_common: float, settings: Settings, 
     reason = "" if regressed else _undecided(each.key[1], excluded, settings)
     outcome: Outcome = "regression" if regressed else "undecided" if reason else "pass"
     sign = -1 if better(each.key[1]) == "higher" else 1
-    margin = each.whole.error * sessions.quantile(CONFIDENCE, each.whole.degrees)
+    margin = each.whole.error * t_quantile(CONFIDENCE, each.whole.degrees)
     ends = sorted((math.expm1(sign * (each.whole.loss - margin)), math.expm1(sign * (each.whole.loss + margin))))
     return Cell(
         case_id=each.key[0],
@@ -568,3 +562,127 @@ def _excluded_loss(each: _Difference) -> float:
     """Return the loss that is excluded with 95 % confidence, as a share."""
     loss = max(0.0, each.whole.upper)
     return -math.expm1(-loss) if better(each.key[1]) == "higher" else math.expm1(loss)
+
+
+def lines(check: Check) -> Iterator[str]:
+    """Yield the summary, one line per cell that regressed or is undecided, and the notes."""
+    yield summary(check)
+    for cell in check.regressions:
+        yield f"regression  {describe(cell)}"
+    for cell in check.undecided:
+        yield f"undecided   {describe(cell)}"
+    for cell in check.listed:
+        yield f"tail {cell.outcome}, does not decide  {describe(cell)}"
+    for note in check.notes:
+        yield f"note: {note}"
+
+
+def summary(check: Check) -> str:
+    """Return the outcome in one sentence."""
+    against = f"{len(check.baselines)} baseline{'s' if len(check.baselines) != 1 else ''}"
+    compared = f"{len(check.deciding)} cells against {against}"
+    if not check.deciding:
+        return f"Undetermined: no case of {against} has a rate or a latency."
+    if found := check.regressions:
+        worst = found[0]
+        return f"Regression in {len(found)} of {compared}; largest: {_loss_text(worst)} in {worst.case_id}."
+    if check.undecided:
+        return f"Undetermined: {len(check.undecided)} of {compared} are undecided; no regression in the others."
+    return f"No regression in {compared}; {_excluded_text(check)}"
+
+
+def describe(cell: Cell) -> str:
+    """Return one line about a cell: values, change with its interval, and why it is undecided."""
+    known = find(cell.metric)
+    parts = [f"{cell.case_id}  {known.title if known else cell.metric}"]
+    if cell.change is not None and cell.low is not None and cell.high is not None:
+        assert cell.baseline is not None and cell.candidate is not None, "a change has two values"
+        values = f"{_value(cell.metric, cell.baseline)} to {_value(cell.metric, cell.candidate)}"
+        parts.append(f"{values} ({cell.change:+.1%}, 90 % CI {cell.low:+.1%} to {cell.high:+.1%})")
+    if cell.reason:
+        parts.append(cell.reason)
+    return ": ".join([parts[0], ", ".join(parts[1:])]) if len(parts) > 1 else parts[0]
+
+
+def markdown(check: Check) -> str:
+    """Return a comment for a pull request: the summary and a table of the cells that did not pass."""
+    shown = [*check.regressions, *check.undecided, *check.listed]
+    rows = [
+        "| outcome | case | metric | baseline | candidate | change | 90 % CI | reason |",
+        "|---|---|---|---:|---:|---:|---:|---|",
+        *(_row(cell) for cell in shown),
+    ]
+    notes = [f"- {escape(note)}" for note in check.notes]
+    blocks = [f"**{escape(summary(check))}**", "\n".join(rows) if shown else "", "\n".join(notes), _method(check)]
+    return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def to_json(check: Check) -> str:
+    """Return everything about the check, values in the units of the metrics, changes as shares."""
+    return json.dumps(
+        {"summary": summary(check), "exit_code": check.exit_code, "method": _method(check), **asdict(check)}, indent=2
+    )
+
+
+def junit(check: Check) -> str:
+    """Return JUnit XML: one test case per cell, a regression as a failure; undecided cells and listed tails skipped."""
+    suite = ElementTree.Element(
+        "testsuite",
+        name="iosonde check",
+        tests=str(len(check.cells)),
+        failures=str(len(check.regressions)),
+        skipped=str(len(check.undecided) + len(check.listed)),
+    )
+    for cell in check.cells:
+        case = ElementTree.SubElement(suite, "testcase", classname=cell.case_id, name=cell.metric)
+        if cell.outcome == "regression" and cell.decides:
+            ElementTree.SubElement(case, "failure", message=describe(cell))
+        elif cell.outcome != "pass":
+            ElementTree.SubElement(case, "skipped", message=describe(cell))
+    ElementTree.indent(suite)
+    # Control characters are not allowed in XML, not even escaped.
+    return printable(ElementTree.tostring(suite, encoding="unicode", xml_declaration=True)) + "\n"
+
+
+def _method(check: Check) -> str:
+    settings = check.settings
+    return (
+        f"Sessions as units, moderated variances, one-sided 95 % bounds; allowance {100 * settings.allow:.3g} % of the "
+        f"rate and {100 * settings.allow_latency:.3g} % of latency; false discovery rate "
+        f"{100 * settings.false_alarms:.3g} % over {len(check.deciding)} cells."
+    )
+
+
+def _excluded_text(check: Check) -> str:
+    """State the loss that every cell excludes."""
+    excluded = [(better(cell.metric), cell.excluded) for cell in check.deciding if cell.excluded is not None]
+    parts = [
+        f"{what} of {100 * max(each):.1f} %"
+        for what, side in (("a rate loss", "higher"), ("a latency increase", "lower"))
+        if (each := [loss for of_side, loss in excluded if of_side == side])
+    ]
+    return f"{' and '.join(parts)} or more {'are' if len(parts) > 1 else 'is'} excluded with 95 % confidence."
+
+
+def _loss_text(cell: Cell) -> str:
+    if percentile := percentile_of(cell.metric):
+        return f"{percentile.replace('_', '.')} latency +{100 * loss_of(cell):.1f} %"
+    what = "rate" if better(cell.metric) == "higher" else cell.metric
+    return f"{what} {'-' if what == 'rate' else '+'}{100 * loss_of(cell):.1f} %"
+
+
+def _row(cell: Cell) -> str:
+    values = ["", "", "", ""]
+    if cell.change is not None and cell.baseline is not None and cell.candidate is not None:
+        values = [
+            _value(cell.metric, cell.baseline),
+            _value(cell.metric, cell.candidate),
+            f"{cell.change:+.1%}",
+            f"{cell.low:+.1%} to {cell.high:+.1%}",
+        ]
+    fields = [cell.outcome, markdown_code(cell.case_id), *map(escape, (cell.metric, *values, cell.reason))]
+    return f"| {' | '.join(fields)} |"
+
+
+def _value(metric: str, value: float) -> str:
+    return format_latency(value) if better(metric) == "lower" else format_count(value)
