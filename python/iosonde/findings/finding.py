@@ -75,6 +75,8 @@ class _Kind(ABC):
     """True if the sentence itself states what limited its runs."""
     states_duration: ClassVar[bool] = False
     """True if the sentence states for how long the results hold."""
+    holds_under_load: ClassVar[bool] = False
+    """True if other load on the machine does not change it: counts of what was lost, not rates."""
     place: ClassVar[int] = LAST
     """Place among the kinds of its topic, the first being 1; `FIRST` is before all topics."""
     specificity: ClassVar[int] = MOST_SPECIFIC
@@ -119,11 +121,6 @@ class Finding(_Kind):
     def loss(self) -> Loss | None:
         """The loss of a reader who misses it; None if it is a result among others."""
         return None
-
-    @property
-    def holds_under_load(self) -> bool:
-        """True if other load on the machine does not change it: counts of what was lost, not rates."""
-        return False
 
     @property
     def is_secondary(self) -> bool:
@@ -230,17 +227,14 @@ def drift(runs: pl.DataFrame, *, metric: str) -> Drift | None:
     median = float(control["value"].median())  # type: ignore[arg-type]  # not empty, so a number
     order = control["order"].cast(pl.Float64).to_numpy()
     position = (order - order[0]) / (order[-1] - order[0])
+    logs = slope(position, np.log(values))
+    # A change of logarithms as a fraction is never below -1.
+    low, high = (None if end is None else math.expm1(end) for end in (logs.low, logs.high))
     return Drift(
-        change=_as_fraction(slope(position, np.log(values))),
+        change=replace(logs, value=math.expm1(logs.value), low=low, high=high),
         spread=float((values.max() - values.min()) / median),
         controls=len(values),
     )
-
-
-def _as_fraction(logs: Estimate) -> Estimate:
-    """A change of logarithms as a fraction, which is never below -1."""
-    low, high = (None if end is None else math.expm1(end) for end in (logs.low, logs.high))
-    return replace(logs, value=math.expm1(logs.value), low=low, high=high)
 
 
 NARROW = 0.05
@@ -264,6 +258,13 @@ class Support:
     """Magnitude of the change of the control case over the study, as a fraction; None if it is not known."""
     unsteady: frozenset[str] = frozenset()
     """Cases judged by their own rounds in which a run was not steady to its end."""
+
+    def claim(
+        self, case_ids: Iterable[str], *estimates: Estimate | None, part: str = "", at_most: Strength = "strong"
+    ) -> dict[str, Any]:
+        """Return the fields of every finding: its cases, each once, and how strongly they and estimates support it."""
+        ids = tuple(dict.fromkeys(case_ids))
+        return {"strength": weakest(at_most, self.strength(ids, *estimates)), "case_ids": ids, "part": part}
 
     def strength(self, case_ids: Iterable[str], *estimates: Estimate | None) -> Strength:
         """Return the strength of a claim about these cases that is based on these estimates."""

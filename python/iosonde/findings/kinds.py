@@ -173,13 +173,12 @@ def between(group: Sequence[Curve], top: Any, bottom: Any) -> Rows:
 def of_question(question: Question, rows: Rows, words: Sequence[str] = ()) -> dict[str, Any]:
     """Return `pooled` for the metric of a question; cells are named by their numbers, unless there are `words`."""
     words = words or [question.numbers(row) for row in rows]
-    return {**pooled(question.analysis.metric, rows, words, question.support), "part": question.part.name}
+    return pooled(question.analysis.metric, rows, words, question.support, question.part.name)
 
 
-def pooled(metric: str, rows: Rows, words: Sequence[str], support: Support) -> dict[str, Any]:
+def pooled(metric: str, rows: Rows, words: Sequence[str], support: Support, part: str) -> dict[str, Any]:
     """Return the fields of a `Ratio` that follow from its cells, which `words` name."""
     pairs = [row["pair"] for row in rows]
-    case_ids = tuple(dict.fromkeys(case for row in rows for case in row["cases"]))
     found = statistics.pooled_ratio(pairs)
     ratios = [float(np.median(top) / np.median(bottom)) for top, bottom in pairs]
     return {
@@ -189,8 +188,7 @@ def pooled(metric: str, rows: Rows, words: Sequence[str], support: Support) -> d
         "cells": tuple(sorted(zip(words, ratios, strict=True), key=lambda cell: cell[1])),
         "repeats": min(len(values) for pair in pairs for values in pair),
         "opposed": opposed(words, pairs),
-        "strength": support.strength(case_ids, found),
-        "case_ids": case_ids,
+        **support.claim((case for row in rows for case in row["cases"]), found, part=part),
     }
 
 
@@ -232,27 +230,21 @@ def curves(cells: pl.DataFrame, *, over: str, by: Sequence[str] = ()) -> list[Cu
     return [Curve(key, *along(group, over), group["case_id"].to_list()) for key, group in several]
 
 
-def over_numbers(question: Question) -> Iterator[tuple[dict[str, Any], list[Curve]]]:
-    """Yield the curves that differ only in levels that are numbers, in their order."""
-    return _together(question, question.numeric)
+def over_numbers(
+    question: Question, numbers: Sequence[str] | None = None
+) -> Iterator[tuple[dict[str, Any], list[Curve]]]:
+    """Yield the curves that differ only in levels that are numbers, or in those of some of these factors, in order."""
+    factors = question.numeric if numbers is None else numbers
 
+    def place(curve: Curve) -> list[float]:
+        return [-math.inf if curve.key[name] is None else float(curve.key[name]) for name in factors]
 
-def along_axis(question: Question) -> Iterator[tuple[dict[str, Any], list[Curve]]]:
-    """Yield the curves that differ only along the axis of a question, in its order."""
-    return _together(question, [question.axis] if question.axis else [])
-
-
-def _together(question: Question, factors: Sequence[str]) -> Iterator[tuple[dict[str, Any], list[Curve]]]:
     found: dict[tuple[Any, ...], list[Curve]] = {}
     for curve in curves(question.cells(), over=question.analysis.over, by=question.by):
         rest = tuple((name, level) for name, level in curve.key.items() if name not in factors)
         found.setdefault(rest, []).append(curve)
     for rest, group in found.items():
-        yield dict(rest), sorted(group, key=lambda curve: [_place(curve.key[name]) for name in factors])
-
-
-def _place(level: Any) -> float:
-    return -math.inf if level is None else float(level)
+        yield dict(rest), sorted(group, key=place)
 
 
 class OverFactor(Finding):
@@ -311,8 +303,8 @@ Ends = Callable[[Curve], tuple[int, int]]
 """Positions of the two levels of a curve that are compared."""
 
 
-def ranges(question: Question, ends: Ends) -> Iterator[tuple[list[statistics.Estimate], dict[str, Any]]]:
-    """Yield the ratios of all cells that differ only in numbers, and the fields of a `Range` for the largest."""
+def ranges(question: Question, ends: Ends) -> Iterator[tuple[list[statistics.Estimate], Curve, dict[str, Any]]]:
+    """Yield the ratios of cells that differ only in numbers; of the largest the curve, and the fields of a `Range`."""
     for key, group in over_numbers(question):
         places = [ends(curve) for curve in group]
         ratios = [
@@ -324,6 +316,7 @@ def ranges(question: Question, ends: Ends) -> Iterator[tuple[list[statistics.Est
         case_ids = [curve.case_ids[place] for place in (first, last)]
         yield (
             ratios,
+            curve,
             {
                 **{"first_level": curve.levels[first], "first": float(curve.medians[first])},
                 **{"last_level": curve.levels[last], "last": float(curve.medians[last])},

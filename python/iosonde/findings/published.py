@@ -11,7 +11,7 @@ import polars as pl
 
 from iosonde.data import reference_file
 from iosonde.findings.cells import case_words, in_scope, separated_by_results, under_own_names
-from iosonde.findings.finding import Finding, Support, cases_of, weakest
+from iosonde.findings.finding import Finding, Support
 from iosonde.metrics import wording
 from iosonde.metrics.metrics import case_metrics
 from iosonde.metrics.statistics import MARGIN
@@ -112,14 +112,12 @@ def find(study: Study, cases: pl.DataFrame, runs: pl.DataFrame, support: Support
                 _of_device(str(label or ""), each, words)
                 for (label,), each in group.group_by(["label"], maintain_order=True)
             ]
-            case_ids = cases_of(group)
             yield PublishedComparison(
                 metric=str(metric),
                 source=reference.source,
                 devices=tuple(sorted(devices, key=lambda each: each.median)),
                 repeats=int(group["repeats"].min()),  # type: ignore[arg-type]  # a number
-                strength=weakest("moderate", support.of_cases(case_ids)),
-                case_ids=case_ids,
+                **support.claim(group["case_id"], at_most="moderate"),
             )
 
 

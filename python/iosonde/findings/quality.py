@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import replace
 from typing import Literal
 
 import polars as pl
@@ -137,7 +136,7 @@ class LittlesLaw(Count, kind="Little's law", topic="quality"):
     """Mean in flight over concurrency: smallest and largest."""
     tolerance: float
     """The largest deviation from 1 that these runs cannot resolve."""
-    has_verdicts: bool = True
+    has_verdicts: bool
     """True if verdicts explain the runs with fewer I/Os in flight; a simulated device has none."""
 
     @property
@@ -311,8 +310,7 @@ def find(
         yield from _not_usable(outcomes, warnings)
         yield from _withheld(outcomes)
     yield from _errors(runs)
-    law = _in_flight(runs, runs["run_id"].unique().to_list() if simulated else judged)
-    yield from (replace(each, has_verdicts=not simulated) for each in law)
+    yield from _in_flight(runs, runs["run_id"].unique().to_list() if simulated else judged, has_verdicts=not simulated)
     if not simulated:
         yield from _busy_core(runs.filter(~pl.col("run_id").is_in(judged)))
     yield from _drift(runs)
@@ -411,7 +409,7 @@ def _errors(runs: pl.DataFrame) -> Iterator[Finding]:
         )
 
 
-def _in_flight(runs: pl.DataFrame, judged: list[str]) -> Iterator[LittlesLaw]:
+def _in_flight(runs: pl.DataFrame, judged: list[str], *, has_verdicts: bool) -> Iterator[LittlesLaw]:
     """Too many in flight is a fault; too few is covered by the verdict on `judged` runs, which did not hold either."""
     checked = littles_law(runs)
     explained = pl.col("run_id").is_in(judged)
@@ -431,6 +429,7 @@ def _in_flight(runs: pl.DataFrame, judged: list[str]) -> Iterator[LittlesLaw]:
                 total=total,
                 ratios=(float(group["ratio"].min()), float(group["ratio"].max())),  # type: ignore[arg-type]
                 tolerance=float(group["tolerance"].max()),  # type: ignore[arg-type]
+                has_verdicts=has_verdicts,
                 strength="strong",
                 case_ids=() if law == "holds" else cases_of(group),
             )

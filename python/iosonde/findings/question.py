@@ -11,7 +11,7 @@ import polars as pl
 
 from iosonde.findings.cells import OF_RESULTS, cells, separated_by_results, under_own_names
 from iosonde.findings.device_state import DeviceStates, window_cells
-from iosonde.findings.finding import Finding, Strength, Support, weakest
+from iosonde.findings.finding import Finding, Strength, Support
 from iosonde.metrics import wording
 from iosonde.metrics.facts import Facts
 from iosonde.metrics.registry import metric as metric_of
@@ -94,20 +94,13 @@ class Question:
     def cells(self, metric: str | None = None) -> pl.DataFrame:
         wanted = metric or self.analysis.metric
         if wanted not in self._cells:
-            self._cells[wanted] = self._cells_of(wanted)
-        return self._cells[wanted]
-
-    def _cells_of(self, metric: str) -> pl.DataFrame:
-        if self._is_of_window:
-            return window_cells(
-                self.part,
-                self.cases,
-                self.runs,
-                metric,
-                factors=[self.analysis.over, *self.by],
-                where=self.analysis.where,
+            factors, where = [self.analysis.over, *self.by], self.analysis.where
+            self._cells[wanted] = (
+                window_cells(self.part, self.cases, self.runs, wanted, factors=factors, where=where)
+                if self._is_of_window
+                else self.cells_by(wanted, factors)
             )
-        return self.cells_by(metric, [self.analysis.over, *self.by])
+        return self._cells[wanted]
 
     def cells_by(self, metric: str, factors: Sequence[str], where: Mapping[str, Any] | None = None) -> pl.DataFrame:
         """Return the cells of a metric in the part, apart for these factors, `where` as in the study."""
@@ -132,9 +125,9 @@ class Question:
         return separated_by_results(of_part, [self.analysis.over, *self.by])
 
     @property
-    def apart(self) -> list[str]:
-        """Factors whose combinations each get a sentence of their own."""
-        return [name for name in self.by if name != self.axis]
+    def along(self) -> list[str]:
+        """The axis, if there is one."""
+        return [self.axis] if self.axis else []
 
     @cached_property
     def numeric(self) -> list[str]:
@@ -150,10 +143,8 @@ class Question:
     def claim(
         self, case_ids: Iterable[str], *estimates: Estimate | None, at_most: Strength = "strong"
     ) -> dict[str, Any]:
-        """Return the fields of every finding: its cases, each once, and how strongly they and estimates support it."""
-        ids = tuple(dict.fromkeys(case_ids))
-        strength = weakest(at_most, self.support.strength(ids, *estimates))
-        return {"strength": strength, "case_ids": ids, "part": self.part.name}
+        """Return the fields of every finding that is supported by cases and estimates."""
+        return self.support.claim(case_ids, *estimates, part=self.part.name, at_most=at_most)
 
     def values(self, metric: str, *case_ids: str) -> list[float]:
         """Return the repeats of some cases; empty where no result of a metric is above 0."""
@@ -185,7 +176,13 @@ class Question:
         hidden = [*without, self.analysis.over, *(name for name in self.numeric if name not in key)]
         words = self.words(case_id, without=hidden)
         if "operation" in key and "operation" in self.apart_in_results:
-            words["read_fraction"] = self._one_operation(key["operation"], case_id)
+            fraction = self.case(case_id).get("read_fraction")
+            mix = (
+                ""
+                if fraction is None or fraction in (0, 1)
+                else f" in the {100 * fraction:.0f}/{100 * (1 - fraction):.0f} mix"
+            )
+            words["read_fraction"] = f"{key['operation']}s{mix}"
         phrase = wording.phrase(words)
         named = [
             wording.level_words(name, level)
@@ -194,13 +191,6 @@ class Question:
         ]
         rest = [each for each in named if each.replace("_", " ") not in phrase]
         return phrase + (f" ({', '.join(rest)})" if rest else "")
-
-    def _one_operation(self, operation: str, case_id: str) -> str:
-        """Name one operation of a mix: `reads in the 70/30 mix`."""
-        fraction = self.case(case_id).get("read_fraction")
-        if fraction is None or fraction in (0, 1):
-            return f"{operation}s"
-        return f"{operation}s in the {100 * fraction:.0f}/{100 * (1 - fraction):.0f} mix"
 
     @property
     def measured_levels(self) -> int:

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -30,13 +30,9 @@ from iosonde.planning.procedure.condition import UPPER, Condition, MetricBound, 
 from iosonde.planning.procedure.observations import Observations
 from iosonde.results import ResultSet, accounting
 from iosonde.results.schema import Record
-from iosonde.study.model import Part, Requirement
+from iosonde.study.model import Requirement
 from iosonde.study.workload import described, streams_of
 from iosonde.units import format_count, format_duration, format_latency
-
-if TYPE_CHECKING:
-    from iosonde.results.schema import RecordVerdict
-
 
 Outcome = Literal["fail", "undecided", "pass"]
 
@@ -146,13 +142,10 @@ def _can_pass(record: Record, limit: Limit) -> bool:
     """
     if limit.kind == "rate":
         return not limit.is_upper
-    return limit.latency == "response_latency" or (record.verdict is not None and _is_load_applied(record.verdict))
-
-
-def _is_load_applied(verdict: RecordVerdict) -> bool:
-    lost = [verdict.evidence.get(name) for name in _LOST]
-    is_known = all(each is not None for each in lost)
-    return verdict.kind == "undetermined" and is_known and sum(each or 0.0 for each in lost) <= SOME
+    if limit.latency == "response_latency" or record.verdict is None:
+        return limit.latency == "response_latency"
+    lost = [each for name in _LOST if (each := record.verdict.evidence.get(name)) is not None]
+    return record.verdict.kind == "undetermined" and len(lost) == len(_LOST) and sum(lost) <= SOME
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -362,7 +355,8 @@ class _Judge:
 
     @cached_property
     def condition(self) -> Condition:
-        return parse(self.requirement.holds, streams=[each.name for each in self._part.streams])
+        part = next(part for part in self.results.study.parts if part.name == self.requirement.part)
+        return parse(self.requirement.holds, streams=[each.name for each in part.streams])
 
     @cached_property
     def limit(self) -> Limit | None:
@@ -374,10 +368,6 @@ class _Judge:
         """This limit and the one that only clear values meet."""
         return (self.limit, self.limit.clear) if self.limit else ()
 
-    @property
-    def _part(self) -> Part:
-        return next(part for part in self.results.study.parts if part.name == self.requirement.part)
-
     def result(self, records: Sequence[Record], measured: Measured | None = None) -> Result:
         """Judge runs together; `measured` are their measurements, where they have been read."""
         complete = [each for each in records if each.outcome == "complete"]
@@ -388,7 +378,7 @@ class _Judge:
             found = self._without_value()
         elif self.limit:
             measured = measured or Measured.of(self.results.only([each.run_id for each in judged]))
-            found = self._of_blocks(measured, judged, must_be_clear=use == "pass")
+            found = self._of_blocks(self.limit, measured, judged, must_be_clear=use == "pass")
         else:
             found = self._of_repeats(judged)
         found = replace(found, measured_ns=_measured_ns(judged))
@@ -408,9 +398,7 @@ class _Judge:
         length, least = format_duration(found.measured_ns), format_duration(least_ns)
         return replace(found, outcome="undecided", reason=f"measured for {length}; a pass requires {least}")
 
-    def _of_blocks(self, measured: Measured, records: Sequence[Record], *, must_be_clear: bool) -> Result:
-        limit = self.limit
-        assert limit, "a limit on blocks"
+    def _of_blocks(self, limit: Limit, measured: Measured, records: Sequence[Record], *, must_be_clear: bool) -> Result:
         decision = limit.decide(lambda each: joined(list(measured.blocks(each).values())))
         if decision is None:
             return self._without_value()
@@ -421,14 +409,14 @@ class _Judge:
             beyond = (0.0, found.value - found.low, found.value - found.high)
             ends = [_quantile(*distribution, limit.limit + distance) for distance in beyond]
         if decision.holds is False:
-            return self._of_failed(ends, measured, records)
+            return self._of_failed(limit, ends, measured, records)
         holds = None if must_be_clear and not decision.is_clear else decision.holds
         return self._judged(ends, holds=holds, reason=decision.reason)
 
-    def _of_failed(self, ends: Sequence[float | None], measured: Measured, records: Sequence[Record]) -> Result:
+    def _of_failed(
+        self, limit: Limit, ends: Sequence[float | None], measured: Measured, records: Sequence[Record]
+    ) -> Result:
         """Judge a value beyond the limit: it fails if operations that may have waited for a CPU do not explain it."""
-        limit = self.limit
-        assert limit, "a limit on blocks"
         blocks, waits = joined(list(measured.blocks(limit).values())), cpu_waits_of(records)
         share = waits.time_share
         if limit.kind == "share":

@@ -11,7 +11,7 @@ import polars as pl
 from polars.dataframe.group_by import GroupBy
 
 from iosonde.findings.cells import under_own_names, unstated_levels
-from iosonde.findings.finding import Fact, Finding, Support, cases_of
+from iosonde.findings.finding import Fact, Finding, Support
 from iosonde.findings.kinds import Highest, highest, still_rises
 from iosonde.metrics import wording
 from iosonde.metrics.scopes import ALL, overall
@@ -142,13 +142,10 @@ def offered_rates(study: Study, cases: pl.DataFrame, runs: pl.DataFrame, support
     tails = _medians(runs, P99).rename({"median": "p99_ns"})
     joined = shares.join(rates, on=keys, maintain_order="left").join(tails, on=keys, how="left", maintain_order="left")
     for (part,), group in joined.filter(pl.col("shares").list.median() > 0).group_by(["part"], maintain_order=True):
-        case_ids = cases_of(group)
         streams = group["stream"].n_unique() > 1
         yield OfferedRates(
             rates=tuple(_of_stream(row, levels[row["case_id"]], support, streams=streams) for row in group.to_dicts()),
-            strength=support.of_cases(case_ids),
-            case_ids=case_ids,
-            part=str(part),
+            **support.claim(group["case_id"], part=str(part)),
         )
 
 
@@ -422,15 +419,12 @@ def _durable(row: Mapping[str, Any], runs: pl.DataFrame, support: Support) -> It
 
 
 def _of_case(row: Mapping[str, Any], support: Support, *estimates: Estimate) -> dict[str, Any]:
-    case_ids = (row["case_id"],)
     return {
         "load": row["load"],
         "setting": row["backend_words"],
         "repeats": len(row["values"]),
-        "verdicts": support.note(case_ids),
-        "strength": support.strength(case_ids, *estimates),
-        "case_ids": case_ids,
-        "part": row["part"],
+        "verdicts": support.note([row["case_id"]]),
+        **support.claim([row["case_id"]], *estimates, part=row["part"]),
     }
 
 

@@ -10,7 +10,7 @@ import polars as pl
 
 from iosonde.findings.cells import case_words, cells, groups
 from iosonde.findings.finding import Finding, Support
-from iosonde.findings.kinds import Ratio, best_of, pooled
+from iosonde.findings.kinds import Ratio, best_of, between, curves, pooled
 from iosonde.metrics import derivation, wording
 from iosonde.metrics.registry import least_value, named_among
 from iosonde.metrics.registry import metric as metric_of
@@ -86,7 +86,6 @@ def _extremes(part: Part, metric: str, found: pl.DataFrame, support: Support) ->
     first, last = best_of(found, lowest=downwards), best_of(found, lowest=not downwards)
     differ = first["case_id"] != last["case_id"]
     estimates = [repeats_interval(row["values"], least=least_value(metric)) for row in (first, last)]
-    case_ids = tuple(dict.fromkeys((first["case_id"], last["case_id"])))
     return Extremes(
         metric=metric,
         best=_words(part, first),
@@ -95,9 +94,7 @@ def _extremes(part: Part, metric: str, found: pl.DataFrame, support: Support) ->
         worst_value=estimates[1] if differ else None,
         cases=len(found),
         repeats=min(map(len, found["values"])),
-        strength=support.strength(case_ids, *estimates),
-        case_ids=case_ids,
-        part=part.name,
+        **support.claim((first["case_id"], last["case_id"]), *estimates, part=part.name),
     )
 
 
@@ -110,18 +107,14 @@ def _effects(part: Part, metric: str, factor: str, found: pl.DataFrame, support:
     means = {level: _mean_log(found.filter(pl.col(factor) == level)) for level in levels}
     # Of equal means the first level is compared with the last one, never with itself.
     top, bottom = max(levels, key=means.__getitem__), min(reversed(levels), key=means.__getitem__)
-    rows, words = [], []
-    for key, group in groups(found, [name for name in part.factors if name != factor]):
-        both = {row[factor]: row for row in group.iter_rows(named=True)}
-        sides = both[top], both[bottom]
-        rows.append({"pair": tuple(side["values"] for side in sides), "cases": [side["case_id"] for side in sides]})
-        words.append(", ".join(wording.level_words(name, level) for name, level in key.items()))
+    others = [name for name in part.factors if name != factor]
+    rows = between(curves(found, over=factor, by=others), top, bottom)
+    words = [", ".join(wording.level_words(name, row[name]) for name in others) for row in rows]
     effect = Effect(
-        **pooled(metric, rows, words, support),
+        **pooled(metric, rows, words, support, part.name),
         factor=factor,
         top=wording.level_words(factor, top),
         bottom=wording.level_words(factor, bottom),
-        part=part.name,
     )
     yield effect if effect.is_clear else replace(effect, strength="weak")
 
@@ -196,15 +189,14 @@ def write_amplification(
 def _amplification(values: pl.DataFrame, words: Mapping[str, str], support: Support) -> MediaAmplification:
     each = values.group_by("case_id", maintain_order=True).agg("value", median=pl.col("value").median())
     least, most = (each.row(end, named=True) for end in (each["median"].arg_min(), each["median"].arg_max()))
-    case_ids = tuple(dict.fromkeys((most["case_id"], least["case_id"])))
+    estimates = (repeats_interval(row["value"]) for row in (least, most))
     is_one = all(wording.ratio_text(row["median"]) == wording.ratio_text(1) for row in (least, most))
     return (NoAmplification if is_one else MediaAmplification)(
         least=(words[least["case_id"]], least["median"]),
         most=(words[most["case_id"]], most["median"]),
         cases=each.height,
         runs=values.height,
-        strength=support.strength(case_ids, *(repeats_interval(row["value"]) for row in (least, most))),
-        case_ids=case_ids,
+        **support.claim((most["case_id"], least["case_id"]), *estimates),
     )
 
 

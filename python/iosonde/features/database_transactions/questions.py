@@ -84,6 +84,7 @@ class Durability(Finding, kind="durability", topic="transactions", place=1):
     A setting after one of whose kills commits could not be looked up is a finding of its own, too.
     """
 
+    holds_under_load = True
     settings: tuple[str, ...]
     """Each with its server."""
     acknowledged: int
@@ -101,10 +102,6 @@ class Durability(Finding, kind="durability", topic="transactions", place=1):
     def loss(self) -> Loss | None:
         """Of settings that lose acknowledged commits."""
         return "lost durability" if self.lost else None
-
-    @property
-    def holds_under_load(self) -> bool:
-        return True
 
     def _sentence(self) -> str:
         counts = [f"{self.lost:,} of {self.acknowledged:,}"] if self.unverified < self.runs else []

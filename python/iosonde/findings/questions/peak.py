@@ -55,7 +55,7 @@ def value_of_one_level(question: Question) -> Iterator[Finding]:
     if cells[over].n_unique() != 1 or question.is_open_loop:
         return
     axis, downwards = question.axis, metric_of(metric).better == "lower"
-    for key, group in groups(cells, question.apart):
+    for key, group in groups(cells, [name for name in question.by if name != axis]):
         row = kinds.best_of(group, lowest=downwards)
         value = statistics.repeats_interval(row["values"]) if downwards else kinds.selected(row, group)
         level = wording.level_words(over, row[over])
@@ -370,7 +370,7 @@ def saturations(question: Question) -> Iterator[Finding]:
     if not question.seeks_maximum:
         return
     axis = question.axis
-    for key, group in kinds.along_axis(question):
+    for key, group in kinds.over_numbers(question, question.along):
         points = tuple(saturation(curve, axis_level=curve.key[axis] if axis else None) for curve in group)
         if all(point.is_unknown for point in points):
             continue

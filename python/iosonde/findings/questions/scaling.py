@@ -17,7 +17,7 @@ from typing import Any, Literal
 import polars as pl
 
 from iosonde.findings.finding import Finding
-from iosonde.findings.kinds import Curve, OverFactor, Range, along_axis, of_load, ranges
+from iosonde.findings.kinds import Curve, OverFactor, Range, Rows, between, of_load, over_numbers, ranges
 from iosonde.findings.question import Question, QuestionKind
 from iosonde.findings.throughput import KEPT_UP
 from iosonde.metrics import wording
@@ -88,39 +88,25 @@ class Scaling(OverFactor, kind="scaling", topic="scaling"):
 
 
 @dataclass(frozen=True)
-class _Cell:
-    curve: Curve
-    at: int
-
-    @property
-    def pair(self) -> tuple[Any, Any]:
-        """The repeats at the upper and at the lower level."""
-        return self.curve.values[self.at + 1], self.curve.values[self.at]
-
-    @cached_property
-    def ratio(self) -> Estimate:
-        return ratio(*self.pair)
-
-    @property
-    def case_ids(self) -> Sequence[str]:
-        return self.curve.case_ids[self.at : self.at + 2]
-
-
-@dataclass(frozen=True)
 class Step:
     """A step from one level of a factor to the next, in several cells."""
 
     lower: Any
     upper: Any
-    cells: Sequence[_Cell]
+    cells: Rows
+    """With `pair` and `cases` at the upper and the lower level."""
 
     @cached_property
     def pooled(self) -> Estimate:
-        return pooled_ratio([cell.pair for cell in self.cells])
+        return pooled_ratio([cell["pair"] for cell in self.cells])
+
+    @cached_property
+    def estimates(self) -> list[Estimate]:
+        return [ratio(*cell["pair"]) for cell in self.cells]
 
     @property
     def ratios(self) -> tuple[float, ...]:
-        return tuple(cell.ratio.value for cell in self.cells)
+        return tuple(each.value for each in self.estimates)
 
     @property
     def gain(self) -> Estimate:
@@ -130,7 +116,7 @@ class Step:
     @property
     def gains(self) -> list[Estimate]:
         """The same of each cell."""
-        return [self.per_doubling(cell.ratio) for cell in self.cells]
+        return [self.per_doubling(each) for each in self.estimates]
 
     def per_doubling(self, found: Estimate) -> Estimate:
         """Levels need not double: ratio ^ (1 / log2(upper / lower))."""
@@ -140,7 +126,7 @@ class Step:
 
     @property
     def repeats(self) -> int:
-        return min(len(values) for cell in self.cells for values in cell.pair)
+        return min(len(values) for cell in self.cells for values in cell["pair"])
 
     @property
     def is_known(self) -> bool:
@@ -149,15 +135,15 @@ class Step:
 
     @property
     def case_ids(self) -> list[str]:
-        return [case_id for cell in self.cells for case_id in cell.case_ids]
+        return [case_id for cell in self.cells for case_id in reversed(cell["cases"])]
 
 
 def steps_of(group: Sequence[Curve]) -> list[Step]:
     """Return the steps of several curves, those between the same levels together."""
-    found: dict[tuple[Any, Any], list[_Cell]] = {}
+    found: dict[tuple[Any, Any], list[Mapping[str, Any]]] = {}
     for curve in group:
-        for at, step in enumerate(pairwise(curve.levels)):
-            found.setdefault(step, []).append(_Cell(curve, at))
+        for lower, upper in pairwise(curve.levels):
+            found.setdefault((lower, upper), []).extend(between([curve], upper, lower))
     return [Step(lower, upper, cells) for (lower, upper), cells in found.items()]
 
 
@@ -166,7 +152,7 @@ def gains(question: Question) -> Iterator[Finding]:
     levels = question.cells()[question.analysis.over]
     if not levels.dtype.is_numeric() or min(levels) <= 0 or not question.seeks_maximum:
         return
-    for key, group in along_axis(question):
+    for key, group in over_numbers(question, question.along):
         steps = steps_of(group)
         yield from _without_gain(question, key, steps)
         yield from _scaling(question, key, steps)
@@ -184,8 +170,8 @@ def _without_gain(question: Question, key: Mapping[str, Any], steps: Sequence[St
                 lower=step.lower,
                 upper=step.upper,
                 axis=axis,
-                axis_levels=tuple(cell.curve.key[axis] for cell in step.cells) if axis else (),
-                cells=tuple(cell.curve.key[axis] for cell in part.cells) if axis else (),
+                axis_levels=tuple(cell[axis] for cell in step.cells) if axis else (),
+                cells=tuple(cell[axis] for cell in part.cells) if axis else (),
                 ratios=part.ratios,
                 pooled=part.pooled,
                 repeats=step.repeats,
@@ -275,7 +261,7 @@ class Dependence(Range, kind="dependence", topic="scaling"):
 
 def dependences(question: Question) -> Iterator[Finding]:
     """Return True if the factor matters, for the cell in which it matters most."""
-    for ratios, values in ranges(question, lambda curve: (int(curve.medians.argmin()), int(curve.medians.argmax()))):
+    for ratios, _, values in ranges(question, lambda curve: (int(curve.medians.argmin()), int(curve.medians.argmax()))):
         largest = values["ratio"]
         if all(each.below(FLAT) for each in ratios):
             yield Dependence(**values, decision="flat")
@@ -317,14 +303,7 @@ def tail_growth(question: Question) -> Iterator[Finding]:
         """Number of levels before the first one that was not."""
         return next((at for at, case in enumerate(curve.case_ids) if case in missed), len(curve.levels))
 
-    curve_of: dict[str, Curve] = {}
-
-    def ends(curve: Curve) -> tuple[int, int]:
-        curve_of[curve.case_ids[0]] = curve
-        return 0, max(0, achieved(curve) - 1)
-
-    for _, values in ranges(question, ends):
-        curve = curve_of[values["case_ids"][0]]
+    for _, curve, values in ranges(question, lambda curve: (0, max(0, achieved(curve) - 1))):
         at = achieved(curve)
         if values["first_level"] != values["last_level"]:
             yield TailGrowth(**values, overloaded=curve.levels[at] if at < len(curve.levels) else None)
