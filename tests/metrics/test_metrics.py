@@ -19,7 +19,7 @@ from samples import SECOND, Samples, jobs, result_set, with_concurrency, write
 
 from iosonde.base.features import contributed
 from iosonde.findings.comparison.cases import compare
-from iosonde.findings.regression.check import session_values
+from iosonde.findings.regression import session_values
 from iosonde.metrics import registry
 from iosonde.metrics.derivation import ALWAYS_KNOWN
 from iosonde.metrics.facts import Facts
@@ -264,8 +264,11 @@ def test_intervals_of_metrics_that_cannot_be_negative_are_cut_off_at_zero(tmp_pa
     values = runs.filter(pl.col("metric") == "iops", pl.col("operation") == "all").with_columns(
         value=pl.Series([0.0, 1, 2])
     )
-    declare("balance", title="Balance", unit="", better="neither")
-    declare("delay", title="Delay", unit="s", better="lower")
+    balance, delay = (
+        {"title": "Balance", "unit": "", "better": "neither"},
+        {"title": "Delay", "unit": "s", "better": "lower"},
+    )
+    declare({"balance": balance, "delay": delay})
     of_names = [values.with_columns(metric=pl.lit(name)) for name in ("iops", "delay", "balance")]
     iops, delay, balance = case_metrics(pl.concat(of_names)).select("low", "method").rows()
     assert iops == delay == (0, T_PLAIN + CUT_OFF)

@@ -12,22 +12,12 @@ by the metric's `aggregate`. An index of hundreds of result sets can afford rate
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import polars as pl
 
 from iosonde.errors import ResultsError
-from iosonde.metrics import sustained
-from iosonde.metrics.derivation import (
-    derived,
-    derived_counts,
-    iops_variation,
-    judged,
-    known_columns,
-    of_streams,
-    with_interval_facts,
-)
+from iosonde.metrics import derivation, statistics, sustained
 from iosonde.metrics.distributions import Prior, prior_of
 from iosonde.metrics.facts import Facts, Results
 from iosonde.metrics.registry import METRICS, declare, known_names, least_value, metric, named_among
@@ -45,14 +35,6 @@ from iosonde.metrics.scopes import (
     scopes_of,
     seconds_between,
     sums,
-)
-from iosonde.metrics.statistics import (
-    MINIMUM_REPEATS,
-    Floats,
-    RepeatNoise,
-    bounded_median_intervals,
-    repeat_correlation,
-    sample_key,
 )
 from iosonde.results import ResultSet
 from iosonde.results.column import FLAG, NUMBER, TEXT, U32, Column, Table
@@ -80,12 +62,6 @@ def _run_values(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.group_by(*_RUN_COLUMNS, *SCOPE_KEYS, "metric", maintain_order=True).agg(value=chosen)
 
 
-def _interval_values(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return one row per value of lines over time, with the columns of an interval."""
-    several = pl.len().over(*RUN_KEYS, "metric") > 1
-    return rows.filter(several).with_columns(phase=pl.lit("measure"), interval="point")
-
-
 def _named_values(facts: Facts) -> pl.DataFrame:
     """Return the named values of complete runs with the columns of the runs, and declare their metrics.
 
@@ -100,16 +76,10 @@ def _named_values(facts: Facts) -> pl.DataFrame:
                 f"the metric `{each['metric']}` has another unit or direction in each of these result sets",
                 hint="combine result sets of the same study, or give the metrics different names",
             )
-        declare(each["metric"], title=each["title"], unit=each["unit"], better=each["better"])
+        declare({each["metric"]: each})
     of_runs = facts.runs().select(_RUN_COLUMNS)
     scope = {"stream": pl.lit(STREAM), "operation": pl.lit(ALL)}
     return rows.with_columns(**scope).join(of_runs, on=RUN_KEYS, maintain_order="left")
-
-
-def declare_all(metrics: Mapping[str, Mapping[str, Any]]) -> None:
-    """Declare the metrics of a study."""
-    for name, each in metrics.items():
-        declare(name, title=each["title"], unit=each["unit"], better=each["better"])
 
 
 PARTS = {name: PERCENTILES[name] for name in ("p50", "p99", "p99_9")}
@@ -136,7 +106,9 @@ def bulk_metrics(result_sets: Mapping[str, ResultSet]) -> pl.DataFrame:
         .join(latency_percentiles(scopes, facts.histograms(per="run"), parts=PARTS), on="scope", how="left")
     )
     whole = pl.col("repeat", "order").cast(pl.Int64)
-    return _long(derived_counts(table).with_columns(whole), keys=(*_RUN_COLUMNS, *SCOPE_KEYS), metrics=BULK_METRICS)
+    return _long(
+        derivation.derived_counts(table).with_columns(whole), keys=(*_RUN_COLUMNS, *SCOPE_KEYS), metrics=BULK_METRICS
+    )
 
 
 def run_metrics(results: Results | Facts) -> pl.DataFrame:
@@ -153,16 +125,16 @@ def run_metrics(results: Results | Facts) -> pl.DataFrame:
     scopes = scopes_of(counts, keys=RUN_KEYS)
     table = (
         sums(counts, scopes)
-        .join(judged(facts.runs().join(facts.simulated_media(), on=RUN_KEYS, how="left")), on=RUN_KEYS)
+        .join(derivation.judged(facts.runs().join(facts.simulated_media(), on=RUN_KEYS, how="left")), on=RUN_KEYS)
         .with_columns(seconds=seconds_between("measure_start_ns", "measure_end_ns"))
         .join(latency_percentiles(scopes, facts.histograms(per="run")), on="scope", how="left")
-        .join(iops_variation(facts), on=[*RUN_KEYS, *SCOPE_KEYS], how="left")
-        .join(of_streams(facts, counts), on=[*RUN_KEYS, "stream"], how="left")
+        .join(derivation.iops_variation(facts), on=[*RUN_KEYS, *SCOPE_KEYS], how="left")
+        .join(derivation.of_streams(facts, counts), on=[*RUN_KEYS, "stream"], how="left")
         .join(facts.devices(), on=RUN_KEYS, how="left")
         .join(facts.members(), on=RUN_KEYS, how="left")
         .join(sustained.metrics(facts), on=RUN_KEYS, how="left")
     )
-    rows = _long(derived(table), keys=(*_RUN_COLUMNS, *SCOPE_KEYS), metrics=METRICS)
+    rows = _long(derivation.derived(table), keys=(*_RUN_COLUMNS, *SCOPE_KEYS), metrics=METRICS)
     return pl.concat([rows, _run_values(_named_values(facts)).select(rows.columns)])
 
 
@@ -202,7 +174,7 @@ def _samples(runs: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def repeat_noise(runs: pl.DataFrame) -> dict[str, RepeatNoise]:
+def repeat_noise(runs: pl.DataFrame) -> dict[str, statistics.RepeatNoise]:
     """Return what the repeats of all cases of each result set show about the noise of each of them."""
     correlations = repeat_correlations(runs)
     return {
@@ -211,12 +183,12 @@ def repeat_noise(runs: pl.DataFrame) -> dict[str, RepeatNoise]:
     }
 
 
-def _noise_of(samples: pl.DataFrame, correlation: float) -> RepeatNoise:
+def _noise_of(samples: pl.DataFrame, correlation: float) -> statistics.RepeatNoise:
     """Each sample of a result set has the prior of its metric and scope.
 
     A case that only reads has the same values for reads as for the whole load; the prior is that of the whole load.
     """
-    usable = samples.filter(pl.col("repeats") >= MINIMUM_REPEATS, pl.col("minimum") > 0)
+    usable = samples.filter(pl.col("repeats") >= statistics.MINIMUM_REPEATS, pl.col("minimum") > 0)
     whole = overall(usable)
     parts = usable.join(whole, on=_SAMPLE_KEYS, how="anti", maintain_order="left")
     found: dict[bytes, Prior] = {}
@@ -227,10 +199,10 @@ def _noise_of(samples: pl.DataFrame, correlation: float) -> RepeatNoise:
         ):
             values = [each.to_numpy() for each in group["value"]]
             if prior := prior_of([np.log(each) for each in values]):
-                found |= dict.fromkeys(map(sample_key, values), prior)
+                found |= dict.fromkeys(map(statistics.sample_key, values), prior)
                 if frame is whole and not is_control:
                     of_metrics[str(name)] = prior
-    return RepeatNoise(correlation=correlation, priors=found, of_metrics=of_metrics)
+    return statistics.RepeatNoise(correlation=correlation, priors=found, of_metrics=of_metrics)
 
 
 def repeat_correlations(runs: pl.DataFrame) -> dict[str, float]:
@@ -245,7 +217,7 @@ def repeat_correlations(runs: pl.DataFrame) -> dict[str, float]:
     )
     repeats = rates.group_by("result_set", "case_id", "stream", "metric").agg(pl.col("value").sort_by("order"))
     return {
-        str(name): repeat_correlation([values.to_numpy() for values in group["value"]])
+        str(name): statistics.repeat_correlation([values.to_numpy() for values in group["value"]])
         for (name,), group in repeats.group_by("result_set")
     }
 
@@ -280,12 +252,16 @@ def interval_metrics(
     if parts:
         latencies = latency_percentiles(scopes, facts.histograms(per="interval"), parts=parts)
         table = table.join(latencies, on="scope", how="left")
-    table = with_interval_facts(table, facts, metrics)
+    table = derivation.with_interval_facts(table, facts, metrics)
     keys = (*_RUN_COLUMNS, "phase", "interval", "begin_ns", "end_ns", *SCOPE_KEYS)
     long_enough = of_usual_length([*RUN_KEYS, "phase"])
-    counted = derived_counts(table).with_columns(pl.when(long_enough).then(rate).alias(rate) for rate in RATES)
+    counted = derivation.derived_counts(table).with_columns(
+        pl.when(long_enough).then(rate).alias(rate) for rate in RATES
+    )
     rows = _long(counted, keys=keys, metrics=[name for name in metrics if name in METRICS and name in counted.columns])
-    lines = _interval_values(_named_values(facts)).filter(pl.col("metric").is_in(list(metrics)))
+    several = pl.len().over(*RUN_KEYS, "metric") > 1
+    lines = _named_values(facts).filter(several, pl.col("metric").is_in(list(metrics)))
+    lines = lines.with_columns(phase=pl.lit("measure"), interval="point")
     rows = rows.select(*keys, "metric", "value")
     # Without a cast, unsigned times mixed with signed ones become 128 bits wide, which reports cannot compute with.
     return pl.concat([rows, lines.select(rows.columns).cast(rows.schema)])
@@ -339,7 +315,7 @@ def percentile_curves(results: Results | Facts) -> pl.DataFrame:
 
 def _long(table: pl.DataFrame, *, keys: Sequence[str], metrics: Iterable[str]) -> pl.DataFrame:
     """Turn one column per metric into one row per metric; a metric without a value has no row."""
-    known = known_columns(table)
+    known = derivation.known_columns(table)
     metrics = [name for name in metrics if name in known]
     if not metrics:
         return table.select(*keys, metric=pl.lit(""), value=pl.lit(0.0)).clear()
@@ -350,11 +326,11 @@ def _long(table: pl.DataFrame, *, keys: Sequence[str], metrics: Iterable[str]) -
     )
 
 
-def _intervals(summary: pl.DataFrame, noise: RepeatNoise) -> pl.DataFrame:
+def _intervals(summary: pl.DataFrame, noise: statistics.RepeatNoise) -> pl.DataFrame:
     """Return the intervals of the medians of rows that all have the same number of repeats."""
-    rows: Floats = np.stack([values.to_numpy() for values in summary["value"]])
+    rows: statistics.Floats = np.stack([values.to_numpy() for values in summary["value"]])
     least = np.array([least_value(name) for name in summary["metric"]])
-    low, high, methods = bounded_median_intervals(
+    low, high, methods = statistics.bounded_median_intervals(
         rows, correlation=noise.correlation, priors=[noise.prior(row) for row in rows], least=least
     )
     return summary.select(

@@ -8,12 +8,13 @@ expressions name as columns, are rows of `iosonde.results.run_facts`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import polars as pl
 
 from iosonde.base.features import contributed
-from iosonde.metrics.metric import SERVER_SECONDS, Better, Metric, in_seconds, over, own
+from iosonde.metrics.metric import SERVER_SECONDS, Metric, in_seconds, over, own
 from iosonde.metrics.scopes import MILLION, PERCENTILES
 from iosonde.study.workload import names_where
 
@@ -195,14 +196,16 @@ _DECLARED: dict[str, Metric] = {}
 """Metrics that studies of external commands define, as far as this process has read them."""
 
 
-def declare(name: str, *, title: str, unit: str, better: Better) -> None:
-    """Add a metric that a study defines, or replace its definition.
+def declare(metrics: Mapping[str, Mapping[str, Any]]) -> None:
+    """Add metrics that a study defines by `title`, `unit` and `better`, or replace their definitions.
 
     Reading named values declares their metrics (`metrics.py`), and so does reading a study.
     """
     formula = "value in the output of the command"
-    # Rates, sizes and times cannot be negative; a number without a unit may be anything.
-    _DECLARED[name] = Metric(name, title, unit, better, "named", formula, can_be_negative=not unit)
+    for name, each in metrics.items():
+        title, unit, better = each["title"], each["unit"], each["better"]
+        # Rates, sizes and times cannot be negative; a number without a unit may be anything.
+        _DECLARED[name] = Metric(name, title, unit, better, "named", formula, can_be_negative=not unit)
 
 
 def find(name: str) -> Metric | None:
@@ -212,10 +215,7 @@ def find(name: str) -> Metric | None:
 
 def metric(name: str) -> Metric:
     """The metric of that name, which exists."""
-    found = find(name)
-    if found is None:
-        raise KeyError(name)
-    return found
+    return METRICS.get(name) or _DECLARED[name]
 
 
 def least_value(name: str) -> float:
@@ -227,12 +227,6 @@ def least_value(name: str) -> float:
 def known_names() -> list[str]:
     """The names of all metrics, those of studies last."""
     return [*METRICS, *_DECLARED]
-
-
-def headline_rates(present: Iterable[str]) -> list[str]:
-    """Of these metrics, those by which a whole load is judged: its rate, or what a study names with a direction."""
-    names = set(present)
-    return [name for name in RATES if name in names] or named_among(names)
 
 
 def named_among(present: Iterable[str], *, directed: bool = True) -> list[str]:

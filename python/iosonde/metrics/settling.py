@@ -56,10 +56,8 @@ class Settling:
     """Mean of the last quarter."""
     first: int
     """Index of its first value."""
-    halfway: float
-    """Mean of as many values in the middle."""
     middle: int
-    """Index of the first of these."""
+    """Index of the first of as many values in the middle."""
     agrees: bool
     """True if the level at half of the time, that of the last values, and the last value agree with the level."""
     trend: Trend
@@ -87,7 +85,6 @@ def settling(sample: Floats, *, window: int) -> Settling:
     return Settling(
         level=level,
         first=count - quarter,
-        halfway=halfway,
         middle=middle,
         agrees=agrees and abs(last - level) <= allowed[1] and not _ends_apart(sample),
         trend=_trend(sample, level) or ("" if agrees else _monotone(half)),

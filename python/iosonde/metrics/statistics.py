@@ -439,31 +439,12 @@ def repeat_correlation(cases: Sequence[ArrayLike], *, doubt: float = 1.0) -> flo
     return round(share * float(np.interp(mean + RAISED * error * math.sqrt(share), expected, CORRELATIONS)), 2)
 
 
-def _resamples(count: int, resamples: int, *, seed: int = SEED) -> NDArray[np.intp]:
-    return np.random.default_rng(seed).integers(0, count, size=(resamples, count), dtype=np.intp)
-
-
-@lru_cache(maxsize=1024)
-def _middle_ranks(count: int, seed: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Return the two middle ranks of each resample: all that its median depends on, so drawn once for every sample."""
-    drawn = np.sort(_resamples(count, RESAMPLES, seed=seed), axis=1)
-    return drawn[:, (count - 1) // 2].astype(np.int32), drawn[:, count // 2].astype(np.int32)
-
-
-def plausible_medians(values: ArrayLike, *, seed: int = SEED) -> Floats:
-    """Draw medians that the repeats of a case permit: Student's t on logarithms, with moderated variance.
-
-    Of values that are not all positive, the medians of bootstrap resamples.
-    """
+def plausible_medians(values: ArrayLike, *, seed: int) -> Floats:
+    """Draw medians that the positive repeats of a case permit: Student's t on logarithms, with moderated variance."""
     sample = np.asarray(values, dtype=np.float64)
-    found: Floats
-    if (sample <= 0).any():
-        ordered, (lower, upper) = np.sort(sample), _middle_ranks(len(sample), seed)
-        found = (ordered[lower] + ordered[upper]) / 2
-        return found
     variance, degrees, _ = _mean_noise(sample)
     drawn = np.random.default_rng(seed).standard_t(max(1.0, degrees), RESAMPLES)
-    found = np.exp(np.log(sample).mean() + math.sqrt(variance) * drawn)
+    found: Floats = np.exp(np.log(sample).mean() + math.sqrt(variance) * drawn)
     return found
 
 
@@ -647,7 +628,8 @@ def slope(x: ArrayLike, y: ArrayLike) -> Estimate:
     value = _theil_sen(xs[np.newaxis, :], ys[np.newaxis, :])[0]
     if len(xs) < MINIMUM_REPEATS + 1:
         return Estimate(float(value), n=len(xs))
-    drawn = _resamples(len(xs), max(100, min(1000, 2_000_000 // len(xs) ** 2)))
+    resamples = max(100, min(1000, 2_000_000 // len(xs) ** 2))
+    drawn = np.random.default_rng(SEED).integers(0, len(xs), size=(resamples, len(xs)), dtype=np.intp)
     slopes = _theil_sen(xs[drawn], ys[drawn])
     return percentile_interval(float(value), slopes[~np.isnan(slopes)], len(xs))
 

@@ -104,19 +104,11 @@ class Window:
         return self.criteria.slope * abs(self.mean)
 
     @property
-    def range_holds(self) -> bool:
-        """True if the range criterion is met: the values differ by at most `range_allowed`."""
-        return self._within(self.range, self.range_allowed)
-
-    @property
-    def slope_holds(self) -> bool:
-        """True if the slope criterion is met: the fitted line changes by at most `drift_allowed`."""
-        return self._within(self.drift, self.drift_allowed)
-
-    @property
     def steady(self) -> bool:
         """True if both criteria are met, by finite values of a load that made progress."""
-        return all(map(math.isfinite, self.values)) and self.mean > 0 and self.range_holds and self.slope_holds
+        rounding = _ROUNDING * abs(self.mean)
+        is_met = self.range <= self.range_allowed + rounding and self.drift <= self.drift_allowed + rounding
+        return all(map(math.isfinite, self.values)) and self.mean > 0 and is_met
 
     @property
     def range_share(self) -> float:
@@ -132,9 +124,6 @@ class Window:
     def line(self) -> str:
         """The linear fit as a formula over the number of the round."""
         return f"y = {self.slope:.6g} x {'-' if self.intercept < 0 else '+'} {abs(self.intercept):.6g}"
-
-    def _within(self, measured: float, allowed: float) -> bool:
-        return measured <= allowed + _ROUNDING * abs(self.mean)
 
 
 def window(values: ArrayLike, *, first: int = 1, criteria: Criteria = SNIA) -> Window:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from iosonde.errors import StudyError
-from iosonde.metrics.metrics import declare_all
-from iosonde.metrics.registry import METRICS
+from iosonde.metrics.registry import METRICS, declare
 from iosonde.planning.procedure import condition, kind_of, kinds
 from iosonde.results.frames import RESERVED
 from iosonde.study import workload as workloads
@@ -49,7 +48,7 @@ def _declare_metrics(study: Study, source: StudyFile) -> None:
                     where=source.where(*place, "metrics"),
                     hint=f"name it after its program, such as `fio_{name}`",
                 )
-        declare_all(named)
+        declare(named)
     if not any(layer.get("metrics") for _, layer in layers):
         raise StudyError(
             "the study must define at least one metric",
