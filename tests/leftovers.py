@@ -15,7 +15,7 @@ from iosonde.storage.safety import journal
 
 SESSION = """
 import sys
-from iosonde.execution import resume
+from iosonde.execution.session import resume
 from iosonde.storage.safety.guard import Consent
 
 print("ready", flush=True)

@@ -19,7 +19,7 @@ from unittest import mock
 
 from plans import sign_plan
 
-from iosonde.execution import execute
+from iosonde.execution.session import execute
 from iosonde.plan import commands
 from iosonde.planning import Against, expand, parse
 from iosonde.results import ResultSet

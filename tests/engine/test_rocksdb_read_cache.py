@@ -14,9 +14,9 @@ from plans import without_places
 from stores import EACH_ONCE, spec, stream
 
 from iosonde.errors import StudyError, TargetError
-from iosonde.execution import execute
 from iosonde.execution.conversation import EngineRun
 from iosonde.execution.engine import drive
+from iosonde.execution.session import execute
 from iosonde.execution.stop import Stop
 from iosonde.features.key_value_stores import shim
 from iosonde.metrics.metrics import run_metrics

@@ -9,7 +9,7 @@ import pytest
 from plans import sign
 from test_sustained import StopAfter
 
-from iosonde.execution import Interrupted, execute, resume
+from iosonde.execution.session import Interrupted, execute, resume
 from iosonde.features.simulated_drives.state import DIRECTORY, DriveState
 from iosonde.plan import Plan
 from iosonde.planning import expand, parse

@@ -8,8 +8,8 @@ import pytest
 from command_line import Iosonde, in_this_process
 
 from iosonde.errors import ResultsError
-from iosonde.execution import Interrupted, execute, resume
 from iosonde.execution.run_loop import Observer
+from iosonde.execution.session import Interrupted, execute, resume
 from iosonde.plan import Plan, Run
 from iosonde.planning import Against, expand, parse
 from iosonde.report import as_text, comparison

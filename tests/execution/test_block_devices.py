@@ -23,8 +23,8 @@ from loop_stacks import MIB, run
 from needs import BTRFS, XFS
 
 from iosonde.errors import TargetError
-from iosonde.execution import execute
 from iosonde.execution.run_loop import Observer
+from iosonde.execution.session import execute
 from iosonde.features.rate_limits.sharing import SharingConclusion
 from iosonde.plan import Plan
 from iosonde.planning import Against, expand, load, parse

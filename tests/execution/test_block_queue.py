@@ -14,7 +14,7 @@ from loop_stacks import Loops
 from mounted import LoopFileSystem
 
 from iosonde.errors import TargetError
-from iosonde.execution import execute
+from iosonde.execution.session import execute
 from iosonde.planning import Against, expand, parse
 from iosonde.storage import cleanup, open_target
 from iosonde.storage.block_layer import block_stack

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from iosonde.data import adapters
-from iosonde.execution import execute
+from iosonde.execution.session import execute
 from iosonde.metrics.metrics import run_metrics
 from iosonde.plan import commands
 from iosonde.planning import expand, load

@@ -15,7 +15,7 @@ from command_line import CHECKOUT, Iosonde
 from test_supervisor import assert_ends
 
 from iosonde.errors import ResultsError, TargetError
-from iosonde.execution import execute, resume
+from iosonde.execution.session import execute, resume
 from iosonde.findings.comparison.cases import compare
 from iosonde.findings.findings import findings
 from iosonde.findings.regression import session_of
@@ -187,7 +187,7 @@ def test_a_command_beyond_its_memory_limit_is_out_of_memory(tmp_path: Path) -> N
 
 SESSION = """
 import sys
-from iosonde.execution import resume
+from iosonde.execution.session import resume
 from iosonde.storage.safety.guard import Consent
 resume(sys.argv[1], consent=Consent(commands=sys.argv[2]))
 """

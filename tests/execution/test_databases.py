@@ -10,8 +10,8 @@ import pytest
 from tiers import skip_for_busy_machine
 
 from iosonde.errors import StudyError, TargetError
-from iosonde.execution import execute
 from iosonde.execution.admission import Admission
+from iosonde.execution.session import execute
 from iosonde.features.key_value_stores.run import EARLIER_SESSION, Databases
 from iosonde.features.key_value_stores.workload import KV
 from iosonde.features.swap_areas.area import active

@@ -9,7 +9,7 @@ import pytest
 from test_sustained import StopAfter, found_rounds, one_case
 
 from iosonde.errors import StudyError
-from iosonde.execution import execute, resume
+from iosonde.execution.session import execute, resume
 from iosonde.plan import Plan
 from iosonde.planning import expand, parse
 from iosonde.results import ResultSet

@@ -11,8 +11,8 @@ import pytest
 from loop_stacks import MIB, Loops, run
 
 from iosonde.errors import TargetError
-from iosonde.execution import execute, resume
 from iosonde.execution.run_loop import Observer
+from iosonde.execution.session import execute, resume
 from iosonde.plan import Setup
 from iosonde.planning import expand, parse
 from iosonde.results import ResultSet

@@ -18,8 +18,9 @@ import iosonde
 from iosonde.data import shipped
 from iosonde.engine.protocol import VERSION
 from iosonde.errors import EngineError, IosondeError, ResultsError
-from iosonde.execution import engine_programs, execute, resume
+from iosonde.execution import engine_programs
 from iosonde.execution.engine import find_engine
+from iosonde.execution.session import execute, resume
 from iosonde.plan import Plan
 from iosonde.planning import expand, load
 from iosonde.results.result_set import ResultSet

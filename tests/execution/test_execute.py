@@ -16,8 +16,8 @@ from stores import small_file_system
 import iosonde
 from iosonde.engine.protocol import Event
 from iosonde.errors import EngineError, ResultsError, TargetError
-from iosonde.execution import execute, resume
 from iosonde.execution.run_loop import Observer
+from iosonde.execution.session import execute, resume
 from iosonde.plan import Case, Plan, Run
 from iosonde.planning import expand, parse
 from iosonde.results import ResultSet

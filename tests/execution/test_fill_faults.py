@@ -18,8 +18,8 @@ from mounted import LoopFileSystem
 from stores import small_file_system
 
 from iosonde.errors import StudyError
-from iosonde.execution import execute, resume
 from iosonde.execution.run_loop import Observer
+from iosonde.execution.session import execute, resume
 from iosonde.plan import PREPARATION, Plan
 from iosonde.planning import expand
 from iosonde.results import ResultSet
@@ -110,7 +110,7 @@ def test_a_target_that_shrinks_is_a_failure_with_the_reason(tmp_path: Path) -> N
 SESSION = """
 import os, signal, sys
 from pathlib import Path
-from iosonde.execution import execute
+from iosonde.execution.session import execute
 from iosonde.plan import Plan
 from test_fill_faults import DuringFill
 

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from iosonde.errors import TargetError
-from iosonde.execution import execute
 from iosonde.execution.conversation import EngineRun
 from iosonde.execution.instruments import conditions
 from iosonde.execution.instruments.conditions import shared_devices
 from iosonde.execution.instruments.database_server import accounts_of
 from iosonde.execution.instruments.instrument import Instrument, NotStartedError, Reading, start, stop
+from iosonde.execution.session import execute
 from iosonde.features.swap_areas.run import SwapAreas
 from iosonde.planning import expand, parse
 from iosonde.results import ResultSet

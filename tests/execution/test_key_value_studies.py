@@ -20,7 +20,7 @@ from plans import a_record, without_places
 
 from iosonde.cli.reference import EXIT_OK, EXIT_RUNS_FAILED
 from iosonde.errors import StudyError, TargetError
-from iosonde.execution import execute
+from iosonde.execution.session import execute
 from iosonde.features.key_value_stores.facts import COLUMNS, STALLS
 from iosonde.metrics.metrics import run_metrics
 from iosonde.plan import Plan

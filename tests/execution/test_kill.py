@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from leftovers import killed_once
 
-from iosonde.execution import resume
+from iosonde.execution.session import resume
 from iosonde.planning import expand, parse
 from iosonde.results import ResultSet
 from iosonde.storage import open_target

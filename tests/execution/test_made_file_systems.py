@@ -17,8 +17,8 @@ from leftovers import clean, leftovers, nothing_left, resumed_and_killed
 from needs import BTRFS, XFS
 
 from iosonde.errors import IosondeError, TargetError
-from iosonde.execution import execute, resume
 from iosonde.execution.run_loop import Observer
+from iosonde.execution.session import execute, resume
 from iosonde.lab.bound_process import end, start_bound
 from iosonde.plan import Plan
 from iosonde.planning import expand, parse

@@ -15,8 +15,8 @@ from loop_stacks import loop_devices
 
 from iosonde.engine.protocol import Event
 from iosonde.errors import IosondeError, TargetError
-from iosonde.execution import execute
 from iosonde.execution.run_loop import Observer
+from iosonde.execution.session import execute
 from iosonde.plan import Plan, Run
 from iosonde.planning import expand, parse
 from iosonde.results import ResultSet

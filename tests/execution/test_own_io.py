@@ -18,8 +18,8 @@ from mounted import LoopFileSystem
 from test_sustained import one_case
 
 from iosonde.engine.protocol import Event
-from iosonde.execution import execute
 from iosonde.execution.run_loop import Observer
+from iosonde.execution.session import execute
 from iosonde.findings import quality
 from iosonde.metrics.metrics import run_metrics, stalled_intervals
 from iosonde.plan import Run

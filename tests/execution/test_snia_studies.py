@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from statements import contradictions
 
-from iosonde.execution import execute
+from iosonde.execution.session import execute
 from iosonde.findings.device_state import convergences, window_means
 from iosonde.metrics.facts import Facts
 from iosonde.metrics.metrics import run_metrics

@@ -10,8 +10,8 @@ from typing import Any
 import polars as pl
 import pytest
 
-from iosonde.execution import execute, resume
 from iosonde.execution.run_loop import Observer
+from iosonde.execution.session import execute, resume
 from iosonde.findings.device_state import convergences, window_means
 from iosonde.findings.findings import findings
 from iosonde.metrics.facts import Facts

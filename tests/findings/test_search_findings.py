@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from iosonde.execution import execute
+from iosonde.execution.session import execute
 from iosonde.findings.finding import Finding
 from iosonde.findings.searches import AlsoMet, Boundary, NoBoundary
 from iosonde.findings.throughput import OfferedRates

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from engines import real_engine
 
-from iosonde.execution import execute
+from iosonde.execution.session import execute
 from iosonde.interop.fio import import_job_file
 from iosonde.planning import expand, parse
 from iosonde.storage import open_target

@@ -21,8 +21,8 @@ from typing import Any
 import network_guest
 from guest_sessions import During, study
 
-from iosonde.execution import Observer, execute
-from iosonde.execution.session import HostOptions
+from iosonde.execution.run_loop import Observer
+from iosonde.execution.session import HostOptions, execute
 from iosonde.features.many_hosts import merge
 from iosonde.features.network_storage.setups import nfs
 from iosonde.planning import expand, load

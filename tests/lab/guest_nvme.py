@@ -11,7 +11,7 @@ from typing import Any
 
 from guest_sessions import LAB, study_of
 
-from iosonde.execution import execute
+from iosonde.execution.session import execute
 from iosonde.features.nvme_driver import handover
 from iosonde.features.rate_limits.exports import Sustained, cost_model, cost_qos
 from iosonde.planning import expand, load

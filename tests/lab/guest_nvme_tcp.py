@@ -20,7 +20,7 @@ from guest_sessions import LAB, During, Session, is_free, run, study
 from network_conditions import ON_DEVICE
 
 from iosonde.engine.protocol import Event
-from iosonde.execution import execute
+from iosonde.execution.session import execute
 from iosonde.features.network_storage.setups import nvme_tcp
 from iosonde.plan import Case, Plan, Run
 from iosonde.planning import expand, load

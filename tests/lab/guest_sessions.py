@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from iosonde.engine.protocol import Event
-from iosonde.execution import Observer, resume
+from iosonde.execution.run_loop import Observer
+from iosonde.execution.session import resume
 from iosonde.plan import Run
 from iosonde.planning import parse
 from iosonde.storage.safety.guard import Consent

@@ -18,9 +18,9 @@ from typing import Any
 from guest_sessions import LAB, Session, study_of, wait_for
 
 from iosonde.errors import IosondeError
-from iosonde.execution import execute
 from iosonde.execution.engine import find_engine
 from iosonde.execution.engine_programs import probe_backends
+from iosonde.execution.session import execute
 from iosonde.features.nvme_driver import handover
 from iosonde.features.nvme_driver.handover import Controller
 from iosonde.features.nvme_driver.run import handed_over

@@ -21,7 +21,9 @@ from network_conditions import BY_NAME, Condition
 
 from iosonde.engine.protocol import Event
 from iosonde.engine.supervisor.account import nfs_server_counters
-from iosonde.execution import Observer, environment, execute
+from iosonde.execution import environment
+from iosonde.execution.run_loop import Observer
+from iosonde.execution.session import execute
 from iosonde.features.network_storage import mountstats, transport
 from iosonde.plan import Case, Run
 from iosonde.planning import expand

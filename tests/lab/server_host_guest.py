@@ -25,8 +25,7 @@ from network_conditions import DRIVE_MS
 from network_guest import CLIENT, EXPORT, IN_SERVER, MOUNT, in_server
 
 from iosonde.data import data_folder
-from iosonde.execution import execute
-from iosonde.execution.session import HostOptions
+from iosonde.execution.session import HostOptions, execute
 from iosonde.features.many_hosts import merge
 from iosonde.planning import expand, parse
 from iosonde.storage import open_target

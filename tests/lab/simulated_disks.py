@@ -10,7 +10,7 @@ from pathlib import Path
 
 from guest_sessions import During, run, wait_for
 
-from iosonde.execution import resume
+from iosonde.execution.session import resume
 from iosonde.plan import Plan
 from iosonde.results import ResultSet
 from iosonde.storage.block_layer import block_stack

@@ -18,7 +18,8 @@ from guest_sessions import is_free, run, study, wait_for
 from simulated_disks import consent_for, disks, kill_during_measurement, mounted, wipe
 
 from iosonde.engine.protocol import Event
-from iosonde.execution import Observer, execute
+from iosonde.execution.run_loop import Observer
+from iosonde.execution.session import execute
 from iosonde.features.block_caches import bcache, device_mapper
 from iosonde.features.block_caches.setup import MODULES, BlockCacheSetup, announce
 from iosonde.metrics.metrics import interval_metrics, run_metrics

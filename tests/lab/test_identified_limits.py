@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from command_line import Iosonde
 
-from iosonde.execution import execute
+from iosonde.execution.session import execute
 from iosonde.features.rate_limits.procedures import LimitsConclusion
 from iosonde.lab import Limits, throttled_devices
 from iosonde.planning import expand, load

@@ -12,7 +12,8 @@ from simulated_disks import consent_for, disks, kill_during_measurement, wipe
 
 from iosonde.engine.protocol import Event
 from iosonde.errors import TargetError
-from iosonde.execution import Observer, execute, resume
+from iosonde.execution.run_loop import Observer
+from iosonde.execution.session import execute, resume
 from iosonde.features.arrays import md
 from iosonde.features.arrays.setup import ArraySetup
 from iosonde.plan import Plan, Run

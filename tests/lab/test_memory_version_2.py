@@ -13,7 +13,7 @@ from guest_sessions import run, study, wait_for
 from simulated_disks import disks, kill_during_measurement, wipe
 
 from iosonde.errors import TargetError
-from iosonde.execution import execute
+from iosonde.execution.session import execute
 from iosonde.plan import Plan
 from iosonde.planning import expand
 from iosonde.storage import cleanup, control_groups, open_target

@@ -19,7 +19,7 @@ from command_line import CHECKOUT, Iosonde
 from guest_sessions import study
 
 from iosonde.errors import LabError
-from iosonde.execution import execute
+from iosonde.execution.session import execute
 from iosonde.lab import Limits, ThrottledDevice, throttled_devices
 from iosonde.metrics.metrics import run_metrics
 from iosonde.planning import expand

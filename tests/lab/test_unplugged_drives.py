@@ -10,7 +10,7 @@ from guest_sessions import During, is_free, run, study, wait_for
 from simulated_disks import COUNT, attached, consent_for, disks, wipe
 
 from iosonde.errors import IosondeError
-from iosonde.execution import execute, resume
+from iosonde.execution.session import execute, resume
 from iosonde.features.block_caches import device_mapper
 from iosonde.features.block_caches.setup import BlockCacheSetup
 from iosonde.planning import expand

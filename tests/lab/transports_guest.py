@@ -21,7 +21,7 @@ from guest_sessions import is_free, run
 from network_conditions import TRANSPORTS
 from network_guest import EXPORT, IN_SERVER, SERVER, in_server
 
-from iosonde.execution import execute
+from iosonde.execution.session import execute
 from iosonde.planning import expand, load
 from iosonde.storage import open_target
 

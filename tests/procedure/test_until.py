@@ -9,7 +9,8 @@ import pytest
 from command_line import Iosonde
 from made_up import Made, MadeUp
 
-from iosonde.execution import Observer, execute, resume
+from iosonde.execution.run_loop import Observer
+from iosonde.execution.session import execute, resume
 from iosonde.findings import searches
 from iosonde.metrics import wording
 from iosonde.plan import Case, Plan, Run

@@ -11,7 +11,7 @@ import pytest
 from engines import real_engine
 from recordings import recorded
 
-from iosonde.execution import execute
+from iosonde.execution.session import execute
 from iosonde.planning import expand, load
 from iosonde.report.content import Chapter, collect
 from iosonde.report.details import statistics_tables

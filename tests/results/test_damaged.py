@@ -17,7 +17,7 @@ from recordings import recorded
 from iosonde import report
 from iosonde.engine.protocol import VERSION
 from iosonde.errors import ResultsError
-from iosonde.execution import resume
+from iosonde.execution.session import resume
 from iosonde.plan import MOST_PLANNED_CASES
 from iosonde.results import ResultSet
 from iosonde.results.query import frame

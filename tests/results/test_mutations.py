@@ -26,8 +26,7 @@ from made_sets import VARIED
 from plans import sign, sign_plan
 
 from iosonde.errors import IosondeError
-from iosonde.execution import resume
-from iosonde.execution.session import Interrupted
+from iosonde.execution.session import Interrupted, resume
 from iosonde.results import ResultSet
 from iosonde.results.schema import MANIFEST
 

@@ -20,8 +20,8 @@ from recordings import recorded
 
 from iosonde import report
 from iosonde.errors import IosondeError, ResultsError, TargetError
-from iosonde.execution import resume
 from iosonde.execution.admission import Admission, check_libraries
+from iosonde.execution.session import resume
 from iosonde.plan import Plan
 from iosonde.results import ResultSet
 

@@ -19,8 +19,8 @@ from strangers import Listening, as_stranger, listening
 from study_texts import study_text
 
 from iosonde.errors import ServerError
-from iosonde.execution import execute
 from iosonde.execution.engine import drive
+from iosonde.execution.session import execute
 from iosonde.execution.stop import Stop
 from iosonde.features.key_value_stores.cassandra import cql
 from iosonde.features.key_value_stores.cassandra.server import HEAP, PORT, STORAGE_PORT, Cassandra, RunningCassandra

@@ -21,7 +21,7 @@ from servers.conftest import answering
 from study_texts import study_text
 
 from iosonde.errors import ServerError
-from iosonde.execution import resume
+from iosonde.execution.session import resume
 from iosonde.plan import Plan
 from iosonde.planning import expand, parse
 from iosonde.results import ResultSet

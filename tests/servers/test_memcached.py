@@ -13,7 +13,7 @@ from strangers import listening, refuses_strangers
 from study_texts import study_text
 
 from iosonde.errors import ServerError, StudyError
-from iosonde.execution import execute
+from iosonde.execution.session import execute
 from iosonde.features.key_value_stores.memcached import EXTSTORE_BYTES, MIB, Memcached
 from iosonde.features.swap_areas.area import active
 from iosonde.features.swap_areas.record import SwapReading

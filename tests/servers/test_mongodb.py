@@ -16,8 +16,8 @@ from study_texts import study_text
 
 from iosonde.base.tools import TOOLS
 from iosonde.errors import ServerError, StudyError
-from iosonde.execution import execute
 from iosonde.execution.engine import drive
+from iosonde.execution.session import execute
 from iosonde.execution.stop import Stop
 from iosonde.features.key_value_stores import mongodb
 from iosonde.features.key_value_stores.mongodb import MongoDb

@@ -28,9 +28,9 @@ from study_texts import study_text
 
 from iosonde.engine.supervisor.watch import free_port
 from iosonde.errors import ServerError
-from iosonde.execution import execute, resume
 from iosonde.execution.engine import drive
 from iosonde.execution.run_loop import Observer
+from iosonde.execution.session import execute, resume
 from iosonde.execution.stop import Stop
 from iosonde.metrics.metrics import interval_metrics
 from iosonde.plan import Plan

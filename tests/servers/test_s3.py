@@ -14,9 +14,9 @@ from s3_server import MOTO, PAGE, Server, moto, user_of
 from study_texts import study_text
 
 from iosonde.errors import ServerError, StudyError, TargetError
-from iosonde.execution import execute
 from iosonde.execution.engine import drive
 from iosonde.execution.run_loop import Observer
+from iosonde.execution.session import execute
 from iosonde.execution.stop import Stop
 from iosonde.features.object_stores.s3 import OWNER, S3
 from iosonde.metrics.metrics import run_metrics

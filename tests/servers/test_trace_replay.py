@@ -8,7 +8,7 @@ import pytest
 from servers.conftest import alone, metrics_of
 from study_texts import study_text
 
-from iosonde.execution import execute
+from iosonde.execution.session import execute
 from iosonde.planning import expand, parse
 from iosonde.results import ResultSet
 from iosonde.results.schema import Record

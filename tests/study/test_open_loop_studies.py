@@ -9,7 +9,7 @@ import pytest
 from engines import real_engine
 from mounted import LoopFileSystem
 
-from iosonde.execution import execute
+from iosonde.execution.session import execute
 from iosonde.findings.questions.scaling import TailGrowth
 from iosonde.findings.throughput import OfferedRates
 from iosonde.planning import expand, load

@@ -24,7 +24,7 @@ from engines import real_engine, wrapped_engine
 from mounted import LoopFileSystem, overlay
 from needs import BTRFS, lacking
 
-from iosonde.execution import execute
+from iosonde.execution.session import execute
 from iosonde.metrics.verdict.evidence import SOME
 from iosonde.planning import expand
 from iosonde.results.schema import Record

@@ -17,8 +17,8 @@ from iosonde.errors import IosondeError
 
 if TYPE_CHECKING:
     from iosonde.cli.options import RunOptions
-    from iosonde.execution import Observer
     from iosonde.execution.live.page import LivePage
+    from iosonde.execution.run_loop import Observer
     from iosonde.plan import Plan
     from iosonde.planning.procedure import Remaining
     from iosonde.results import ResultSet
@@ -118,8 +118,8 @@ def _live(plan: Plan, given: RunOptions) -> Iterator[LivePage | None]:
 def _watched(
     ahead: Remaining, directory: Path, work: Callable[[Observer], ResultSet], page: LivePage | None
 ) -> ResultSet:
-    from iosonde.execution import Interrupted
     from iosonde.execution.progress import watch
+    from iosonde.execution.session import Interrupted
 
     record = messages.record if messages.logs else None
     try:

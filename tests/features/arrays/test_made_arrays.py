@@ -19,7 +19,8 @@ from loop_stacks import loop_devices
 from needs import BTRFS
 
 from iosonde.errors import TargetError
-from iosonde.execution import Observer, execute, resume
+from iosonde.execution.run_loop import Observer
+from iosonde.execution.session import execute, resume
 from iosonde.features.arrays import btrfs, members
 from iosonde.features.arrays import run as array_health
 from iosonde.features.arrays.record import ArrayReading, MemberFailed

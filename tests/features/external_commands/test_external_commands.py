@@ -14,7 +14,7 @@ from study_texts import study_text
 from iosonde.data import adapters
 from iosonde.engine.supervisor.parse import at_path, json_document, steps
 from iosonde.errors import StudyError
-from iosonde.execution import execute
+from iosonde.execution.session import execute
 from iosonde.features.external_commands.verdict import judge
 from iosonde.features.external_commands.workload import fill
 from iosonde.metrics.registry import find

@@ -18,8 +18,8 @@ from study_texts import study_text
 
 from iosonde.engine import protocol
 from iosonde.errors import TargetError
-from iosonde.execution import execute
 from iosonde.execution.admission import Admission
+from iosonde.execution.session import execute
 from iosonde.features.graph.facts import COLUMNS
 from iosonde.metrics.facts import Facts
 from iosonde.metrics.metrics import run_metrics

@@ -19,7 +19,7 @@ from mounted import LoopFileSystem
 from study_texts import study_text
 
 from iosonde import planning
-from iosonde.execution import execute
+from iosonde.execution.session import execute
 from iosonde.features.kernel_trace import ring_buffer
 from iosonde.features.kernel_trace import run as kernel_trace
 from iosonde.features.kernel_trace import stages as io_path

@@ -11,10 +11,9 @@ from command_line import Iosonde
 from many_hosts_plans import LOCAL, any_skew, measured
 
 from iosonde.engine.protocol import Event
-from iosonde.execution import execute
 from iosonde.execution.progress import Rates
 from iosonde.execution.run_loop import Observer
-from iosonde.execution.session import HostOptions
+from iosonde.execution.session import HostOptions, execute
 from iosonde.features.many_hosts.record import Hosts
 from iosonde.plan import Run
 from iosonde.planning.procedure import conclusions

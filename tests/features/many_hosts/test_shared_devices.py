@@ -14,7 +14,7 @@ from loop_stacks import MIB, loop_devices
 from many_hosts_plans import LOCAL, any_skew
 
 from iosonde.errors import TargetError
-from iosonde.execution import execute
+from iosonde.execution.session import execute
 from iosonde.features.many_hosts import host_plan, worker
 from iosonde.features.many_hosts.record import Hosts
 from iosonde.plan import Plan

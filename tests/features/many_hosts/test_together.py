@@ -24,8 +24,7 @@ from strangers import CLOSED, answers_of_dask, listening
 from tls_scheduler import configuration, scheduler, variables
 
 from iosonde.errors import IosondeError, TargetError
-from iosonde.execution import execute, resume
-from iosonde.execution.session import HostOptions, carrier
+from iosonde.execution.session import HostOptions, carrier, execute, resume
 from iosonde.features.many_hosts import tls
 from iosonde.features.many_hosts.hosts import connected
 from iosonde.features.many_hosts.record import Hosts

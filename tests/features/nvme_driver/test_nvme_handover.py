@@ -11,7 +11,7 @@ import pytest
 from study_texts import study_text
 
 from iosonde.errors import TargetError, UnsupportedError
-from iosonde.execution import execute
+from iosonde.execution.session import execute
 from iosonde.features.nvme_driver import handover, run, storage
 from iosonde.features.nvme_driver.handover import JOURNALED, KERNEL_DRIVER, VFIO, Controller
 from iosonde.planning import expand, parse

@@ -21,9 +21,9 @@ from servers.conftest import metrics_of, reachable_directory
 from strangers import STRANGER, as_stranger, listening, refuses_strangers
 from study_texts import study_text
 
-from iosonde.execution import execute
 from iosonde.execution.conversation import EngineRun
 from iosonde.execution.engine import drive
+from iosonde.execution.session import execute
 from iosonde.execution.stop import Stop
 from iosonde.features.object_stores.ceph import ClusterLayout, keyring_in
 from iosonde.features.object_stores.ceph.cluster import POOL, CephCluster

@@ -13,7 +13,7 @@ import pytest
 from observers import AtFirstInterval
 from study_texts import study_text
 
-from iosonde.execution import execute
+from iosonde.execution.session import execute
 from iosonde.features.swap_areas import area, settings
 from iosonde.features.swap_areas.record import SwapReading
 from iosonde.features.swap_areas.settings import Changed

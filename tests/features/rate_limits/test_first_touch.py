@@ -13,7 +13,7 @@ from engines import real_engine
 from loop_stacks import loop_devices
 from test_limits_study import WITHOUT_LIMIT
 
-from iosonde.execution import execute
+from iosonde.execution.session import execute
 from iosonde.features.rate_limits import credit_duration
 from iosonde.features.rate_limits.known_limits import FirstTouch
 from iosonde.features.rate_limits.procedures import LimitsConclusion

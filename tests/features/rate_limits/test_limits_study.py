@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from iosonde.errors import StudyError
-from iosonde.execution import Observer, execute, resume
+from iosonde.execution.run_loop import Observer
+from iosonde.execution.session import execute, resume
 from iosonde.features.rate_limits.procedures import LimitsConclusion, resolved
 from iosonde.features.rate_limits.report import drains, tables
 from iosonde.plan import Plan, Run

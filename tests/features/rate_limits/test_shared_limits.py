@@ -12,7 +12,7 @@ from test_limits_study import WITHOUT_LIMIT
 from volume_models import series_of
 
 from iosonde.errors import StudyError, TargetError
-from iosonde.execution import execute, resume
+from iosonde.execution.session import execute, resume
 from iosonde.features.rate_limits.report import shared_rates, tables
 from iosonde.features.rate_limits.series import Load, Series, Stage
 from iosonde.features.rate_limits.sharing import Bounds, Sharing, SharingConclusion, compare

@@ -32,7 +32,7 @@ from iosonde.units import format_duration
 
 if TYPE_CHECKING:
     from iosonde.collections.qualify import Qualification
-    from iosonde.execution import Observer
+    from iosonde.execution.run_loop import Observer
     from iosonde.plan import Plan
     from iosonde.planning.procedure import Remaining
     from iosonde.results import ResultSet
@@ -164,7 +164,7 @@ def _qualify(name: str, output: Path | None, given: RunOptions, planned: Callabl
     """Run the load of an application, with a progress display; `planned` makes the plan of a study and a target."""
     from iosonde.cli.commands.plan import summary
     from iosonde.collections.qualify import load_application
-    from iosonde.execution import default_directory, execute
+    from iosonde.execution.session import default_directory, execute
     from iosonde.planning.procedure import Remaining
     from iosonde.storage import open_target
 

@@ -36,8 +36,7 @@ def run_command(given: RunOptions) -> None:
     """
     from iosonde.cli.commands.doctor import other_load
     from iosonde.cli.commands.plan import arm_lines, summary
-    from iosonde.execution import default_directory, execute
-    from iosonde.execution.session import planned
+    from iosonde.execution.session import default_directory, execute, planned
     from iosonde.planning.procedure import Remaining
 
     time_limit_s = given.time_limit_s()
@@ -80,7 +79,7 @@ def resume_command(
 
     from iosonde.cli.commands import fleet, qualify, suite
     from iosonde.collections.library.directory import kind_of
-    from iosonde.execution import resume
+    from iosonde.execution.session import resume
 
     given = replace(given, server=server)
     time_limit_s = given.time_limit_s()
@@ -219,7 +218,7 @@ def _directory(output: Path | None) -> Iterator[Path]:
 
 
 def _measure(plan: Plan, directory: Path, consent: Consent) -> ResultSet:
-    from iosonde.execution import Interrupted, execute
+    from iosonde.execution.session import Interrupted, execute
 
     try:
         return execute(plan, directory, observer=_Intervals(), consent=consent)

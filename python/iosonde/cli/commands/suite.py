@@ -139,7 +139,7 @@ def carry_out(suite: SuiteDirectory, consent: Consent, given: RunOptions) -> Non
     """Run what remains of a suite and write its report. A study that fails does not stop the others."""
     import time
 
-    from iosonde.execution import Interrupted
+    from iosonde.execution.session import Interrupted
 
     time_limit_s = given.time_limit_s()
     end = None if time_limit_s is None else time.monotonic() + time_limit_s
@@ -163,8 +163,8 @@ def carry_out(suite: SuiteDirectory, consent: Consent, given: RunOptions) -> Non
 
 def _mostly_failed(path: Path, *, consent: Consent, retry_failed: bool, time_limit_s: float | None) -> bool:
     """Run what remains of one study, and return whether most of its runs failed."""
-    from iosonde.execution import resume
     from iosonde.execution.progress import watch
+    from iosonde.execution.session import resume
 
     messages.info(f"{path.name}")
     result_set = iosonde.load(path)

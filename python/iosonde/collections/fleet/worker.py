@@ -20,10 +20,10 @@ from iosonde.base.python_process import Requests
 from iosonde.collections.fleet.messages import Checked, Described, DescribedTarget, Ended, Files, Note, Outbox, Problem
 from iosonde.collections.fleet.model import Measurable, devices_of, hardware_of
 from iosonde.errors import IosondeError, StudyError, TargetError
-from iosonde.execution import Interrupted, environment, resume
+from iosonde.execution import environment
 from iosonde.execution.engine import find_engine
 from iosonde.execution.run_loop import Observer
-from iosonde.execution.session import require_startable
+from iosonde.execution.session import Interrupted, require_startable, resume
 from iosonde.plan import Plan, Run
 from iosonde.plan.commands import has_commands
 from iosonde.planning import expand
