@@ -103,7 +103,7 @@ def test_the_configuration_has_a_loopback_address_of_its_own_and_the_commit_log(
 
 @pytest.fixture(scope="module")
 def installed() -> Installation:
-    jars = files.locate().jars
+    jars, _ = files.locate()
     return Installation(version="5.0.6", build="", programs={"jars": str(jars), "java": "java"})
 
 
@@ -180,7 +180,7 @@ def test_cassandra_is_found_where_its_home_is_named_unless_it_is_too_old(
     (tmp_path / name).touch()
     monkeypatch.setenv("CASSANDRA_HOME", str(tmp_path))
     if not code:
-        assert (files.locate().version, files.locate().jars) == ("5.0.6", tmp_path)
+        assert files.locate() == (tmp_path, "5.0.6")
         return
     with pytest.raises(ServerError) as raised:
         files.locate()

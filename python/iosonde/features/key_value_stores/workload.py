@@ -14,6 +14,7 @@ from iosonde.study.workload import store_name
 from iosonde.study.workload.workload import Engine, Hints, Product, Rate, Spec, Workload
 
 if TYPE_CHECKING:
+    from iosonde.features.key_value_stores.cassandra.server import RunningCassandra
     from iosonde.storage import Target
     from iosonde.study.servers.server import DatabaseHost
 
@@ -49,20 +50,16 @@ class _Cassandra(_Store):
     noun = "keyspace"
     passwords = "`CASSANDRA_PASSWORD`"
 
-    def host(self, options: Mapping[str, Any]) -> DatabaseHost:
+    def host(self, options: Mapping[str, Any]) -> RunningCassandra:
         from iosonde.features.key_value_stores.cassandra.server import RunningCassandra
 
-        return RunningCassandra()
+        return RunningCassandra(replicas=int(options.get(REPLICATION, 1)))
 
-    def creating_host(self, parameters: Mapping[str, Any]) -> DatabaseHost:
-        from iosonde.features.key_value_stores.cassandra.server import RunningCassandra
-
-        return RunningCassandra(replicas=int(parameters["cassandra"].get(REPLICATION, 1)))
+    def creating_host(self, parameters: Mapping[str, Any]) -> RunningCassandra:
+        return self.host(parameters["cassandra"])
 
     def require(self, url: ServerUrl, parameters: Mapping[str, Any]) -> None:
-        from iosonde.features.key_value_stores.cassandra.server import RunningCassandra
-
-        RunningCassandra().require_mode(url.address(), parameters["commitlog_sync"])
+        self.host({}).require_mode(url.address(), parameters["commitlog_sync"])
 
 
 SERVERS = (_MongoDb(), _Cassandra())

@@ -203,10 +203,6 @@ class DatabaseServer(Server):
         """Create a database with the encoding and collation that workloads need; `ServerError` if it exists."""
 
     @abstractmethod
-    def drop_database(self, connection: Connection, name: str) -> None:
-        """Remove a database that iosonde created."""
-
-    @abstractmethod
     def finish_load(self, connection: Connection, check: Callable[[], None] = no_check) -> None:
         """Do what the server would otherwise do later in the background, after a bulk load.
 

@@ -49,9 +49,7 @@ LOGIN_HINT = f"name the user in the address (`cql://USER@HOST:PORT`), and set it
 
 
 class CqlError(ServerError):
-    """An error that the server returned; `number` is its code in the protocol."""
-
-    number: int = 0
+    """An error that the server returned."""
 
 
 def connect(address: Address, *, server_uid: int | None = None) -> CqlConnection:
@@ -84,25 +82,18 @@ class CqlConnection:
     def __init__(self, opened: socket.socket, address: Address) -> None:
         self._opened = opened
         self._address = address
+        self._where = f"at `{address.host}:{address.port}`"
 
-    def log_in(self, server_uid: int | None = None) -> None:
+    def log_in(self, server_uid: int | None) -> None:
         """Start the protocol, with the user's password where the server requires it."""
         kind, _ = self._request(_STARTUP, struct.pack(">H", 1) + _string("CQL_VERSION") + _string("3.0.0"))
         if kind == _AUTHENTICATE:
             if not self._address.user:
-                raise ServerError(
-                    "Cassandra requires a user and a password, but the address names no user",
-                    where=f"at `{self._address.host}:{self._address.port}`",
-                    hint=LOGIN_HINT,
-                    code="authentication",
-                )
+                what = "Cassandra requires a user and a password, but the address names no user"
+                raise self._error(what, LOGIN_HINT, "authentication")
             if server_uid is not None and _uid_of_peer(self._opened) != server_uid:
-                raise ServerError(
-                    "another user's program answers at the address of the private Cassandra node",
-                    where=f"at `{self._address.host}:{self._address.port}`",
-                    hint="find the program with `ss -ltnp`, and end it",
-                    code="server",
-                )
+                what = "another user's program answers at the address of the private Cassandra node"
+                raise self._error(what, "find the program with `ss -ltnp`, and end it", "server")
             own = self._address.password
             password = os.environ.get(PASSWORD, "") if own is None else own
             token = f"\0{self._address.user}\0{password}".encode()
@@ -134,12 +125,7 @@ class CqlConnection:
                 raise self._broken(f"version {version & 0x7F} of the protocol, or a frame of {size} bytes")
             answer = self._receive(size)
         except OSError as error:
-            raise ServerError(
-                f"Cassandra does not answer: {error}",
-                where=f"at `{self._address.host}:{self._address.port}`",
-                hint="see its messages",
-                code="server_vanished",
-            ) from None
+            raise self._error(f"Cassandra does not answer: {error}", "see its messages", "server_vanished") from None
         if answered == _ERROR:
             raise self._refused(answer)
         return answered, answer
@@ -156,26 +142,21 @@ class CqlConnection:
 
     def _refused(self, answer: bytes) -> CqlError:
         reader = _Reader(answer)
-        number = reader.number()
-        message = reader.string()
+        number, message = reader.number(), reader.string()
         codes = {
             _BAD_CREDENTIALS: ("authentication", LOGIN_HINT),
             _UNAUTHORIZED: ("authentication", "grant the user `CREATE` on all keyspaces"),
             _ALREADY_EXISTS: ("foreign_data", "it was not changed; drop it, or name another server"),
         }
         code, hint = codes.get(number, ("server", "the message is the server's own"))
-        where = f"at `{self._address.host}:{self._address.port}`"
-        error = CqlError(f"Cassandra: {message}", where=where, hint=hint, code=code)
-        error.number = number
-        return error
+        return CqlError(f"Cassandra: {message}", where=self._where, hint=hint, code=code)
 
     def _broken(self, what: str) -> ServerError:
-        return ServerError(
-            f"the server returned {what}",
-            where=f"at `{self._address.host}:{self._address.port}`",
-            hint="name the port of CQL (`native_transport_port`, by default 9042) without TLS",
-            code="server",
-        )
+        hint = "name the port of CQL (`native_transport_port`, by default 9042) without TLS"
+        return self._error(f"the server returned {what}", hint, "server")
+
+    def _error(self, what: str, hint: str, code: str) -> ServerError:
+        return ServerError(what, where=self._where, hint=hint, code=code)
 
 
 def _uid_of_peer(connection: socket.socket) -> int | None:

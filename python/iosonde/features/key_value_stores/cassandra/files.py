@@ -76,17 +76,11 @@ _JAR = re.compile(r"(?:apache-)?cassandra(?:-all)?-([0-9]+)\.([0-9]+)\S*?\.jar")
 _CONFIG = "org/apache/cassandra/config/Config.class"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Home:
-    """An installed Cassandra."""
+def locate() -> tuple[Path, str]:
+    """The directory of Cassandra's jar files and its version; `ServerError` if there is none.
 
-    jars: Path
-    """Directory of its jar files."""
-    version: str
-
-
-def locate() -> Home:
-    """The Cassandra of `CASSANDRA_HOME`, else of a known place; `ServerError` if there is none."""
+    It is that of `CASSANDRA_HOME`, else of a known place.
+    """
     named = os.environ.get(HOME)
     places = [Path(named)] if named else [Path(place).expanduser() for place in CASSANDRA_PLACES]
     for place in places:
@@ -99,7 +93,7 @@ def locate() -> Home:
                         hint=f"install a newer one, and name its directory with `{HOME}`",
                         code="wrong_version",
                     )
-                return Home(jars=directory, version=version)
+                return directory, version
     raise ServerError(
         "Cassandra is not installed: no `apache-cassandra-*.jar` or `cassandra-all-*.jar` was found",
         where=f"in `{places[0]}`, which `{HOME}` names" if named else "in " + ", ".join(f"`{each}`" for each in places),
@@ -263,7 +257,10 @@ class Machine:
 def find_java(versions: Sequence[int]) -> Machine:
     """The first machine of the preferred version; that of `JAVA_HOME`, if it is set, or none."""
     named = os.environ.get(JAVA_HOME)
-    paths = [Path(named, "bin", "java")] if named else list(_installed())
+    paths = [Path(named, "bin", "java")] if named else []
+    if not named:
+        paths += map(Path, filter(None, [programs.find("java")]))
+        paths += (path for place in JAVA_PLACES for path in sorted(Path("/").glob(place.lstrip("/"))))
     machines = [machine for path in paths if path.is_file() and (machine := _machine(str(path.resolve())))]
     for version in versions:
         for machine in machines:
@@ -283,14 +280,6 @@ def find_java(versions: Sequence[int]) -> Machine:
         hint=f"install the package `openjdk-{max(versions)}-jre-headless`",
         code="missing_server",
     )
-
-
-def _installed() -> Iterator[Path]:
-    found = programs.find("java")
-    if found:
-        yield Path(found)
-    for place in JAVA_PLACES:
-        yield from sorted(Path("/").glob(place.lstrip("/")))
 
 
 @functools.cache

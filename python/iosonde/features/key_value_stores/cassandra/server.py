@@ -93,11 +93,6 @@ _POOLS = ("CompactionExecutor", "MemtableFlushWriter", "MutationStage", "ReadSta
 
 _SUPERUSER = "cassandra"
 """Name and first password of the role that Cassandra creates at its first start."""
-_ROLES = "SELECT role FROM system_auth.roles"
-_CLIENTS = "SELECT username FROM system_views.clients"
-_UNKNOWN = "anonymous"
-"""User name of a client that has not logged in."""
-_REQUESTS = "SELECT name, active_tasks, pending_tasks FROM system_views.thread_pools"
 
 _PASSWORD_FILE, _KEYSTORE_FILE = "password", "internode.p12"
 """Secrets in the data directory."""
@@ -107,15 +102,12 @@ _KEYSTORE_PASSWORD = "iosonde"
 _TEMPORARY = "tmp"
 """Directory in the data directory for libraries that the virtual machine unpacks."""
 
-_TASKS = "SELECT keyspace_name FROM system_views.sstable_tasks"
-_PROGRESS = "SELECT keyspace_name, table_name, kind, progress, total FROM system_views.sstable_tasks"
 STALLED_S = 300.0
 """Time without progress of any compaction after which a load has failed."""
 POLL_S = 0.2
 
 OWNER = "created_by_iosonde"
 """Table of a keyspace that shows who created it: the engine and `iosonde cleanup` change no other keyspace."""
-_SETTINGS = "SELECT name, value FROM system_views.settings"
 
 
 class Cassandra(DatabaseServer):
@@ -140,7 +132,7 @@ class Cassandra(DatabaseServer):
 
     def locate(self) -> Installation:
         """Jar files of Cassandra, and a virtual machine of a version that it runs on."""
-        home = files.locate()
+        jars, version = files.locate()
         machine = files.find_java(files.JAVA_VERSIONS)
         keytool = Path(machine.path).with_name("keytool")
         if not keytool.is_file():
@@ -151,9 +143,9 @@ class Cassandra(DatabaseServer):
                 code="missing_server",
             )
         return Installation(
-            version=home.version,
-            build=f"Cassandra {home.version} on {machine.build}",
-            programs={"java": machine.path, "keytool": str(keytool), "jars": str(home.jars)},
+            version=version,
+            build=f"Cassandra {version} on {machine.build}",
+            programs={"java": machine.path, "keytool": str(keytool), "jars": str(jars)},
         )
 
     def check_settings(self, installation: Installation, settings: Settings) -> None:
@@ -247,10 +239,6 @@ class Cassandra(DatabaseServer):
         """A keyspace with one replica."""
         create_keyspace(connection, name, replicas=1)
 
-    def drop_database(self, connection: Connection, name: str) -> None:
-        """Also its files, unless the server keeps snapshots of what is dropped (`auto_snapshot`)."""
-        connection.rows(f"DROP KEYSPACE IF EXISTS {name}")
-
     def move_log(self, place: Place) -> None:
         """The commit log; `cassandra.yaml` names its directory."""
         assert place.log is not None
@@ -262,7 +250,8 @@ class Cassandra(DatabaseServer):
         `ServerError` once none has progressed for `STALLED_S`: a large load may take long, but has to make progress.
         """
         progress, since = None, time.monotonic()
-        while tasks := sorted(connection.rows(_PROGRESS)):
+        statement = "SELECT keyspace_name, table_name, kind, progress, total FROM system_views.sstable_tasks"
+        while tasks := sorted(connection.rows(statement)):
             if tasks != progress:
                 progress, since = tasks, time.monotonic()
             if time.monotonic() - since > STALLED_S:
@@ -279,7 +268,8 @@ class Cassandra(DatabaseServer):
     def describe(self, connection: Connection) -> dict[str, Any]:
         """From its virtual tables."""
         [(version,)] = connection.rows("SELECT release_version FROM system.local")
-        settings = {str(name): str(value) for name, value in connection.rows(_SETTINGS)}
+        rows = connection.rows("SELECT name, value FROM system_views.settings")
+        settings = {str(name): str(value) for name, value in rows}
         return {"version": f"Cassandra {version}", "settings": settings, "changed": []}
 
     def statistics(self, connection: Connection) -> dict[str, int]:
@@ -293,7 +283,7 @@ class Cassandra(DatabaseServer):
                     known = zip(columns, values, strict=True)
                     found |= {f"{_plain(name)}_{column}": int(value) for column, value in known if value is not None}
         with suppress(cql.CqlError):
-            found["compactions_running"] = len(connection.rows(_TASKS))
+            found["compactions_running"] = len(connection.rows("SELECT keyspace_name FROM system_views.sstable_tasks"))
         return found
 
     def cause(self, messages: str, settings: Settings) -> ServerError | None:
@@ -327,7 +317,8 @@ class RunningCassandra:
 
     def drop_database(self, connection: Connection, name: str) -> None:
         """Drop it if iosonde created it, or if it is empty because its creation was interrupted."""
-        tables = _tables(connection, name)
+        rows = connection.rows(f"SELECT table_name FROM system_schema.tables WHERE keyspace_name = '{name}'")
+        tables = {table for (table,) in rows}
         if tables and OWNER not in tables:
             raise ServerError(
                 f"the keyspace `{name}` was not dropped: it has no table `{OWNER}`, so iosonde did not create it",
@@ -359,11 +350,6 @@ def create_keyspace(connection: Connection, name: str, *, replicas: int) -> None
     replication = f"{{'class': 'NetworkTopologyStrategy', 'replication_factor': {replicas}}}"
     connection.rows(f"CREATE KEYSPACE {name} WITH replication = {replication}")
     connection.rows(f"CREATE TABLE {name}.{OWNER} (program text PRIMARY KEY)")
-
-
-def _tables(connection: Connection, keyspace: str) -> set[str]:
-    rows = connection.rows(f"SELECT table_name FROM system_schema.tables WHERE keyspace_name = '{keyspace}'")
-    return {str(name) for (name,) in rows}
 
 
 def _setting(connection: Connection, name: str) -> str:
@@ -437,18 +423,20 @@ def _is_alone(connection: Connection) -> bool:
     The first password no longer works. Once no login is in progress, no further client can appear, and once no request
     is in progress, those of clients that have left are complete.
     """
-    return (
-        _is_idle(connection)
-        and [name for (name,) in connection.rows(_CLIENTS) if name != _UNKNOWN] == [_SUPERUSER]
-        and _is_idle(connection)
-        and connection.rows(_ROLES) == [(_SUPERUSER,)]
-    )
+    if not _is_idle(connection):
+        return False
+    # A client that has not logged in has the name `anonymous`.
+    clients = [row for row in connection.rows("SELECT username FROM system_views.clients") if row != ("anonymous",)]
+    if clients != [(_SUPERUSER,)] or not _is_idle(connection):
+        return False
+    return connection.rows("SELECT role FROM system_auth.roles") == [(_SUPERUSER,)]
 
 
 def _is_idle(connection: Connection) -> bool:
     """Return True if the node executes no request but this one."""
-    pools = [row for row in connection.rows(_REQUESTS) if str(row[0]).startswith("Native-Transport")]
-    return sum(int(active) + int(pending) for _, active, pending in pools) <= 1
+    rows = connection.rows("SELECT name, active_tasks, pending_tasks FROM system_views.thread_pools")
+    requests = [row for row in rows if str(row[0]).startswith("Native-Transport")]
+    return sum(int(active) + int(pending) for _, active, pending in requests) <= 1
 
 
 def _heap_bytes(settings: Settings) -> int:
