@@ -25,16 +25,6 @@ Json = Mapping[str, Any]
 
 STALLS = "rocksdb.stall.micros"
 
-BLOCK_CACHE_HITS = "rocksdb.block.cache.hit"
-BLOCK_CACHE_MISSES = "rocksdb.block.cache.miss"
-READ_CACHE_HITS = "rocksdb.persistent.cache.hit"
-READ_CACHE_MISSES = "rocksdb.persistent.cache.miss"
-"""Look-ups of blocks in RocksDB's cache in memory and in its persistent read cache."""
-
-PAGES_REQUESTED = "cache: pages requested from the cache"
-PAGES_READ = "cache: pages read into cache"
-"""Statistics of WiredTiger's cache."""
-
 
 class StoreFacts:
     """The parts of a record about a store; empty without one."""
@@ -52,12 +42,11 @@ class StoreFacts:
     @cached_property
     def writers(self) -> int:
         """Jobs of the streams that write."""
-        writing = [
+        return sum(
             stream["jobs"]
             for stream in streams_of(self.workload)
             if any(each["operation"] in WRITES for each in stream.get("operations", ()))
-        ]
-        return sum(writing)
+        )
 
     @property
     def stalled_ns(self) -> int | None:
@@ -65,11 +54,9 @@ class StoreFacts:
 
         It counts a write when its stall ends, which may be long after the end: so at most the time of all writers.
         """
-        begin, end = self.store.get("statistics_at_start") or {}, self.store.get("statistics_at_end") or {}
-        if STALLS not in end:
-            return None
+        stalled_us = self.increase(STALLS)
         measured_ns = (self.result.get("end_ns") or 0) - (self.result.get("begin_ns") or 0)
-        return min(self.writers * measured_ns, int(1000 * (end[STALLS] - begin.get(STALLS, 0))))
+        return None if stalled_us is None else min(self.writers * measured_ns, 1000 * stalled_us)
 
     @property
     def started_empty(self) -> bool | None:
@@ -85,9 +72,10 @@ class StoreFacts:
     @cached_property
     def block_cache(self) -> tuple[int | None, int | None]:
         """Blocks (WiredTiger: pages) found and not found in the store's cache."""
-        requested, read = self.increase(PAGES_REQUESTED), self.increase(PAGES_READ)
+        requested = self.increase("cache: pages requested from the cache")
+        read = self.increase("cache: pages read into cache")
         if requested is None or read is None:
-            return self.increase(BLOCK_CACHE_HITS), self.increase(BLOCK_CACHE_MISSES)
+            return self.increase("rocksdb.block.cache.hit"), self.increase("rocksdb.block.cache.miss")
         return max(0, requested - read), read
 
     def checked(self, name: str) -> int | None:
@@ -125,9 +113,9 @@ COLUMNS = facts(
     ("block_cache_misses", U64, "RocksDB and WiredTiger: blocks not found in the store's cache",
         lambda facts: facts.block_cache[1]),
     ("read_cache_hits", U64, "RocksDB: blocks found in its persistent read cache in the measurement",
-        lambda facts: facts.increase(READ_CACHE_HITS)),
+        lambda facts: facts.increase("rocksdb.persistent.cache.hit")),
     ("read_cache_misses", U64, "RocksDB: blocks not found in its persistent read cache",
-        lambda facts: facts.increase(READ_CACHE_MISSES)),
+        lambda facts: facts.increase("rocksdb.persistent.cache.miss")),
     ("values_checked", U64, "Values compared with the expected ones, ramp included",
         lambda facts: facts.checked("values")),
     ("values_missing", U64, "Records that were not found", lambda facts: facts.checked("missing")),

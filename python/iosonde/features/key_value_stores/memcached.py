@@ -98,8 +98,20 @@ class Memcached(Server):
         `ServerError` (`no_space`) if there is no room.
         """
         size = int(settings.get(EXTSTORE_BYTES, 0))
-        if size:
-            _allocate(place.data / _FILE, size)
+        if not size:
+            return
+        descriptor = os.open(place.data / _FILE, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            os.posix_fallocate(descriptor, 0, size)
+        except OSError as error:
+            raise ServerError(
+                f"cannot allocate {format_bytes(size)} for extstore: {error.strerror}",
+                where=f"in `{place.data}`",
+                hint="name a target with more room, or use a smaller `extstore_size`",
+                code="no_space" if error.errno in (errno.ENOSPC, errno.EFBIG) else "server",
+            ) from error
+        finally:
+            os.close(descriptor)
 
     def command(self, installation: Installation, place: Place, settings: Settings) -> list[str]:
         """Everything on the command line; with a Unix socket it listens on no port."""
@@ -167,21 +179,6 @@ class _Connection:
 
     def close(self) -> None:
         self._opened.close()
-
-
-def _allocate(path: Path, size: int) -> None:
-    descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        os.posix_fallocate(descriptor, 0, size)
-    except OSError as error:
-        raise ServerError(
-            f"cannot allocate {format_bytes(size)} for extstore: {error.strerror}",
-            where=f"in `{path.parent}`",
-            hint="name a target with more room, or use a smaller `extstore_size`",
-            code="no_space" if error.errno in (errno.ENOSPC, errno.EFBIG) else "server",
-        ) from error
-    finally:
-        os.close(descriptor)
 
 
 def _arguments(settings: Settings, path: str) -> list[str]:

@@ -139,12 +139,6 @@ CLIENT_OPTIONS = ("consistency", "in_flight")
 PERIODIC = "periodic"
 """Commit log sync mode of a Cassandra node that iosonde starts, unless the study sets it."""
 
-SMALLEST_HEAP = 16 << 20
-"""Of Cassandra."""
-
-SMALLEST_READ_CACHE = 100 << 20
-"""Bytes of one file of RocksDB's persistent read cache; it refuses to be smaller."""
-
 SMALLEST_KEY, LARGEST_KEY = 16, 250
 """Bytes of a key of memcached: at least hexadecimal digits that identify the record."""
 GETS_PER_CONNECTION = 256
@@ -406,7 +400,7 @@ class KvParameters(WithRules):
              f"`log = \"apart\"` is for `rocksdb`, `wiredtiger` and `cassandra`: {self.store} has no separate log"),
             (self.read_cache is not None and self.store not in ("rocksdb", "null"),
              f"`read_cache` is for `store = \"rocksdb\"`: {self.store} has no persistent read cache"),
-            (self.read_cache is not None and self.read_cache < SMALLEST_READ_CACHE,
+            (self.read_cache is not None and self.read_cache < 100 * MIB,
              "`read_cache` is at least 100 MiB, the size of one of its files"),
             (self.read_cache is not None and self.user_database is not None,
              "`user_database` is opened without a `read_cache`"),
@@ -551,7 +545,7 @@ class KvParameters(WithRules):
             ((self.sync or self.load_sync) and is_synced_later,
              "with `commitlog_sync = \"periodic\"` Cassandra acknowledges writes before they are synced: use `batch` "
              "or `group`, or leave out `sync` and `load_sync`"),
-            (self.heap_size < SMALLEST_HEAP, "`heap_size` is at least 16 MiB"),
+            (self.heap_size < 16 * MIB, "`heap_size` is at least 16 MiB"),
             (self.phase == "trace", "a trace cannot be replayed on `cassandra`"),
         ]  # fmt: skip
 

@@ -41,14 +41,9 @@ class Shim:
     store: str
     name: str
     """Of the library, in messages."""
-    library: str
-    """Its file, without a version."""
     header: str
     macros: str
     """Start of the names of the macros with the header's version."""
-    package: str
-    """Debian package with library and headers."""
-    source: str
     language: Literal["c", "c++"]
     compiler: str
     compiler_package: str
@@ -60,6 +55,21 @@ class Shim:
     """Hint for libraries that do not export it."""
     is_linked: bool
     """True if the shim is linked with the library; False if the engine binds it at run time."""
+
+    @property
+    def library(self) -> str:
+        """File of the library, without a version."""
+        return f"lib{self.store}.so"
+
+    @property
+    def package(self) -> str:
+        """Debian package with library and headers."""
+        return f"lib{self.store}-dev"
+
+    @property
+    def source(self) -> bytes:
+        """The text that is compiled."""
+        return (data_folder("shim") / f"{self.store}.{'c' if self.language == 'c' else 'cc'}").read_bytes()
 
     def options(self, version: str) -> list[str]:
         """Options of the compiler for headers of this version."""
@@ -76,11 +86,8 @@ CPP20_FROM = 10
 ROCKSDB = Shim(
     store="rocksdb",
     name="RocksDB",
-    library="librocksdb.so",
     header="rocksdb/version.h",
     macros="ROCKSDB_",
-    package="librocksdb-dev",
-    source="rocksdb.cc",
     language="c++",
     compiler="g++",
     compiler_package="g++",
@@ -92,11 +99,8 @@ ROCKSDB = Shim(
 WIREDTIGER = Shim(
     store="wiredtiger",
     name="WiredTiger",
-    library="libwiredtiger.so",
     header="wiredtiger.h",
     macros="WIREDTIGER_VERSION_",
-    package="libwiredtiger-dev",
-    source="wiredtiger.c",
     language="c",
     compiler="cc",
     compiler_package="gcc",
@@ -174,10 +178,13 @@ def _opened(shim: Shim, library: Path) -> int:
             hint=f"install it: `apt-get install {shim.compiler_package}`",
         )
     version, compiler_version = _versions(shim, compiler, library)
-    path = _path(shim)
+    path = cache_directory() / f"{shim.store}-shim"
     directory = _own_directory(path)
     try:
-        name = f"{_key(shim, compiler, compiler_version, version, library)}.so"
+        found = library.stat()
+        facts = [shim.source.decode(), str(Path(compiler).resolve()), compiler_version, version, str(library)]
+        facts += map(str, (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns))
+        name = hashlib.sha256("\0".join(facts).encode()).hexdigest()[:32] + ".so"
         with suppress(FileNotFoundError):
             return _checked(directory, path / name)
         _compile(shim, compiler, version, library, directory, name)
@@ -231,27 +238,6 @@ def _include(shim: Shim, library: Path) -> list[str]:
     return [f"-I{headers}"]
 
 
-def _key(shim: Shim, compiler: str, compiler_version: str, version: str, library: Path) -> str:
-    found = library.stat()
-    facts = [
-        _source(shim).decode(),
-        str(Path(compiler).resolve()),
-        compiler_version,
-        version,
-        str(library),
-        *map(str, (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)),
-    ]
-    return hashlib.sha256("\0".join(facts).encode()).hexdigest()[:32]
-
-
-def _source(shim: Shim) -> bytes:
-    return (data_folder("shim") / shim.source).read_bytes()
-
-
-def _path(shim: Shim) -> Path:
-    return cache_directory() / f"{shim.store}-shim"
-
-
 def _own_directory(path: Path) -> int:
     """The descriptor of the directory for shims, which is this user's alone."""
     try:
@@ -296,7 +282,7 @@ def _compile(shim: Shim, compiler: str, version: str, library: Path, directory: 
                 *(compiler, *shim.options(version), "-O2", "-w", "-fPIC", "-shared", "-pipe", *_include(shim, library)),
                 *("-o", place, "-x", shim.language, "-", "-x", "none", *linked, "-Wl,-z,defs"),
             ],
-            given=_source(shim),
+            given=shim.source,
             pass_fds=(directory,),
         )
         if done.returncode:

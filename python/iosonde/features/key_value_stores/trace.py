@@ -61,10 +61,6 @@ class Block:
     first: int
     """Number of its first row; the row below the header is 1."""
 
-    @property
-    def rows(self) -> int:
-        return len(self.table)
-
     def texts(self, column: str) -> pl.Series:
         """A column as text; null where it is empty."""
         found = self.table[column]
@@ -78,10 +74,6 @@ class Block:
         if found.dtype == pl.String:
             found = found.str.strip_chars()
         return found.cast(pl.Float64, strict=False)
-
-    def is_empty(self, column: str) -> pl.Series:
-        """Mask of the rows in which a column is empty."""
-        return self.table[column].is_null()
 
     def refuse(self, wrong: pl.Series, column: str, why: str, *, is_missing: bool = False) -> None:
         """Raise for the first row that is wrong."""
@@ -117,23 +109,17 @@ def blocks(path: str) -> Iterator[Block]:
 
 def _check_columns(path: str, names: Sequence[str]) -> None:
     missing = [name for name in REQUIRED if name not in names]
-    if missing:
-        raise invalid(
-            path,
-            f"the trace has no column `{missing[0]}`",
-            place=", header",
-            hint=f"its columns are {', '.join(f'`{name}`' for name in COLUMNS)}, of which the first three are required",
-        )
     unknown = [name for name in names if name not in COLUMNS]
     twice = [name for name in names if list(names).count(name) > 1]
+    columns = ", ".join(f"`{name}`" for name in COLUMNS)
+    if missing:
+        what = f"the trace has no column `{missing[0]}`"
+        hint = f"its columns are {columns}, of which the first three are required"
+        raise invalid(path, what, place=", header", hint=hint)
     if unknown or twice:
-        name = (unknown or twice)[0]
-        raise invalid(
-            path,
-            f"the column `{name[:SHOWN]}` of the trace is {'unknown' if unknown else 'there twice'}",
-            place=", header",
-            hint=f"leave it out; columns are {', '.join(f'`{name}`' for name in COLUMNS)}",
-        )
+        how = "unknown" if unknown else "there twice"
+        what = f"the column `{(unknown or twice)[0][:SHOWN]}` of the trace is {how}"
+        raise invalid(path, what, place=", header", hint=f"leave it out; columns are {columns}")
 
 
 def _of_csv(path: str) -> Iterator[pl.DataFrame]:
@@ -161,12 +147,9 @@ def _checked(path: str, first: int, names: list[str], content: bytes) -> int:
         if not is_plain or line.count(b",") != commas or not line.strip():
             found = _fields(path, number, line)
             if len(found) != len(names):
-                raise invalid(
-                    path,
-                    f"a row has {len(found)} values for {len(names)} columns",
-                    place=f", row {number}",
-                    hint="give each column a value, which may be empty",
-                )
+                what = f"a row has {len(found)} values for {len(names)} columns"
+                hint = "give each column a value, which may be empty"
+                raise invalid(path, what, place=f", row {number}", hint=hint)
     return len(lines)
 
 
@@ -335,7 +318,8 @@ def _convert(path: str, rows: Path) -> Trace:
                     file.write(totals.add(block).tobytes())
                 trace = totals.trace(rows)
                 file.seek(0)
-                file.write(_head(trace))
+                numbers = np.array([VERSION, trace.largest_key, trace.largest_value, 0], dtype="<u4")
+                file.write(_MAGIC + numbers.tobytes() + trace.rows.to_bytes(8, "little"))
                 file.close()
                 Path(file.name).replace(rows)
             except BaseException:
@@ -349,11 +333,6 @@ def _convert(path: str, rows: Path) -> Trace:
             hint="a converted trace takes 32 bytes per row; name another directory with `XDG_CACHE_HOME`",
         ) from error
     return trace
-
-
-def _head(trace: Trace) -> bytes:
-    numbers = np.array([VERSION, trace.largest_key, trace.largest_value, 0], dtype="<u4")
-    return _MAGIC + numbers.tobytes() + trace.rows.to_bytes(8, "little")
 
 
 class _Totals:
@@ -372,13 +351,13 @@ class _Totals:
 
     def add(self, block: Block) -> np.ndarray[Any, np.dtype[np.void]]:
         """The rows of a block for the engine."""
-        table = np.zeros(block.rows, dtype=ROW)
+        table = np.zeros(len(block.table), dtype=ROW)
         table["request"] = _requests(block)
         table["at_ns"] = self._instants(block)
         table["number"], table["key_bytes"] = _keys(block)
         table["value_bytes"] = _sizes(block, table["request"])
         table["ttl_s"] = _whole(block, "ttl", LONGEST_TTL_S)
-        self._rows += block.rows
+        self._rows += len(table)
         self._requests += np.bincount(table["request"], minlength=len(OPERATIONS))
         places = (table["number"] % np.uint64(_COUNTERS)).astype(np.int64)
         self._seen[places] = True
@@ -396,10 +375,12 @@ class _Totals:
         """The whole."""
         if not self._rows:
             raise invalid(self._path, "the trace has no rows", hint="give it at least one row below its header")
+        with Path(self._path).open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
         return Trace(
             path=str(rows),
             rows=self._rows,
-            digest=_digest(self._path),
+            digest=digest,
             gets=int(self._requests[0]),
             sets=int(self._requests[1]),
             deletes=int(self._requests[2]),
@@ -469,22 +450,20 @@ def _sizes(block: Block, requests: Any) -> Any:
     sizes = _whole(block, "value_size", LARGEST_VALUE)
     is_set = pl.Series(requests == OPERATIONS["set"])
     block.refuse(
-        is_set & block.is_empty("value_size"), "value_size", "a `set` needs the size of its value", is_missing=True
+        is_set & block.table["value_size"].is_null(),
+        "value_size",
+        "a `set` needs the size of its value",
+        is_missing=True,
     )
     # A value of 0 bytes exists: the engine lengthens it, and 0 means that the size is not known.
-    known = (~block.is_empty("value_size")).to_numpy() & (requests != OPERATIONS["delete"])
+    known = (~block.table["value_size"].is_null()).to_numpy() & (requests != OPERATIONS["delete"])
     return np.where(known, np.maximum(sizes, 1), 0)
 
 
 def _whole(block: Block, column: str, largest: int) -> Any:
     """Whole numbers of a column; 0 where it is empty."""
     numbers = block.numbers(column)
-    is_empty = block.is_empty(column)
+    is_empty = block.table[column].is_null()
     is_whole = numbers.is_finite() & (numbers >= 0) & (numbers <= largest) & (numbers == numbers.floor())
     block.refuse(~is_empty & ~is_whole.fill_null(value=False), column, f"is not a whole number from 0 to {largest}")
     return numbers.fill_null(0).cast(pl.Int64).to_numpy()
-
-
-def _digest(path: str) -> str:
-    with Path(path).open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
