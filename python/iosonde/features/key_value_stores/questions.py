@@ -4,7 +4,7 @@ their cost, write stalls, checked values, and the memory they ran in.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import polars as pl
@@ -191,7 +191,20 @@ def observed(
         return
     loads = _loads(cases, metrics)
     for _, group in loads.group_by("store", maintain_order=True):
-        yield _store_load(group.sort("ops_per_sec", descending=True, maintain_order=True).row(0, named=True), support)
+        row = group.sort("ops_per_sec", descending=True, maintain_order=True).row(0, named=True)
+        rate, fastest = repeats_interval(row["rates"]), (row["case_id"],)
+        yield StoreLoad(
+            store=row["store"],
+            rate=rate,
+            amplification=row.get("device_write_amplification"),
+            levels=_levels(row["case_id"]),
+            costs=tuple((metric, row[metric]) for metric, _ in _COSTS if row.get(metric) is not None),
+            repeats=len(row["rates"]),
+            verdicts=support.note(fastest),
+            strength=support.strength(fastest, rate),
+            case_ids=fastest,
+            part=row["part"],
+        )
     yield from _background(loads)
     yield from _cancelled(loads)
     if outcomes is not None:
@@ -223,23 +236,6 @@ def _levels(case_id: str) -> tuple[str, ...]:
 
 def _in_parentheses(levels: Sequence[str]) -> str:
     return f" ({', '.join(levels)})" if levels else ""
-
-
-def _store_load(row: Mapping[str, Any], support: Support) -> StoreLoad:
-    rate = repeats_interval(row["rates"])
-    cases = (row["case_id"],)
-    return StoreLoad(
-        store=row["store"],
-        rate=rate,
-        amplification=row.get("device_write_amplification"),
-        levels=_levels(str(row["case_id"])),
-        costs=tuple((metric, row[metric]) for metric, _ in _COSTS if row.get(metric) is not None),
-        repeats=len(row["rates"]),
-        verdicts=support.note(cases),
-        strength=support.strength(cases, rate),
-        case_ids=cases,
-        part=row["part"],
-    )
 
 
 def _background(loads: pl.DataFrame) -> Iterator[Finding]:

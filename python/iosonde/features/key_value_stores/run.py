@@ -44,7 +44,7 @@ class Databases:
 
     def __init__(self) -> None:
         self._written_by: dict[str, str] = {}
-        self._seen: set[str] = set()
+        """By the path of the database; empty where nothing wrote to it."""
 
     def prepare(self, run: Run, case: Case) -> tuple[JsonObject, list[RecordWarning]]:
         """The spec of a run, which restores the database if needed; a warning if it carries the state of another."""
@@ -52,10 +52,7 @@ class Databases:
         path = _path(workload)
         if path is None:
             return run.spec, []
-        if path not in self._seen and Path(path).exists():
-            self._written_by[path] = EARLIER_SESSION
-        self._seen.add(path)
-        writer = self._written_by.get(path, "")
+        writer = self._written_by.setdefault(path, EARLIER_SESSION if Path(path).exists() else "")
         database = workload["database"]
         if not writer or database["kind"] != "loaded" or database["reload"]:
             return run.spec, []
@@ -74,12 +71,13 @@ class Databases:
         path = _path(workload)
         if path is None:
             return
-        if workload["database"]["kind"] == "empty":  # The run was the load.
-            self._written_by.pop(path, None)
-            return
-        if workload["database"].get("reload") or workload["database"].get("restore"):
-            self._written_by.pop(path, None)
-        if any(each["operation"] in WRITES for stream in workload["streams"] for each in stream["operations"]):
+        database = workload["database"]
+        is_load = database["kind"] == "empty"
+        if is_load or database.get("reload") or database.get("restore"):
+            self._written_by[path] = ""
+        if not is_load and any(
+            each["operation"] in WRITES for stream in workload["streams"] for each in stream["operations"]
+        ):
             self._written_by[path] = run.run_id
 
 
@@ -206,34 +204,29 @@ def _with_address(spec: JsonObject, instance: Instance, *, is_loaded: bool) -> J
     return {**spec, "workload": {**spec["workload"], "target": server}}
 
 
-def _rocksdb() -> Check:
-    """The library that the engine loads by default."""
-    library = ctypes.util.find_library("rocksdb")
-    if library is None:
-        return Check(
+def _libraries() -> list[Check]:
+    """The libraries that the engine loads by default, and what WiredTiger's shim is compiled with."""
+    rocksdb, wiredtiger = ctypes.util.find_library("rocksdb"), find("wiredtiger")
+    needed = {"wiredtiger-header": "libwiredtiger-dev", "cc": "gcc"}
+    packages = [package for name, package in needed.items() if not find(name)]
+    found = f"{wiredtiger or 'libwiredtiger.so not found'}; `wiredtiger` needs library, header and compiler"
+    advice = f"install Debian's {' and '.join(f'`{each}`' for each in packages or ['libwiredtiger-dev'])}"
+    return [
+        Check(name="RocksDB", state="ok", found=rocksdb)
+        if rocksdb
+        else Check(
             name="RocksDB",
             state="note",
             found="librocksdb.so not found; needed for the store `rocksdb`",
             advice="install Debian's `librocksdb7.8`, or set `library` in the study",
-        )
-    return Check(name="RocksDB", state="ok", found=f"{library}")
+        ),
+        Check(name="WiredTiger", state="ok", found=wiredtiger)
+        if wiredtiger and not packages
+        else Check(name="WiredTiger", state="note", found=found, advice=advice),
+    ]
 
 
-def _wiredtiger() -> Check:
-    """The library that the engine loads by default, and what its shim is compiled with."""
-    library, missing = find("wiredtiger"), {"wiredtiger-header": "libwiredtiger-dev", "cc": "gcc"}
-    packages = [package for name, package in missing.items() if not find(name)]
-    if library is None or packages:
-        return Check(
-            name="WiredTiger",
-            state="note",
-            found=f"{library or 'libwiredtiger.so not found'}; `wiredtiger` needs library, header and compiler",
-            advice=f"install Debian's {' and '.join(f'`{each}`' for each in packages or ['libwiredtiger-dev'])}",
-        )
-    return Check(name="WiredTiger", state="ok", found=library)
-
-
-CHECKS = (lambda: [_rocksdb(), _wiredtiger()],)
+CHECKS = (_libraries,)
 
 
 EXPLAINED = 0.02
@@ -253,15 +246,14 @@ class TraceMisses(Instrument):
         gets = missing + sum(check["values"] for check in checks)
         # At most: the run may have ended before the trace.
         unexplained = missing - trace.converted(parameters["trace"]).deleted_gets
-        return Reading(warnings=[_warning(unexplained, gets)] if unexplained > EXPLAINED * gets else [])
-
-
-def _warning(unexplained: int, gets: int) -> RecordWarning:
-    return RecordWarning(
-        code="unexplained_misses",
-        message=f"{unexplained:,} of {gets:,} gets found no record, although the trace has not deleted it",
-        hint="give each `get` a `value_size`: its records are loaded before the replay",
-    )
+        if unexplained <= EXPLAINED * gets:
+            return Reading()
+        warning = RecordWarning(
+            code="unexplained_misses",
+            message=f"{unexplained:,} of {gets:,} gets found no record, although the trace has not deleted it",
+            hint="give each `get` a `value_size`: its records are loaded before the replay",
+        )
+        return Reading(warnings=[warning])
 
 
 INSTRUMENTS = (TraceMisses,)

@@ -21,8 +21,6 @@ from iosonde.study.workload.workload import arrival_of, steady_ramp, taken, whol
 from iosonde.units import format_bytes
 
 if TYPE_CHECKING:
-    from iosonde.features.key_value_stores.cassandra.server import Cassandra
-    from iosonde.features.key_value_stores.memcached import Memcached
     from iosonde.storage import Target
 
 GROWTH = 2
@@ -31,20 +29,6 @@ MAP_BYTES_PER_S = 2 << 30
 """Growth of LMDB's map per second of inserts: more than LMDB can insert. A map takes address space only."""
 UNLIMITED_S = 3600
 """Seconds of inserts that are assumed for runs without a duration."""
-
-PLACES = {
-    "memcached": "memcached needs one for its socket and for extstore",
-    "cassandra": "Cassandra needs a file system",
-}
-"""Stores in servers that iosonde starts, with the reason why a target must be a directory."""
-
-
-def server_of(store: str) -> Memcached | Cassandra:
-    """The server that iosonde starts for a store."""
-    from iosonde.features.key_value_stores.cassandra.server import Cassandra
-    from iosonde.features.key_value_stores.memcached import Memcached
-
-    return Cassandra() if store == "cassandra" else Memcached()
 
 
 def load(streams: Mapping[str, KvParameters], target: Target, *, seed: int) -> JsonObject:
@@ -67,10 +51,8 @@ def load(streams: Mapping[str, KvParameters], target: Target, *, seed: int) -> J
         )
     if whole.store == "wiredtiger":
         shim.check(shim.WIREDTIGER, whole.library, use="WiredTiger", parameter="store")
-    if whole.store in PLACES and not whole.is_running_server:
-        target.require_directory(PLACES[whole.store], parameter="store")
-        server, log_target = server_of(whole.store), whole.log_target if whole.log == "apart" else None
-        check_server(server, server.settings_of(whole.model_dump()), target, log_target)
+    if whole.store in ("memcached", "cassandra") and not whole.is_running_server:
+        _check_server(whole, target)
     durations = [stream.duration for stream in streams.values() if isinstance(stream.duration, int)]
     return {
         "store": {"kind": whole.store, "library": whole.library, "options": _options(streams, target)},
@@ -84,6 +66,20 @@ def load(streams: Mapping[str, KvParameters], target: Target, *, seed: int) -> J
         "interval_ns": whole.interval,
         "settle_at_end": whole.settle_at_end,
     }
+
+
+def _check_server(whole: KvParameters, target: Target) -> None:
+    """Check that the server that iosonde starts for a store can run on a target with these settings."""
+    from iosonde.features.key_value_stores.cassandra.server import Cassandra
+    from iosonde.features.key_value_stores.memcached import Memcached
+
+    server: Memcached | Cassandra = Memcached()
+    reason = "memcached needs one for its socket and for extstore"
+    if whole.store == "cassandra":
+        server, reason = Cassandra(), "Cassandra needs a file system"
+    target.require_directory(reason, parameter="store")
+    log_target = whole.log_target if whole.log == "apart" else None
+    check_server(server, server.settings_of(whole.model_dump()), target, log_target)
 
 
 def devices(streams: Mapping[str, KvParameters], target: Target) -> list[str]:
