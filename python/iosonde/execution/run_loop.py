@@ -68,19 +68,16 @@ class RunLoop:
         attempt = self._attempt(run, case, number, lambda event: self._observer.event(run, event))
         if attempt is None:
             return False
-        self._write(run, attempt)
-        if attempt.ends_session:
-            raise attempt.ends_session
-        self._note_failures(attempt.record)
-        self._note_failed_member(attempt.record)
-        return True
-
-    def _write(self, run: Run, attempt: Attempt) -> None:
         done = attempt.done
         self._result_set.write(
             attempt.record, done.intervals, done.histograms, done.usage, done.store_statistics, done.values
         )
         self._observer.run_ended(run, attempt.record)
+        if attempt.ends_session:
+            raise attempt.ends_session
+        self._note_failures(attempt.record)
+        self._note_failed_member(attempt.record)
+        return True
 
     def _note_restart(self, run: Run) -> None:
         if run.restart > self._restart:

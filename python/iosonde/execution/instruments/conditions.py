@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -37,8 +37,8 @@ class PreparedFiles(Instrument):
         """Compare the size of each file with that of its preparation."""
         run = self.context.run
         prepared_bytes = run.spec["workload"]["target"]["size_bytes"]
-        for path in _files(run.spec):
-            size_bytes = path.stat().st_size if path.exists() else 0
+        for path in filter(Path.is_file, map(Path, self.context.identities)):
+            size_bytes = path.stat().st_size
             if size_bytes < prepared_bytes:
                 error = TargetError(
                     f"`{path}` has shrunk: {format_bytes(prepared_bytes)} were prepared, and "
@@ -50,24 +50,10 @@ class PreparedFiles(Instrument):
                 raise NotStartedError("setup" if self.context.case.setup else "target", error)
 
 
-def _files(spec: Mapping[str, Any]) -> Iterator[Path]:
-    workload = spec["workload"]
-    match workload["target"]["kind"]:
-        case "file":
-            yield Path(workload["target"]["path"])
-        case "file_per_job":
-            directory = Path(workload["target"]["directory"])
-            yield from (
-                directory / f"{stream['name']}.{job}" for stream in workload["streams"] for job in range(stream["jobs"])
-            )
-
-
 class BlockQueue(Instrument):
     """Sets the I/O scheduler, read-ahead and others where a study requires them."""
 
-    def __init__(self, context: RunContext) -> None:
-        super().__init__(context)
-        self._saved: Sequence[machine_settings.Saved] = ()
+    _saved: Sequence[machine_settings.Saved] = ()
 
     def start(self) -> None:
         """Set them; of a device that hosts of one machine share, the first host does so for all."""
@@ -96,13 +82,11 @@ class BlockQueue(Instrument):
 class Purge(Instrument):
     """Discards the contents of the target."""
 
+    _not_discarded = ""
+
     @classmethod
     def is_needed(cls, context: RunContext) -> bool:
         return context.run.purges
-
-    def __init__(self, context: RunContext) -> None:
-        super().__init__(context)
-        self._not_discarded = ""
 
     def start(self) -> None:
         """Purge now; an I/O error prevents the run."""
@@ -170,13 +154,11 @@ def shared_devices(first: Path, second: Path) -> list[str]:
 class MemoryLimit(Instrument):
     """Limits the memory of a run with the parameter `memory_limit`: a control group around the engine."""
 
+    _group: MemoryGroup | None = None
+
     @classmethod
     def is_needed(cls, context: RunContext) -> bool:
         return bool(context.parameters.get("memory_limit")) and context.server is None  # Else it limits the server.
-
-    def __init__(self, context: RunContext) -> None:
-        super().__init__(context)
-        self._group: MemoryGroup | None = None
 
     def start(self) -> None:
         """Create the control group."""
@@ -234,13 +216,11 @@ class CommandGroup(Instrument):
     case that the supervisor is killed: `iosonde cleanup` finds it in the journal, with the processes in it.
     """
 
+    _group: ProcessGroup | None = None
+
     @classmethod
     def is_needed(cls, context: RunContext) -> bool:
         return described(context.workload).io == "command"
-
-    def __init__(self, context: RunContext) -> None:
-        super().__init__(context)
-        self._group: ProcessGroup | None = None
 
     def engine_started(self, pid: int) -> None:
         """Create the groups where this machine permits, and move the supervisor into them."""

@@ -115,20 +115,12 @@ class DeviceTotals(Instrument):
     def is_needed(cls, context: RunContext) -> bool:
         return described(context.workload).io != "blocks"
 
-    def __init__(self, context: RunContext) -> None:
-        super().__init__(context)
-        self._devices: Sequence[str] = ()
-        self._paths: Sequence[Path] = ()
-        self._outermost: set[str | None] = set()
-        self._before: dict[str, dict[str, int]] = {}
-
     def start(self) -> None:
         """Read them before the run."""
-        spec = self.context.run.spec
-        self._devices = spec["observe"]["block_devices"]
         self._paths = list(directories_of(self.context).values())
         self._outermost = {device_of(path) for path in self._paths}
-        self._before = {device: counters(device) for device in self._devices}
+        devices: Sequence[str] = self.context.run.spec["observe"]["block_devices"]
+        self._before = {device: counters(device) for device in devices}
 
     def stop(self, done: EngineRun) -> Reading:
         """Sync, and read the difference; devices without counters are left out.
@@ -138,8 +130,8 @@ class DeviceTotals(Instrument):
         for path in self._paths:
             sync(path)
         totals = []
-        for device in self._devices:
-            before, now = self._before[device], counters(device)
+        for device, before in self._before.items():
+            now = counters(device)
             if before and now:
                 outermost = device in self._outermost
                 totals.append({"device": device, "outermost": outermost, **increase(before, now)})
@@ -182,10 +174,6 @@ def sync(path: Path) -> None:
             os.close(opened)
 
 
-Counters = tuple[dict[str, Any], dict[str, int]]
-"""Of a drive: its own (`storage/nvme.py`), and the kernel's."""
-
-
 class DriveCounters(Instrument):
     """Reads media writes, wear and temperature of the drives at the bottom of the run's block devices.
 
@@ -193,29 +181,20 @@ class DriveCounters(Instrument):
     gives the media write amplification, and shows whether drive and kernel count the same host writes.
     """
 
-    def __init__(self, context: RunContext) -> None:
-        super().__init__(context)
-        self._before: dict[str, Counters] = {}
-
     def start(self) -> None:
         """Read them before the run."""
         devices = block_stack.drives(self.context.run.spec["observe"]["block_devices"])
-        self._before = {device: _now(device) for device in devices}
+        self._before = {device: (nvme.now(block_stack.name_of(device)), counters(device)) for device in devices}
 
     def stop(self, done: EngineRun) -> Reading:
         """Of each drive its counters at `begin` and `end`, and the kernel's bytes in between, where it counts them."""
-        return Reading(facts={"drives": [_between(device, first) for device, first in self._before.items()]})
-
-
-def _now(device: str) -> Counters:
-    return nvme.now(block_stack.name_of(device)), counters(device)
-
-
-def _between(device: str, before: Counters) -> dict[str, Any]:
-    (own_before, host_before), (own_after, host_after) = before, _now(device)
-    moved = increase(host_before, host_after)
-    host: dict[str, Any] = {name: moved[name] for name in ("read_bytes", "write_bytes") if name in moved}
-    return {"device": device, "name": block_stack.name_of(device), **host, "start": own_before, "end": own_after}
+        drives = []
+        for device, (own, host) in self._before.items():
+            name = block_stack.name_of(device)
+            end, moved = nvme.now(name), increase(host, counters(device))
+            moved = {counter: moved[counter] for counter in ("read_bytes", "write_bytes") if counter in moved}
+            drives.append({"device": device, "name": name, **moved, "start": own, "end": end})
+        return Reading(facts={"drives": drives})
 
 
 def temperatures(target: Mapping[str, Any]) -> dict[str, Any]:

@@ -129,17 +129,19 @@ class DatabaseServer(Instrument):
     def _statistics(self) -> dict[str, int]:
         """Those of the server, with what its control group counts; empty if it does not answer."""
         assert self._connection is not None
-        found: dict[str, int] = {}
-        with suppress(ServerError):
+        try:
             found = self._server.server.statistics(self._connection)
-        if found and self._log:
+        except ServerError:
+            return {}
+        if not found:
+            return {}
+        if self._log:
             found |= self._log.totals()
-        if found and self._instance:
+        if self._instance:
             found |= accounts_of(self._instance.group.facts(), self._devices)
             if self.context.swap_bytes:
                 found |= {f"server_{name}": value for name, value in memory.swap_traffic().items()}
-        if found:
-            found[COUNTED_NS] = time.monotonic_ns()
+        found[COUNTED_NS] = time.monotonic_ns()
         return {name: value for name, value in found.items() if value >= 0}
 
     def _add_times(self) -> None:
