@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -72,9 +72,10 @@ class Attempt:
 
 
 def carry_out(
-    session: TargetSession, run: Run, case: Case, number: int, on_event: Callable[[Event], None]
+    sessions: Sequence[TargetSession], run: Run, case: Case, number: int, on_event: Callable[[Event], None]
 ) -> Attempt | None:
-    """Attempt `number` at a run; None if it was stopped and leaves no record."""
+    """Attempt `number` at a run, on the target that it belongs to; None if it was stopped and leaves no record."""
+    session = next(each for each in sessions if each.plan.case_of(run.run_id))
     target = session.base
     session.admission.check(run.run_id, case, run.spec)
     target.recheck()
@@ -319,14 +320,13 @@ def asked_tail(study: Mapping[str, Any], part: str) -> str | None:
     """The highest percentile that a study's analysis and views name for a part, such as `p99_9`."""
     from iosonde.metrics.scopes import PERCENTILES
 
-    asked = {metric.rpartition("_latency_ns_")[2] for metric in _metrics(study, part)}
+    asked = {
+        str(question.get(name)).rpartition("_latency_ns_")[2]
+        for question in (*study.get("analysis", ()), *study.get("views", ()))
+        if question.get("part", part) == part
+        for name in ("metric", "x", "y")
+    }
     return max(asked & set(PERCENTILES), key=lambda name: PERCENTILES[name], default=None)
-
-
-def _metrics(study: Mapping[str, Any], part: str) -> Iterator[str]:
-    for question in (*study.get("analysis", ()), *study.get("views", ())):
-        if question.get("part", part) == part:
-            yield from (str(question[name]) for name in ("metric", "x", "y") if question.get(name))
 
 
 def _closed_loop(record: Record, intervals: pl.DataFrame) -> list[Any]:

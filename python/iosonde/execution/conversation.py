@@ -260,17 +260,11 @@ class Conversation:
 
     def _timed_out(self) -> Failure:
         if not self.run.hello:
-            return Failure(
-                code="not_started",
-                message=f"no output from the engine for {self._timeouts.hello_s:g} s after its start",
-                hint="start it by hand: `iosonde-engine --version`",
-            )
-        return Failure(
-            code="silent",
-            message=f"no event from the engine for {self._silence_s:g} s; it was killed",
-            context=self._last_phase,
-            hint="the device may hang: check the kernel's log with `dmesg`",
-        )
+            message = f"no output from the engine for {self._timeouts.hello_s:g} s after its start"
+            return Failure(code="not_started", message=message, hint="start it by hand: `iosonde-engine --version`")
+        message = f"no event from the engine for {self._silence_s:g} s; it was killed"
+        hint = "the device may hang: check the kernel's log with `dmesg`"
+        return Failure(code="silent", message=message, context=self._last_phase, hint=hint)
 
 
 def _recorded(event: Event) -> dict[str, Any]:
@@ -307,7 +301,10 @@ class Collector:
             for operation in stream["operations"]:
                 self._add_histograms({**place, "stream": stream["stream"]}, operation)
         self._usage.append({**timed, "device": "process", **event["process"]})
-        self._usage += [{**timed, **_flat(device)} for device in event["devices"]]
+        for device in event["devices"]:
+            # With counters of its media (simulated drives).
+            counters = {name: value for name, value in device.items() if name != "media"}
+            self._usage.append({**timed, **counters, **(device.get("media") or {})})
 
         statistics = event.get("store", {}).items()
         if any(value >> 63 for _, value in statistics):
@@ -347,12 +344,6 @@ class Collector:
             pl.Series("bucket", buckets[:, 0], dtype=pl.UInt64).cast(pl.UInt32),
             pl.Series("count", buckets[:, 1], dtype=pl.UInt64),
         )
-
-
-def _flat(device: Mapping[str, Any]) -> dict[str, Any]:
-    """Counters of a device, with those of its media (simulated drives)."""
-    counters = {name: value for name, value in device.items() if name != "media"}
-    return {**counters, **(device.get("media") or {})}
 
 
 def _counts(operation: Mapping[str, Any]) -> dict[str, Any]:

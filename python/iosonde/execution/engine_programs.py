@@ -80,22 +80,15 @@ def _build(program: Engine, note: Callable[[str], None]) -> None:
     # Setup links a compiler there if the one on PATH is too old.
     environment = {**os.environ, "PATH": f"{own}:{os.environ.get('PATH', os.defpath)}"}
     by_hand = f"or set the environment variable `{variable_of(program)}` to the path of a build"
+    needed = f"needed for {stores_with_clients()}"
+    reason = ""
     if not shutil.which("cargo", path=environment["PATH"]):
-        raise EngineError(
-            f"`{program}` cannot be built: `cargo` was not found on PATH",
-            where=f"needed for {stores_with_clients()}",
-            hint=f"install Rust with `make setup`, {by_hand}",
-        )
-    if not os.access(own, os.W_OK):
-        raise EngineError(
-            f"`{program}` cannot be built: no permission to write to `{own}`",
-            where=f"needed for {stores_with_clients()}",
-            hint=f"run `{_BUILD} {own}` as the owner of `{own}`, {by_hand}",
-        )
-    note(
-        f"building `{program}`, needed for {stores_with_clients()}, into `{own}`, once for this checkout; this takes "
-        "several minutes"
-    )
+        reason, hint = "`cargo` was not found on PATH", "install Rust with `make setup`"
+    elif not os.access(own, os.W_OK):
+        reason, hint = f"no permission to write to `{own}`", f"run `{_BUILD} {own}` as the owner of `{own}`"
+    if reason:
+        raise EngineError(f"`{program}` cannot be built: {reason}", where=needed, hint=f"{hint}, {by_hand}")
+    note(f"building `{program}`, {needed}, into `{own}`, once for this checkout; this takes several minutes")
     done = subprocess.run([_BUILD, own], stdin=subprocess.DEVNULL, stdout=2, env=environment, check=False)
     if done.returncode:
         raise EngineError(
@@ -155,7 +148,6 @@ class ProbedBackend:
     name: str
     """As messages name it: `uring with completion polling`."""
     is_available: bool
-    features: tuple[str, ...] = ()
     lacks: tuple[str, ...] = ()
     """Features that it lacks, with the reason."""
     reason: str = ""
@@ -181,7 +173,6 @@ def probe_backends(engine: Path, path: Path) -> list[ProbedBackend]:
         ProbedBackend(
             name=each["name"],
             is_available=each["available"],
-            features=tuple(each.get("features", ())),
             lacks=tuple(f"{lack['feature']}: {lack['reason']}" for lack in each.get("lacks", ())),
             reason=each.get("reason", ""),
             hint=each.get("hint", ""),

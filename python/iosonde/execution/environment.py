@@ -10,6 +10,7 @@ import os
 import platform
 import socket
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -188,10 +189,9 @@ def _virtualization() -> str | None:
 
 
 def _distribution() -> str | None:
-    try:
+    with suppress(OSError):
         return platform.freedesktop_os_release().get("PRETTY_NAME")
-    except OSError:
-        return None
+    return None
 
 
 def _memory_limit() -> int | None:
@@ -248,7 +248,6 @@ def _integer(text: str | None) -> int | None:
 
 
 def _read(path: Path) -> str | None:
-    try:
+    with suppress(OSError):
         return path.read_text(errors="replace", encoding="utf-8").strip()
-    except OSError:
-        return None
+    return None

@@ -161,7 +161,7 @@ class _Lines(Observer):
         self._info, self._warning = info, warning
         self._clock = Clock(ahead)
         self._rates = Rates()
-        self._failures = _Failures()
+        self._printed: set[str] = set()
 
     def run_started(self, run: Run, case: Case) -> None:
         self._rates = Rates(run)
@@ -175,7 +175,7 @@ class _Lines(Observer):
 
     def run_ended(self, run: Run, record: Record) -> None:
         self._clock.end(record)
-        failure = self._failures.text(record)
+        failure = _failure_text(record, self._printed)
         rates = f"{self._rates.text()}{_state_text(record)}"
         line = f"[{self._clock.done}/{self._clock.runs_text}] {run.run_id}  {record.case_id}  {failure or rates}"
         (self._warning if failure else self._info)(line)
@@ -192,7 +192,7 @@ class _Display(Observer):
         self._log = log
         self._clock = Clock(ahead)
         self._case = self._phase = self._rates = ""
-        self._failures = _Failures()
+        self._printed: set[str] = set()
 
     def run_started(self, run: Run, case: Case) -> None:
         self._log.run_started(run, case)
@@ -213,7 +213,7 @@ class _Display(Observer):
     def run_ended(self, run: Run, record: Record) -> None:
         self._log.run_ended(run, record)
         self._clock.end(record)
-        if failure := self._failures.text(record):
+        if failure := _failure_text(record, self._printed):
             self._print(f"{run.run_id}  {record.case_id}  {failure}")
         self._draw()
 
@@ -282,18 +282,15 @@ class Clock:
         return format_duration(max(0.0, remaining_s) * 1e9)
 
 
-class _Failures:
-    """Messages of failed and unsupported runs, each hint once: the runs of a study tend to fail for the same reason."""
+def _failure_text(record: Record, printed: set[str]) -> str:
+    """Outcome and message of a failed or unsupported run; empty if the run has a result.
 
-    def __init__(self) -> None:
-        self._printed: set[str] = set()
-
-    def text(self, record: Record) -> str:
-        """Outcome and message of a failed run, with each hint only once; empty if the run has a result."""
-        failure = record.failure
-        if failure is None:
-            return ""
-        is_new = bool(failure.hint) and failure.hint not in self._printed
-        self._printed.add(failure.hint)
-        outcome = "unsupported" if record.is_unsupported else "failed"
-        return f"{outcome}: {failure.message}" + (f"\n  hint: {failure.hint}" if is_new else "")
+    Each hint is printed once: the runs of a study tend to fail for the same reason.
+    """
+    failure = record.failure
+    if failure is None:
+        return ""
+    is_new = bool(failure.hint) and failure.hint not in printed
+    printed.add(failure.hint)
+    outcome = "unsupported" if record.is_unsupported else "failed"
+    return f"{outcome}: {failure.message}" + (f"\n  hint: {failure.hint}" if is_new else "")

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from iosonde.base.features import contributed
-from iosonde.engine.protocol import Event
 from iosonde.errors import ResultsError
 from iosonde.execution import engine_programs, environment
 from iosonde.execution.admission import (
@@ -27,13 +26,13 @@ from iosonde.execution.admission import (
     require_commands_allowed,
     require_consent,
 )
-from iosonde.execution.attempt import Attempt, carry_out
+from iosonde.execution.attempt import carry_out
 from iosonde.execution.context import TargetSession
 from iosonde.execution.engine import find_engine
 from iosonde.execution.harness import Harness
-from iosonde.execution.run_loop import Attempting, Observer, RunLoop
+from iosonde.execution.run_loop import Observer, RunLoop
 from iosonde.execution.stop import Start, Stop, after, stop_on_signals
-from iosonde.plan import Case, Plan, Run
+from iosonde.plan import Plan
 from iosonde.planning import expand, load
 from iosonde.planning.procedure import Schedule
 from iosonde.results.result_set import ResultSet
@@ -165,7 +164,7 @@ def _carry_out(
             return result_set
         engine_programs.require(result_set.plan.specs(), observer.note)
         with opened(result_set, observer, stop, name, consent) as sessions:
-            RunLoop(result_set, observer, stop, on_targets(sessions)).carry_out_all(schedule)
+            RunLoop(result_set, observer, stop, partial(carry_out, sessions)).carry_out_all(schedule)
         if stop.is_set() and schedule.next_run():
             if not stop.is_time_over:
                 raise Interrupted(result_set)
@@ -258,16 +257,6 @@ def remove_leftovers(plan: Plan) -> None:
     if plan.created_name and not plan.joins:
         with journal.undoing(f"remove what was created on `{plan.target}`"):
             journal.clear(plan.created_name, reused=reused(plan))
-
-
-def on_targets(sessions: Sequence[TargetSession]) -> Attempting:
-    """Carry out each run on the target that it belongs to."""
-
-    def attempt(run: Run, case: Case, number: int, on_event: Callable[[Event], None]) -> Attempt | None:
-        session = next(each for each in sessions if each.plan.case_of(run.run_id))
-        return carry_out(session, run, case, number, on_event)
-
-    return attempt
 
 
 def run(

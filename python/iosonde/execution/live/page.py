@@ -69,7 +69,14 @@ class LivePage:
         # The token is no argument of the process: other users see those.
         self.send({"token": self._token, "page": text, "policy": policy(script, connect=True)})
         self._cases = rows(plan)
-        self.send({"study": _study(plan), "cases": list(self._cases.values())})
+        study = {
+            "name": plan.study_name,
+            "title": plan.study["title"],
+            "question": plan.study.get("question", ""),
+            "target": plan.target,
+            "profile": plan.profile,
+        }
+        self.send({"study": study, "cases": list(self._cases.values())})
 
     def observe(self, inner: Observer, ahead: Remaining) -> Observer:
         """Return an observer that passes everything on to `inner` and to the page."""
@@ -127,16 +134,6 @@ def _page() -> tuple[str, str]:
     script = (files / "live.js").read_text(encoding="utf-8")
     style = asset("report.css") + (files / "live.css").read_text(encoding="utf-8")
     return script, template_of((files / "live.html").read_text(encoding="utf-8")).render(style=style, script=script)
-
-
-def _study(plan: Plan) -> dict[str, Any]:
-    return {
-        "name": plan.study_name,
-        "title": plan.study["title"],
-        "question": plan.study.get("question", ""),
-        "target": plan.target,
-        "profile": plan.profile,
-    }
 
 
 def rows(plan: Plan) -> dict[str, dict[str, Any]]:

@@ -25,14 +25,16 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from iosonde.base.python_process import Requests
 from iosonde.engine.protocol import Event
 from iosonde.errors import IosondeError, TargetError
+from iosonde.execution.attempt import carry_out
 from iosonde.execution.run_loop import Observer, RunLoop
-from iosonde.execution.session import on_targets, opened, remove_leftovers
+from iosonde.execution.session import opened, remove_leftovers
 from iosonde.execution.stop import Start, Stop, stop_on_signals
 from iosonde.features.many_hosts import same_device
 from iosonde.features.many_hosts.progress import Progress
@@ -159,7 +161,7 @@ def _serve(request: Message, inbox: Inbox, stop: Stop) -> None:
         consent = Consent(destroy=tuple(request["destroy"]), confirm=tuple(request["confirm"]))
         observer = Relay()
         with opened(result_set, observer, stop, request["session"], consent, inbox.start) as sessions:
-            loop = RunLoop(result_set, observer, stop, on_targets(sessions))
+            loop = RunLoop(result_set, observer, stop, partial(carry_out, sessions))
             devices = {each.name: same_device.seen(each) for each in targets if isinstance(each, DeviceTarget)}
             answer("opened", devices=devices)
             while (message := inbox.next()) is not None:

@@ -85,7 +85,6 @@ def _probe(path: Path) -> ProbedBackend:
     return ProbedBackend(
         name=NAME,
         is_available=True,
-        features=("prp", "polling"),
         note=f"takes the NVMe controller at {controller.address} from the kernel, with "
         f"{', '.join(controller.namespaces)}; its runs need {missing_options(controller)}",
     )
