@@ -42,13 +42,13 @@ def prepare(context: RunContext) -> RunningServer | None:
     """The server of a run, ready for its load; None for other workloads. `ServerError` if that fails."""
     workload = context.workload
     kind, url = described(workload).server(workload), context.case.parameters.get("server_url")
-    if "server" in workload:  # Of transactions, or of an external command.
-        return _on_foreign(context, parse(str(url))) if url else _restored(context)
-    if kind is None:
+    is_database = "server" in workload  # Of transactions, or of an external command.
+    if not is_database and kind is None:
         return None
     if url:
-        _create_database_for_store(context, parse(str(url)))
-        return None
+        return _on_foreign(context, parse(str(url)))
+    if is_database:
+        return _restored(context)
     starter = next(each for each in contributed("run", "STARTERS", ServerStarter) if each.kind == kind)
     return starter.start(context)
 
@@ -93,27 +93,23 @@ def _instance(context: RunContext, *, loading: bool = False) -> Instance:
     return located(context, servers.named(kind), settings, run_directory, log_own, loading=loading)
 
 
-def _on_foreign(context: RunContext, url: ServerUrl) -> RunningServer:
+def _on_foreign(context: RunContext, url: ServerUrl) -> RunningServer | None:
+    """A database on a server of the user; that of a store is observed by the engine, which loads it for each run."""
+    kind, parameters = kinds()[url.kind], context.case.parameters
+    kind.require(url, parameters)
+    host, client = kind.creating_host(parameters), kind.client_options(parameters)
+    database = kind.database_of(context.workload)
+    foreign.create(host, url, database, own=context.session.plan.created_name, client=client)
+    if "server" not in context.workload:
+        return None
     assert url.kind in ("postgresql", "mariadb"), "others have no SQL"
     server = servers.named(url.kind)
-    database = context.workload["server"]["database"]
-    foreign.create(server, url, database, own=context.session.plan.created_name)
     return RunningServer(
         spec=context.run.spec,
         server=server,
         facts={"url": url.text, "database": database},
         connect=lambda: server.connect(url.address(database)),
     )
-
-
-def _create_database_for_store(context: RunContext, url: ServerUrl) -> None:
-    """The engine empties and loads it for each run, and describes the server."""
-    kind, parameters = kinds()[url.kind], context.case.parameters
-    kind.require(url, parameters)
-    client = kind.client_options(parameters)
-    database = kind.database_of(context.workload)
-    host = kind.creating_host(parameters)
-    foreign.create(host, url, database, own=context.session.plan.created_name, client=client)
 
 
 def verification_spec(spec: JsonObject) -> JsonObject:

@@ -238,15 +238,12 @@ def _nearest(name: str, known: tuple[str, ...]) -> str:
 
 def of_file(path: str) -> Mapping[str, OptionValue]:
     """The options in an OPTIONS file of RocksDB, of the database and its default column family."""
+    where, hint = "by the parameter `options_file`", "name a file `OPTIONS-...` of a RocksDB database"
     try:
         text = text_files.read(Path(path))
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise StudyError(
-            f"cannot read the options in `{path}`: {reason}",
-            where="by the parameter `options_file`",
-            hint="name a file `OPTIONS-...` of a RocksDB database",
-        ) from None
+        raise StudyError(f"cannot read the options in `{path}`: {reason}", where=where, hint=hint) from None
     found: dict[str, OptionValue] = {}
     section = ""
     for line in map(str.strip, text.splitlines()):
@@ -257,9 +254,6 @@ def of_file(path: str) -> Mapping[str, OptionValue]:
             if name.strip() not in BY_ENGINE:
                 found[name.strip()] = read_scalar(value.strip())
     if not found:
-        raise StudyError(
-            f"`{path}` has no options of RocksDB",
-            where="by the parameter `options_file`",
-            hint="name a file `OPTIONS-...` of a RocksDB database, with sections such as `[DBOptions]`",
-        )
+        hint += ", with sections such as `[DBOptions]`"
+        raise StudyError(f"`{path}` has no options of RocksDB", where=where, hint=hint)
     return found

@@ -187,26 +187,17 @@ def _check_groups(path: str, opened: str) -> None:
     """Raise for row groups that would take too much memory, by the footer of the file."""
     import duckdb
 
+    sizes = "row_group_id, max(row_group_num_rows), sum(total_uncompressed_size)"
+    statement = f"SELECT {sizes} FROM parquet_metadata(?) GROUP BY ALL ORDER BY ALL"
     try:
-        found = (
-            duckdb.connect()
-            .execute(
-                "SELECT row_group_id, max(row_group_num_rows), sum(total_uncompressed_size) FROM parquet_metadata(?) "
-                "GROUP BY ALL ORDER BY ALL",
-                [opened],
-            )
-            .fetchall()
-        )
+        found = duckdb.connect().execute(statement, [opened]).fetchall()
     except duckdb.Error as error:
         raise ValueError(str(error)) from None
     for group, rows, size in found:
         if rows > LONGEST_GROUP or size > LARGEST_GROUP:
-            raise invalid(
-                path,
-                f"a row group has {rows:,} rows and {format_bytes(int(size))}",
-                place=f", row group {group}",
-                hint=f"write row groups of at most {LONGEST_GROUP:,} rows and {format_bytes(LARGEST_GROUP)}",
-            )
+            what = f"a row group has {rows:,} rows and {format_bytes(int(size))}"
+            hint = f"write row groups of at most {LONGEST_GROUP:,} rows and {format_bytes(LARGEST_GROUP)}"
+            raise invalid(path, what, place=f", row group {group}", hint=hint)
 
 
 VERSION = 1

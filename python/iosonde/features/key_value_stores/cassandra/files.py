@@ -119,20 +119,14 @@ def check(jars: Path, settings: Mapping[str, object]) -> None:
     jar = next(_own_jars(jars))[0]
     known = fields(jar)
     for name, value in settings.items():
-        if name not in known:
-            near = get_close_matches(name, known, n=1)
-            raise StudyError(
-                f"Cassandra has no setting `{name}`",
-                where="by the parameter `cassandra`",
-                hint=f"the nearest name is `{near[0]}`" if near else "settings have the names of `cassandra.yaml`",
-            )
-        expected = _mismatch(jar, known[name], value)
-        if expected:
-            raise StudyError(
-                f"the setting `{name}` of Cassandra cannot be `{str(value)[:60]}`",
-                where="by the parameter `cassandra`",
-                hint=expected,
-            )
+        what, hint = f"Cassandra has no setting `{name}`", "settings have the names of `cassandra.yaml`"
+        if name in known:
+            what = f"the setting `{name}` of Cassandra cannot be `{str(value)[:60]}`"
+            hint = _mismatch(jar, known[name], value)
+        elif near := get_close_matches(name, known, n=1):
+            hint = f"the nearest name is `{near[0]}`"
+        if hint:
+            raise StudyError(what, where="by the parameter `cassandra`", hint=hint)
 
 
 @functools.cache
