@@ -102,7 +102,6 @@ def _on_foreign(context: RunContext, url: ServerUrl) -> RunningServer | None:
     foreign.create(host, url, database, own=context.session.plan.created_name, client=client)
     if "server" not in context.workload:
         return None
-    assert url.kind in ("postgresql", "mariadb"), "others have no SQL"
     server = servers.named(url.kind)
     return RunningServer(
         spec=context.run.spec,

@@ -10,17 +10,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, get_args
 
 if TYPE_CHECKING:
-    from iosonde.study.servers.server import DatabaseServer
+    from iosonde.study.servers.server import SqlServer
 
 Name = Literal["postgresql", "mariadb"]
 
 NAMES: tuple[Name, ...] = get_args(Name)
 
 
-def named(name: str) -> DatabaseServer:
+def named(name: str) -> SqlServer:
     """The database server with SQL of that name."""
     from iosonde.study.servers.mariadb import MariaDb
     from iosonde.study.servers.postgresql import PostgreSql
 
-    known: dict[str, type[DatabaseServer]] = {"postgresql": PostgreSql, "mariadb": MariaDb}
+    known: dict[str, type[SqlServer]] = {"postgresql": PostgreSql, "mariadb": MariaDb}
     return known[name]()

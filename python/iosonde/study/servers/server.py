@@ -227,6 +227,10 @@ class SqlServer(DatabaseServer):
             )
         connection.rows(self.new_database.format(name))
 
+    @abstractmethod
+    def drop_database(self, connection: Connection, name: str) -> None:
+        """Remove a database that iosonde created."""
+
 
 @dataclass(frozen=True)
 class SqlConnection:
