@@ -55,7 +55,7 @@ class Reference:
     @property
     def deviation(self) -> float:
         """Standard deviation of one drive, if values are normally distributed."""
-        return self.scale / _null(self.count).scale
+        return self.scale / float(_null(self.count)[1].mean())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,40 +148,28 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-@dataclass(frozen=True)
-class _Null:
-    """Medians and scales of simulated groups of normal values with a standard deviation of 1."""
-
-    medians: Floats
-    scales: Floats
-
-    @property
-    def scale(self) -> float:
-        return float(self.scales.mean())
-
-
 @lru_cache(maxsize=512)
-def _null(count: int) -> _Null:
+def _null(count: int) -> tuple[Floats, Floats]:
+    """Medians and scales of simulated groups of normal values with a standard deviation of 1."""
     groups = int(np.clip(_PAIRS / (count * (count - 1) / 2), 1000, 20_000))
     random = np.random.default_rng([SEED, count])
     parts = [random.standard_normal((min(200, groups - start), count)) for start in range(0, groups, 200)]
-    return _Null(
-        np.concatenate([np.median(part, axis=1) for part in parts]), np.concatenate([_scales(part) for part in parts])
-    )
+    medians = [np.median(part, axis=1) for part in parts]
+    return np.concatenate(medians), np.concatenate([_scales(part) for part in parts])
 
 
 def _median_variance(count: int) -> float:
     """Variance of the median of so many normal values."""
-    return 1.0 if count == 1 else float(_null(min(count, MOST_OTHERS)).medians.var())
+    return 1.0 if count == 1 else float(_null(min(count, MOST_OTHERS))[0].var())
 
 
 def _tail(scaled: float, count: int, drives: int) -> float:
     """Probability that the median of so many drives is as far from that of `count` others, in units of their scale."""
     from scipy.special import ndtr
 
-    null, error = _null(count), math.sqrt(_median_variance(drives))
-    limits = abs(scaled) * null.scales
-    return float((ndtr((null.medians - limits) / error) + ndtr((-null.medians - limits) / error)).mean())
+    (medians, scales), error = _null(count), math.sqrt(_median_variance(drives))
+    limits = abs(scaled) * scales
+    return float((ndtr((medians - limits) / error) + ndtr((-medians - limits) / error)).mean())
 
 
 def _scales(groups: Floats) -> Floats:

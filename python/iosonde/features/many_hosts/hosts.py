@@ -65,13 +65,14 @@ class Host:
     """The connection of its worker, if it was started over ssh."""
     agents: list[int] | None = None
     """Collects the descriptors of agents, if they are on this machine."""
+    notes: list[str] = field(default_factory=list)
+    """Messages for the user that were not shown yet."""
     progress: Message | None = None
     """Its latest sums of the run in progress."""
     lost: str = ""
     """Reason for which it cannot be used any more; empty while it can."""
     _is_reached: bool = True
     _exchanges: list[Exchange] = field(default_factory=list)
-    _notes: list[str] = field(default_factory=list)
     _messages: asyncio.Queue[Message] = field(default_factory=asyncio.Queue)
     _listening: asyncio.Task[None] | None = None
 
@@ -112,13 +113,12 @@ class Host:
         """Find the offset of its clock at an instant that is near."""
         if self.machine == boot_id():
             return
-        self._exchanges += [await self._exchange() for _ in range(EXCHANGES)]
+        for _ in range(EXCHANGES):
+            sent_ns, read_ns = time.time_ns(), await self.call(worker.unix_ns)
+            self._exchanges.append(Exchange(sent_ns=sent_ns, read_ns=read_ns, returned_ns=time.time_ns()))
         # The first ones show its drift over the session.
         del self._exchanges[EXCHANGES:-EXCHANGES_KEPT]
         self.clock = clock.compared(self._exchanges, at_ns, recent=EXCHANGES_KEPT)
-
-    async def _exchange(self) -> Exchange:
-        return Exchange(sent_ns=time.time_ns(), read_ns=await self.call(worker.unix_ns), returned_ns=time.time_ns())
 
     async def start(self) -> None:
         """Start the agent, if it has not been started, and listen to it."""
@@ -158,16 +158,11 @@ class Host:
             self.lost = f"{ended}: {message['because']}" if message["because"] else ended
             raise HostLostError(self.name, self.lost)
         if message["is"] == "note":
-            self._notes.append(message["text"])
+            self.notes.append(message["text"])
         elif message["is"] == "progress":
             self.progress = message
         else:
             self._messages.put_nowait(message)
-
-    def take_notes(self) -> list[str]:
-        """Return messages for the user since they were last taken."""
-        notes, self._notes = self._notes, []
-        return notes
 
 
 @dataclass(frozen=True)

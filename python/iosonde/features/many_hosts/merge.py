@@ -67,17 +67,17 @@ class HostRun:
     @property
     def started_ns(self) -> int:
         """When its load started, on the clock of the coordinator."""
-        return int(self._start["started_unix_ns"]) - self.clock.offset_ns
+        return self._start["started_unix_ns"] - self.clock.offset_ns
 
     @property
     def last_job_ns(self) -> int:
         """When the last of its jobs started, on the clock of the coordinator."""
-        return self.started_ns + int(self._start["last_job_ns"]) - int(self._start["started_ns"])
+        return self.started_ns + self._start["last_job_ns"] - self._start["started_ns"]
 
     @property
     def begin_ns(self) -> int:
         """Start of its measurement on the clock of the coordinator."""
-        return self.started_ns + int((self.record.result or {})["begin_ns"]) - int(self._start["started_ns"])
+        return self.started_ns + int(self.result["begin_ns"]) - self._start["started_ns"]
 
     def measured(self) -> pl.DataFrame:
         """The intervals of its measurement, in order: number and times."""
@@ -85,8 +85,17 @@ class HostRun:
         return rows.select("interval", "begin_ns", "end_ns").sort("interval")
 
     @property
-    def _start(self) -> Mapping[str, Any]:
-        return (self.record.result or {})["start"]  # type: ignore[no-any-return]
+    def length_ns(self) -> int:
+        return int(self.result["end_ns"]) - int(self.result["begin_ns"])
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """The result of its engine."""
+        return self.record.result or {}
+
+    @property
+    def _start(self) -> dict[str, int]:
+        return self.result["start"]  # type: ignore[no-any-return]
 
 
 def total(
@@ -107,7 +116,7 @@ def total(
         failure = Failure(
             code="no_common_time",
             message="there is no interval that all hosts measured",
-            context=", ".join(f"{host.host}: {_length_ns(host) / 1e9:.3g} s" for host in hosts),
+            context=", ".join(f"{host.host}: {host.length_ns / 1e9:.3g} s" for host in hosts),
             hint="measure for a time (`duration`) instead of a number of bytes, or use a shorter `interval`",
         )
     if merged is None:
@@ -123,7 +132,8 @@ def total(
             hint="free a CPU on that host, or measure longer",
         )
         return _failed(record, failure)
-    begin_ns = _begin_unix_ns(hosts, merged)
+    last = max(hosts, key=lambda host: host.begin_ns)
+    begin_ns = last.begin_ns + merged.begin_ns - int(last.result["begin_ns"])
     serving = servers(begin_ns, begin_ns + part.window_ns, merged.intervals)
     parts = [part, *([serving] if serving else []), *_parts_of_features(hosts)]
     record = record.model_copy(
@@ -134,7 +144,8 @@ def total(
         }
     )
     decided = judged(record, merged.intervals, environment=environment, study=study)
-    return Attempt(record=_with_hosts(decided, hosts, part), done=_done(hosts, merged))
+    done = EngineRun(failure=None, intervals=merged.intervals, histograms=merged.histograms, usage=merged.usage)
+    return Attempt(record=_with_hosts(decided, hosts, part), done=done)
 
 
 def _failed(record: Record, failure: Failure) -> Attempt:
@@ -193,34 +204,37 @@ def _targets(hosts: Sequence[HostRun], field: str) -> dict[str, Any]:
     devices: dict[str, dict[str, Any]] = {}
     for host in hosts:
         for device in getattr(host.record, field).get("devices") or []:
-            named = _named_apart(device, _prefix(host, hosts))
+            by = _prefix(host, hosts)
+            named = device | {key: f"{by}{device[key]}" for key in ("device", "name") if key in device}
+            if "under" in device:
+                named["under"] = [f"{by}{name}" for name in device["under"]]
             devices.setdefault(named.get("device") or named["name"], named)
     return described | ({"devices": list(devices.values())} if devices else {})
 
 
-def _named_apart(device: Mapping[str, Any], by: str) -> dict[str, Any]:
-    named = {key: f"{by}{device[key]}" for key in ("device", "name") if key in device}
-    under = {"under": [f"{by}{name}" for name in device["under"]]} if "under" in device else {}
-    return {**device, **named, **under}
-
-
 def _own_io(hosts: Sequence[HostRun]) -> dict[str, Any] | None:
     """Bytes of each device once, and those of the engines of all hosts on it."""
-    known = [host.record.own_io for host in hosts]
-    if any(each is None for each in known):
+    known = [(host, host.record.own_io) for host in hosts if host.record.own_io is not None]
+    if len(known) < len(hosts):
         return None
-    first: dict[str, Any] = dict(known[0] or {})
+    merged: dict[str, Any] = dict(known[0][1])
     for period in ("run", "measure"):
-        rows: dict[str, dict[str, Any]] = {}
-        for host in hosts:
-            for row in (host.record.own_io or {})[period]:
-                device = f"{_prefix(host, hosts)}{row['device']}"
-                rows[device] = _own_bytes(rows.get(device), row) | {"device": device}
-        first[period] = [_limited(row) for row in rows.values()]
-    others = [(each or {})["others"] for each in known]
-    first["others"] = others[0] | {"are_present": any(each["are_present"] for each in others)}
-    first["dirtied_bytes"] = sum((each or {})["dirtied_bytes"] for each in known)
-    return first
+        rows: dict[str, list[dict[str, Any]]] = {}
+        for host, own_io in known:
+            for row in own_io[period]:
+                rows.setdefault(f"{_prefix(host, hosts)}{row['device']}", []).append(row)
+        merged[period] = [_own_bytes(device, each) for device, each in rows.items()]
+    others = [own_io["others"] for _, own_io in known]
+    merged["others"] = others[0] | {"are_present": any(each["are_present"] for each in others)}
+    merged["dirtied_bytes"] = sum(own_io["dirtied_bytes"] for _, own_io in known)
+    return merged
+
+
+def _own_bytes(device: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The most that a host saw of a device, and what all of them moved, which is not more."""
+    whole = {name: max(row[name] for row in rows) for name in ("read_bytes", "write_bytes")}
+    own = {f"own_{name}": min(most, sum(row[f"own_{name}"] for row in rows)) for name, most in whole.items()}
+    return {**rows[0], **whole, **own, "device": device}
 
 
 def _prefix(host: HostRun, hosts: Sequence[HostRun]) -> str:
@@ -229,22 +243,9 @@ def _prefix(host: HostRun, hosts: Sequence[HostRun]) -> str:
     return next(f"{each.host}/" for each in machines if each.machine == host.machine) if len(machines) > 1 else ""
 
 
-def _own_bytes(before: Mapping[str, Any] | None, row: Mapping[str, Any]) -> dict[str, Any]:
-    """The most that a host saw of the device, and what all of them moved."""
-    if before is None:
-        return dict(row)
-    whole = {name: max(before[name], row[name]) for name in ("read_bytes", "write_bytes")}
-    return whole | {name: before[name] + row[name] for name in ("own_read_bytes", "own_write_bytes")}
-
-
-def _limited(row: Mapping[str, Any]) -> dict[str, Any]:
-    own = {f"own_{name}": min(row[f"own_{name}"], row[name]) for name in ("read_bytes", "write_bytes")}
-    return {**row, **own}
-
-
 def _result(hosts: Sequence[HostRun], merged: Merged) -> dict[str, Any]:
     """The engine's result of all hosts."""
-    results = [host.record.result or {} for host in hosts]
+    results = [host.result for host in hosts]
     jobs = [
         job | {"job": number * len(result["jobs"]) + job["job"], "host": host.host}
         for number, (host, result) in enumerate(zip(hosts, results, strict=True))
@@ -290,11 +291,10 @@ def _shifted(jobs: Sequence[Mapping[str, Any]], by_ns: int) -> list[dict[str, An
 
 def _evidence(hosts: Sequence[HostRun]) -> dict[str, Any] | None:
     """Evidence of machines once, of files and engines added."""
-    found = [(host.record.result or {}).get("evidence") for host in hosts]
-    if any(each is None for each in found):
+    if any(host.result.get("evidence") is None for host in hosts):
         return None
-    own: list[dict[str, Any]] = [each for each in found if each]
-    apart = [(host.record.result or {})["evidence"] for host in _machines(hosts)]
+    own = [host.result["evidence"] for host in hosts]
+    apart = [host.result["evidence"] for host in _machines(hosts)]
     merged = dict(own[0])
     for name in ("page_cache", "extents_before", "extents_after"):
         looks = [each[name] for each in own if each.get(name)]
@@ -325,12 +325,6 @@ def _added(values: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return added
 
 
-def _begin_unix_ns(hosts: Sequence[HostRun], merged: Merged) -> int:
-    """Start of the time in which all hosts measured, on the clock of the coordinator."""
-    last = max(hosts, key=lambda host: host.begin_ns)
-    return last.begin_ns + merged.begin_ns - int((last.record.result or {})["begin_ns"])
-
-
 def _parts_of_features(hosts: Sequence[HostRun]) -> list[RecordPart]:
     """The parts that features compose from those of all hosts."""
     kinds: tuple[type[RecordPart], ...] = contributed("record", "PARTS")
@@ -341,11 +335,6 @@ def _parts_of_features(hosts: Sequence[HostRun]) -> list[RecordPart]:
         if len(known) == len(hosts) and (merged := kind.of_hosts(known)):
             found.append(merged)
     return found
-
-
-def _length_ns(host: HostRun) -> int:
-    result = host.record.result or {}
-    return int(result["end_ns"]) - int(result["begin_ns"])
 
 
 def _part(hosts: Sequence[HostRun], merged: Merged) -> Hosts:
@@ -399,7 +388,10 @@ def _busy_share(host: HostRun) -> float | None:
 
 def _with_hosts(record: Record, hosts: Sequence[HostRun], part: Hosts) -> Record:
     """The record with the warnings and the verdict that follow from those of the hosts."""
-    warnings = [*_warnings_of(hosts), *_without(record.warnings, hosts)]
+    warnings = _warnings_of(hosts)
+    # Besides those the total's warnings that no host has by itself, and its notes.
+    known = {each.code for each in warnings}
+    warnings += [each for each in record.warnings if each.code not in known]
     share, bound = (each / max(1, part.window_ns) for each in (part.skew_ns, part.skew_bound_ns))
     if share > SKEW_WARNING or bound > SKEW_UNKNOWN:
         skew, error = f"{part.skew_ns / 1e6:.3g} ms apart", f" ± {part.skew_bound_ns / 1e6:.3g} ms"
@@ -421,25 +413,17 @@ def _warnings_of(hosts: Sequence[HostRun]) -> list[RecordWarning]:
         for warning in host.record.warnings:
             if not _is_note(warning):
                 by_code.setdefault(warning.code, []).append((host.host, warning))
-    return [_of_hosts(found) for found in by_code.values()]
-
-
-def _of_hosts(found: Sequence[tuple[str, RecordWarning]]) -> RecordWarning:
-    """The warning of the first host, since each has values of its own, and the names of the others."""
-    (first, warning), *others = found
-    also = f" (also on {_named([host for host, _ in others])})" if others else ""
-    return warning.model_copy(update={"message": f"`{first}`: {warning.message}{also}"})
+    merged = []
+    for (first, warning), *others in by_code.values():
+        # That of the first host, since each has values of its own.
+        also = f" (also on {_named([host for host, _ in others])})" if others else ""
+        merged.append(warning.model_copy(update={"message": f"`{first}`: {warning.message}{also}"}))
+    return merged
 
 
 def _is_note(warning: RecordWarning) -> bool:
     """Return True if it leads to no verdict, such as too few I/Os of one host for a percentile."""
     return warning.code in rules() and rules()[warning.code].points_to == "note"
-
-
-def _without(warnings: Sequence[RecordWarning], hosts: Sequence[HostRun]) -> list[RecordWarning]:
-    """The total's warnings that no host has by itself, and its notes."""
-    known = {warning.code for host in hosts for warning in host.record.warnings if not _is_note(warning)}
-    return [warning for warning in warnings if warning.code not in known]
 
 
 def _verdict(own: RecordVerdict | None, hosts: Sequence[HostRun]) -> RecordVerdict | None:
@@ -462,12 +446,6 @@ def _verdict(own: RecordVerdict | None, hosts: Sequence[HostRun]) -> RecordVerdi
 
 def _named(hosts: Sequence[str]) -> str:
     return ", ".join(f"`{host}`" for host in hosts)
-
-
-def _done(hosts: Sequence[HostRun], merged: Merged) -> EngineRun:
-    """Tables of the run, as a session writes them."""
-    empty = EngineRun(failure=Failure(code="", message=""))
-    return replace(empty, failure=None, intervals=merged.intervals, histograms=merged.histograms, usage=merged.usage)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -262,11 +262,7 @@ class _Coordinator:
         requests = {host: host_plan.run_of_host(plan, run, host.name).model_dump(mode="json") for host in hosts}
         try:
             self.carrier.do(self._remove_setup(case))
-            run_together = RunTogether(
-                requests,
-                first_alone=host_plan.is_prepared_once(plan),
-                once_prepared=lambda: self.servers.start(case),
-            )
+            run_together = RunTogether(requests, host_plan.is_prepared_once(plan), lambda: self.servers.start(case))
             try:
                 carried_out = run_together.carry_out(self.stop)
                 records = self.carrier.do(carried_out, meanwhile=lambda: _report_progress(hosts, on_event))
@@ -277,7 +273,8 @@ class _Coordinator:
             return self._lost(run, case, number, started_at, str(error))
         finally:
             for host in self.hosts:
-                for text in host.take_notes():
+                notes, host.notes = host.notes, []
+                for text in notes:
                     self.observer.note(f"{host.name}: {text}")
         if not parts:
             return None
@@ -372,28 +369,19 @@ def _now() -> str:
     return datetime.now().astimezone().isoformat(timespec="milliseconds")
 
 
+@dataclass
 class RunTogether:
     """The requests of one run, and which hosts carry it out at the moment."""
 
-    def __init__(
-        self,
-        requests: Mapping[Host, Mapping[str, Any]],
-        *,
-        first_alone: bool,
-        once_prepared: Callable[[], Coroutine[Any, Any, None]],
-    ) -> None:
-        """With `first_alone` the first host prepares before the others: they use its files.
-
-        `once_prepared` is carried out between the preparation of all hosts and the start.
-        """
-        self._once_prepared = once_prepared
-        self._requests = requests
-        self._preparing = [[host] for host in requests][:1] if first_alone else []
-        self._preparing.append([host for host in requests if [host] not in self._preparing])
-        self._busy: set[Host] = set()
-        self._records: dict[Host, str] = {}
-        self.cpu_share: float | None = None
-        """CPU time of this process from the start to the end of the load, as a share of a core."""
+    _requests: Mapping[Host, Mapping[str, Any]]
+    _first_alone: bool
+    """True if the first host prepares before the others: they use its files."""
+    _once_prepared: Callable[[], Coroutine[Any, Any, None]]
+    """Carried out between the preparation of all hosts and the start."""
+    _busy: set[Host] = field(default_factory=set)
+    _records: dict[Host, str] = field(default_factory=dict)
+    cpu_share: float | None = None
+    """CPU time of this process from the start to the end of the load, as a share of a core."""
 
     async def carry_out(self, stop: Stop) -> dict[Host, str]:
         """Return the names of the hosts' records.
@@ -415,7 +403,8 @@ class RunTogether:
             await asyncio.gather(*map(self._stop, list(self._busy)))
 
     async def _carry_out(self) -> None:
-        for hosts in self._preparing:
+        all_hosts = list(self._requests)
+        for hosts in [all_hosts[:1], all_hosts[1:]] if self._first_alone else [all_hosts]:
             await gather(self._request(host) for host in hosts)
             answers = await gather(self._answer(host, "ready", "ended") for host in hosts)
             if any(answer["is"] == "ended" for answer in answers):

@@ -227,7 +227,7 @@ async def start(lease_s: float, dask_worker: Worker) -> int:
         raise RuntimeError("another study uses this host")
     agent = await Agent.start(lease_s)
     dask_worker.iosonde_agent = agent  # type: ignore[attr-defined]
-    return agent.pid
+    return agent.process.pid
 
 
 async def agent(method: str, *arguments: Any, dask_worker: Worker) -> Any:
@@ -358,7 +358,7 @@ class Agent:
     """The process of an agent, and its messages since they were last asked for."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process = process
+        self.process = process
         self._messages: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self._progress: dict[str, Any] | None = None
         """The latest one. It waits for the next answer: each answer takes CPU time while an engine measures."""
@@ -379,21 +379,16 @@ class Agent:
         return cls(process)
 
     @property
-    def pid(self) -> int:
-        """Its process number."""
-        return self._process.pid
-
-    @property
     def is_running(self) -> bool:
         """False once it has exited, also because its coordinator has gone."""
-        return self._process.returncode is None
+        return self.process.returncode is None
 
     async def send(self, message: Mapping[str, Any] | None = None) -> None:
         """Write a request, or an empty line; nothing if it has exited, which `receive` reports."""
-        assert self._process.stdin
+        assert self.process.stdin
         with suppress(ConnectionError):
-            self._process.stdin.write((json.dumps(message) if message else "").encode() + b"\n")
-            await self._process.stdin.drain()
+            self.process.stdin.write((json.dumps(message) if message else "").encode() + b"\n")
+            await self.process.stdin.drain()
 
     async def receive(self, wait_s: float) -> list[dict[str, Any]]:
         """Return the messages so far, after the first one or the time to wait; `silent` if the process hangs.
@@ -415,24 +410,24 @@ class Agent:
 
     async def end(self) -> None:
         """Close its input, so that it stops its engine and restores the host; kill it if it does not."""
-        assert self._process.stdin
-        self._process.stdin.close()
+        assert self.process.stdin
+        self.process.stdin.close()
         try:
-            await asyncio.wait_for(self._process.wait(), END_S)
+            await asyncio.wait_for(self.process.wait(), END_S)
         except TimeoutError:
-            self._process.kill()  # The engine stops at the end of its input.
-            await self._process.wait()
+            self.process.kill()  # The engine stops at the end of its input.
+            await self.process.wait()
         self._reading.cancel()
 
     async def kill(self) -> None:
         """Kill a process that hangs."""
         with suppress(ProcessLookupError):
-            self._process.kill()
+            self.process.kill()
 
     async def _read(self) -> None:
-        assert self._process.stdout and self._process.stderr
-        errors = asyncio.create_task(self._process.stderr.read())
-        async for line in self._process.stdout:
+        assert self.process.stdout and self.process.stderr
+        errors = asyncio.create_task(self.process.stderr.read())
+        async for line in self.process.stdout:
             self._silent_at = time.monotonic() + SILENT_S
             message = json.loads(line)
             if message["is"] == "progress":
@@ -440,7 +435,7 @@ class Agent:
             elif message["is"] != "alive":
                 self._messages.put_nowait(message)
         last = (await errors).decode(errors="replace").strip().splitlines()[-1:]
-        status = await self._process.wait()
+        status = await self.process.wait()
         self._messages.put_nowait({"is": "exited", "status": status, "because": "".join(last)})
 
 
