@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,9 @@ from iosonde.base import ssh_hosts
 from iosonde.errors import TargetError
 from iosonde.execution.admission import Admission
 from iosonde.execution.session import HostOptions
-from iosonde.features.many_hosts import host_plan, same_device
+from iosonde.features.many_hosts import host_plan, same_device, worker
 from iosonde.features.many_hosts.host_plan import MIB
-from iosonde.features.many_hosts.hosts import connected
+from iosonde.features.many_hosts.hosts import Host, HostLostError, connected
 from iosonde.features.many_hosts.together import Together
 from iosonde.features.network_storage.storage import NfsTarget
 from iosonde.plan import Plan, Setup
@@ -35,6 +36,21 @@ def test_a_study_uses_the_first_hosts_that_its_cases_require(tmp_path: Path) -> 
     assert [case.parameters["hosts"] for case in one.cases] == [1, 2]
     assert [case.parameters["hosts"] for case in two.cases] == [2]
     assert {run.case_id for run in two.runs} == {"main/hosts=2"}
+
+
+@pytest.mark.parametrize("message", [{}, {"is": "note"}, "text"])
+def test_a_malformed_message_loses_its_host(message: Any) -> None:
+    class Client:
+        async def run(self, *call: Any, workers: list[str]) -> dict[str, Any]:
+            return {workers[0]: 1 if call[0] is worker.start else [message]}
+
+    async def answer() -> None:
+        host = Host(name="north", address="tls://10.0.0.1", client=Client())  # type: ignore[arg-type]
+        await host.start()
+        await asyncio.wait_for(host.receive("opened"), 10.0)
+
+    with pytest.raises(HostLostError, match="host `north` was lost: its agent sent a malformed message: "):
+        asyncio.run(answer())
 
 
 SSH_HOSTS = """

@@ -294,9 +294,13 @@ def history(index: Index, *, study: str | None = None, target: str | None = None
         )
         if each.started_at and study in (None, identity.study) and (target is None or _names(identity, target)):
             groups.setdefault(identity, []).append(each)
-    tracks = [_track(identity, sessions, metric) for identity, sessions in groups.items()]
-    kept = [each for each in tracks if each.series]
-    if not kept:
+    tracks = []
+    for identity, sessions in groups.items():
+        if series := list(series_of(sessions, metric)):
+            events = events_of(sessions)
+            shifts = [shift for each in series for shift in _shifts(each, events)]
+            tracks.append(Track(identity=identity, sessions=sessions, series=series, shifts=shifts, events=events))
+    if not tracks:
         asked = {"study": study, "target": target, "metric": metric}
         raise ResultsError(
             f"`{index.root}` has no result set to follow",
@@ -305,20 +309,8 @@ def history(index: Index, *, study: str | None = None, target: str | None = None
         )
     return History(
         root=index.root,
-        tracks=sorted(kept, key=lambda each: (each.identity.study, each.identity.target, each.identity.devices)),
+        tracks=sorted(tracks, key=lambda each: (each.identity.study, each.identity.target, each.identity.devices)),
         problems=index.problems,
-    )
-
-
-def _track(identity: Identity, sessions: Sequence[Summary], metric: str | None) -> Track:
-    series = list(series_of(sessions, metric))
-    events = events_of(sessions)
-    return Track(
-        identity=identity,
-        sessions=sessions,
-        series=series,
-        events=events,
-        shifts=[shift for each in series for shift in _shifts(each, events)],
     )
 
 

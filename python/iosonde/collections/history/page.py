@@ -9,7 +9,7 @@ from html import escape
 from itertools import pairwise
 from typing import Any
 
-from iosonde.collections.history import KINDS, Event, History, Kind, Series, Shift, Track, in_words
+from iosonde.collections.history import KINDS, Event, History, Series, Shift, Track, in_words
 from iosonde.collections.library.page import moment, page_of, shown
 from iosonde.collections.library.summary import Summary
 from iosonde.metrics import wording
@@ -140,8 +140,6 @@ def _dates(first: Summary, last: Summary) -> Sequence[str]:
 
 WIDTH, HEIGHT = 720, 190
 LEFT, RIGHT, TOP, BOTTOM = 78, 12, 26, 24
-LETTERS: dict[Kind, str] = {"firmware": "F", "kernel": "K", "iosonde": "I", "configuration": "C"}
-"""Marks of events at the top of a figure."""
 DATES = 5
 """At most this many dates on the axis."""
 CLOSE = 9
@@ -220,7 +218,7 @@ def _marks(events: Sequence[Event], at: Sequence[float]) -> Iterator[str]:
         own = [each for each in events if each.session == session]
         line, listed = f"M{at[session]:.1f},{TOP - 4}V{HEIGHT - BOTTOM}", escape("; ".join(each.text for each in own))
         yield f'<path class="event" d="{line}"><title>{listed}</title></path>'
-        letters = "".join(LETTERS[kind] for kind in KINDS if any(each.kind == kind for each in own))
+        letters = "".join(kind[0].upper() for kind in KINDS if any(each.kind == kind for each in own))
         if at[session] - last >= CLOSE * max(1, len(letters)):
             last = at[session]
             yield f'<text class="mark" x="{at[session]:.1f}" y="{TOP - 8}" text-anchor="middle">{letters}</text>'

@@ -260,9 +260,7 @@ def summarise(result_sets: Mapping[str, ResultSet], all_metrics: pl.DataFrame) -
     controls = metrics.filter(pl.col("control"), pl.col("metric") == "iops")
     drifts = {str(path): drift(rows, metric="iops") for (path,), rows in controls.group_by("result_set")}
     return [
-        _summary(path, each, medians.get(path, {}), cells.get(path, []), drifts.get(path)).model_copy(
-            update={"stalls": _stalls(each)}
-        )
+        _summary(path, each, medians.get(path, {}), cells.get(path, []), drifts.get(path))
         for path, each in result_sets.items()
     ]
 
@@ -303,6 +301,7 @@ def _summary(
         loads=loads,
         parameters=parameters,
         cells=cells,
+        stalls=_stalls(results),
     )
 
 

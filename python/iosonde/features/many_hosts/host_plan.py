@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from iosonde.errors import TargetError
 from iosonde.plan import Case, JsonObject, Plan, Procedure, Run, target_of
@@ -56,12 +56,9 @@ def target_named(plan: Plan, case: Case) -> str:
 
 def is_device(plan: Plan) -> bool:
     """Return True if the hosts share a block device, or two that are compared."""
-    return any(_is_shared_device(target_of(spec["workload"])) for spec in plan.specs())
-
-
-def _is_shared_device(target: Mapping[str, Any]) -> bool:
-    """Return True for a device that the user named; one below `MOUNTS` is that of a host's own setup."""
-    return target["kind"] == "device" and not Path(target["path"]).is_relative_to(MOUNTS)
+    targets = [target_of(spec["workload"]) for spec in plan.specs()]
+    # One below `MOUNTS` is that of a host's own setup.
+    return any(each["kind"] == "device" and not Path(each["path"]).is_relative_to(MOUNTS) for each in targets)
 
 
 def is_prepared_once(plan: Plan) -> bool:

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from iosonde.base.ssh_hosts import WorkerProcess
+from iosonde.base.ssh_hosts import WorkerProcess, described_exit
 from iosonde.errors import IosondeError, TargetError
 from iosonde.execution import environment
 from iosonde.features.many_hosts import clock, worker, workers
@@ -86,14 +86,14 @@ class Host:
             )
             return answers[self.address]
         except TimeoutError:
-            self.lost = self._problem() or f"no answer for {wait_s:.0f} s"
+            problem = f"no answer for {wait_s:.0f} s"
         except (OSError, RuntimeError, ValueError, KeyError, ModuleNotFoundError) as error:
-            self.lost = self._problem() or f"{error}" or type(error).__name__
+            problem = f"{error}" or type(error).__name__
+        if self.process and (status := self.process.process.poll()) is not None:
+            problem = described_exit("ssh", status, self.process.errors())
+        self.lost = problem
         self._is_reached = False
         raise HostLostError(self.name, self.lost)
-
-    def _problem(self) -> str:
-        return workers.problem(self.process) if self.process else ""
 
     async def send(self, do: str, **facts: Any) -> None:
         """Send a request to the agent."""
@@ -147,7 +147,10 @@ class Host:
                 for message in await self.call(worker.agent, "receive", POLL_S, wait_s=POLL_S + ANSWER_S):
                     self._take(message)
         except HostLostError:
-            self._messages.put_nowait({"is": "lost"})
+            pass
+        except (KeyError, TypeError) as error:
+            self.lost = f"its agent sent a malformed message: {error!r}"
+        self._messages.put_nowait({"is": "lost"})
 
     def _take(self, message: Message) -> None:
         if message["is"] == "silent":

@@ -81,14 +81,11 @@ def summary(done: EngineRun) -> Event:
         own = done.histograms.filter(pl.col("stream") == stream, pl.col("operation") == row["operation"])
         latency_sums = {name: row.pop(f"{name}_latency_ns_sum") for name in ("completion", "response")}
         for name in ("completion", "response")[: 1 + row.pop("has_response")]:
-            row[f"{name}_latency"] = {**_histogram(own, name), "sum_ns": latency_sums[name]}
+            counts = own.filter(pl.col("latency") == name).group_by("bucket").agg(pl.col("count").sum()).sort("bucket")
+            total_count = int(counts["count"].sum())
+            row[f"{name}_latency"] = {"count": total_count, "buckets": counts.rows(), "sum_ns": latency_sums[name]}
     begin_ns, end_ns = done.intervals["begin_ns"].min(), done.intervals["end_ns"].max()
     return _event("measure", 0, begin_ns, end_ns, operations)
-
-
-def _histogram(rows: pl.DataFrame, latency: str) -> dict[str, Any]:
-    buckets = rows.filter(pl.col("latency") == latency).group_by("bucket").agg(pl.col("count").sum()).sort("bucket")
-    return {"count": int(buckets["count"].sum()), "buckets": buckets.rows()}
 
 
 def _event(

@@ -21,16 +21,18 @@ _OF_FAIRNESS = (
 
 def tables(material: Material) -> list[Table]:
     """Return both tables for each result set of several hosts."""
-    return [
-        table
-        for source in material.sources
-        if any(record.of(Hosts) for record in source.records)
-        for table in _tables(source, f" of {source.label}" if len(material.sources) > 1 else "")
-    ]
+    of_source = " of {}" if len(material.sources) > 1 else ""
+    return [table for source in material.sources for table in _tables(source, of_source.format(source.label))]
 
 
 def _tables(source: Source, of: str) -> Iterator[Table]:
-    cases = {case_id: list(parts) for case_id, parts in _by_case(source)}
+    cases: dict[str, list[Hosts]] = {case.case_id: [] for case in source.cases}
+    for record in source.records:
+        if record.case_id in cases and (part := record.of(Hosts)):
+            cases[record.case_id].append(part)
+    cases = {case_id: parts for case_id, parts in cases.items() if parts}
+    if not cases:
+        return
     yield Table(
         title=f"Hosts{of}",
         caption=_OF_HOSTS,
@@ -49,13 +51,6 @@ def _tables(source: Source, of: str) -> Iterator[Table]:
     )
 
 
-def _by_case(source: Source) -> Iterator[tuple[str, list[Hosts]]]:
-    for case in source.cases:
-        parts = [record.of(Hosts) for record in source.records if record.case_id == case.case_id]
-        if found := [part for part in parts if part]:
-            yield case.case_id, found
-
-
 def _names(parts: Sequence[Hosts]) -> list[str]:
     """Return the hosts of any repeat: one that was lost is in those before."""
     return sorted({share.host for part in parts for share in part.shares}, key=lambda name: (len(name), name))
@@ -69,6 +64,7 @@ def _host_rows(case_id: str, parts: Sequence[Hosts]) -> Iterator[list[Cell]]:
         bandwidth = median(1e9 * share.bytes / part.window_ns for part, share in shares)
         cpu = median(share.cpu_ns / part.window_ns for part, share in shares)
         whole = median(share.count / max(1, sum(each.count for each in part.shares)) for part, share in shares)
+        kind = of_repeats([share.verdict for _, share in shares if share.verdict])
         known = [each for each in p99 if each is not None]
         latency = median(known) if len(known) == len(p99) else None
         yield [
@@ -79,13 +75,8 @@ def _host_rows(case_id: str, parts: Sequence[Hosts]) -> Iterator[list[Cell]]:
             Cell(text=format_latency(latency) if latency is not None else "-", number=latency),
             Cell(text=f"{100 * cpu:.0f} %", number=cpu),
             Cell(text=f"{100 * whole:.1f} %", number=whole),
-            Cell(text=_verdict([share for _, share in shares])),
+            Cell(text=LIMITED_BY[kind] if kind else "-"),
         ]
-
-
-def _verdict(shares: Sequence[HostShare]) -> str:
-    kind = of_repeats([share.verdict for share in shares if share.verdict])
-    return LIMITED_BY[kind] if kind else "-"
 
 
 def _fairness_row(case_id: str, parts: Sequence[Hosts]) -> list[Cell]:

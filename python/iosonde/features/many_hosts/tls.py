@@ -24,7 +24,12 @@ VALID = timedelta(days=365)
 
 def check_scheduler(spec: str) -> None:
     """`TargetError` for what is not the address of a scheduler either."""
-    scheme, host = _parts(spec)
+    try:
+        parts = urlsplit(spec)
+        _ = parts.port  # Checked when it is read.
+        scheme, host = parts.scheme, parts.hostname
+    except ValueError:
+        scheme = host = ""
     if scheme == "tcp":
         raise TargetError(
             f"`{spec}` has no authentication: anyone who reaches this scheduler can run any program on its workers",
@@ -37,16 +42,6 @@ def check_scheduler(spec: str) -> None:
             f"got `{spec}`",
             hint="for four processes on this machine: `--hosts local:4`",
         )
-
-
-def _parts(address: str) -> tuple[str, str]:
-    """Scheme and host of an address; no host if it is none."""
-    try:
-        parts = urlsplit(address)
-        _ = parts.port  # Checked when it is read.
-        return parts.scheme, parts.hostname or ""
-    except ValueError:
-        return "", ""
 
 
 def configured(role: str) -> Security:

@@ -40,7 +40,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from iosonde.base import ssh_hosts, text_files
-from iosonde.base.ssh_hosts import END_S, SshHost, WorkerProcess, close_all, described_exit
+from iosonde.base.ssh_hosts import END_S, SshHost, WorkerProcess, close_all
 from iosonde.base.text_files import expanded
 from iosonde.base.tools import ask
 from iosonde.errors import EngineError, TargetError
@@ -196,12 +196,6 @@ def _processes(
         yield processes
     finally:
         close_all(processes, end_s)
-
-
-def problem(process: WorkerProcess) -> str:
-    """Return the reason for which a worker over ssh has ended; empty while it has not."""
-    status = process.process.poll()
-    return "" if status is None else described_exit("ssh", status, process.errors())
 
 
 def _check(processes: Sequence[WorkerProcess]) -> None:
