@@ -45,7 +45,7 @@ def effective(study: Study, *, profile: str, settings: Mapping[str, str]) -> Stu
     for name in ("views", "analysis", "requirement"):
         of_parts = [(each, by_name[each.part]) for each in getattr(study, name)]
         changes[name] = [
-            each.model_copy(update={"where": _read(part.all_factors, each.where, study.workload_of(part))})
+            each.model_copy(update={"where": read_levels(part.all_factors, each.where, study.workload_of(part))})
             for each, part in of_parts
         ]
     if study.control:
@@ -119,7 +119,7 @@ def _part(study: Study, part: Part, profile: Profile, levels: Mapping[str, Level
     factors, rounds = _replaced(part.factors, replaced, workload), part.rounds
     if rounds:
         within = _replaced(rounds.factors, replaced, workload)
-        track = [_read(within, each, workload) for each in rounds.track]
+        track = [read_levels(within, each, workload) for each in rounds.track]
         stages = replaced.get(STAGE, rounds.stages) if rounds.stages else []
         rounds = rounds.model_copy(update={"factors": within, "track": track, "stages": stages})
     whole = part.model_copy(update={"factors": factors, "rounds": rounds})
@@ -129,7 +129,7 @@ def _part(study: Study, part: Part, profile: Profile, levels: Mapping[str, Level
         update={
             "measurement": _over(part.measurement, mine),
             "streams": [stream.model_copy(update={"set": _without(stream.set, mine)}) for stream in part.streams],
-            "exclude": [_read(whole.all_factors, combination, workload) for combination in part.exclude],
+            "exclude": [read_levels(whole.all_factors, combination, workload) for combination in part.exclude],
         }
     )
 
@@ -171,7 +171,9 @@ def _without(earlier: Parameters, later: Parameters) -> Parameters:
     return {name: value for name, value in earlier.items() if name.rpartition(".")[2] not in later}
 
 
-def _read(factors: Mapping[str, Levels], levels: Mapping[str, Scalar], workload: Workload) -> dict[str, Scalar]:
+def read_levels(
+    factors: Mapping[str, Levels], levels: Mapping[str, Scalar], workload: Workload = BLOCK
+) -> dict[str, Scalar]:
     """Levels that a `where`, `track` or `exclude` names, as the factors have them."""
     labelled = {name for name, own in factors.items() if any(isinstance(each, Level) for each in own)}
     written = {*OF_RESULTS, ROUND, *labelled}
@@ -268,7 +270,7 @@ def streams_of(
     study: Study, part: Part, levels: Mapping[str, Scalar | Level], decided: Parameters
 ) -> dict[str, Parameters]:
     """Parameters of each stream, as written, in the order in which later ones win; last what a procedure decides."""
-    chosen = {**_chosen(study.workload_of(part), levels), **decided}
+    chosen = {**chosen_parameters(levels, study.workload_of(part)), **decided}
     streams = {stream.name: stream.set for stream in part.streams} or {"main": {}}
     return {
         stream: without_setup(
@@ -286,7 +288,7 @@ def streams_of(
 
 def whole_case(study: Study, part: Part, levels: Mapping[str, Scalar | Level]) -> Parameters:
     """Parameters that belong to no stream, as written, in the order in which later ones win."""
-    return {**_of_study(study, part), **_plain(_chosen(study.workload_of(part), levels))}
+    return {**_of_study(study, part), **_plain(chosen_parameters(levels, study.workload_of(part)))}
 
 
 def _of_study(study: Study, part: Part) -> Parameters:
@@ -295,7 +297,7 @@ def _of_study(study: Study, part: Part) -> Parameters:
     return {**of_study, **_plain(part.measurement)}
 
 
-def _chosen(workload: Workload, levels: Mapping[str, Scalar | Level]) -> Parameters:
+def chosen_parameters(levels: Mapping[str, Scalar | Level], workload: Workload = BLOCK) -> Parameters:
     """Return the parameters of a combination of levels as a study writes them: times have a unit."""
     chosen: Parameters = {}
     for name, level in levels.items():

@@ -67,11 +67,6 @@ def _read_setup_size(value: Any) -> int:
     return size
 
 
-def _read_journal(value: Any) -> Any:
-    # TOML has no bare `on`, and who writes `true` means it.
-    return {True: "on", False: "off"}.get(value, value) if isinstance(value, bool) else value
-
-
 def _read_mount_options(value: Any) -> Any:
     if isinstance(value, str) and any(each.isspace() for each in value.strip()):
         raise ValueError("mount options must be separated by commas, without spaces")
@@ -90,7 +85,9 @@ class SetupParameters(BaseModel):
     file_system: FileSystem | None = None
     """Created on top; `none` leaves the device raw. `bluestore`: each object daemon of Ceph takes a device raw
     (workload `objects`). `nfs`: NFS over ext4 of this machine, or of the target `nfs:SERVER:/EXPORT`."""
-    journal: Annotated[Journal | None, BeforeValidator(_read_journal)] = None
+    journal: Annotated[
+        Journal | None, BeforeValidator(lambda value: reading.renamed(value, {True: "on", False: "off"}))
+    ] = None
     """ext4: with a journal, without one, or with one on a separate device."""
     mount_options: Annotated[str | None, BeforeValidator(_read_mount_options)] = None
     """Options of mount(8), separated by commas."""
@@ -190,12 +187,14 @@ def _refuse(rules: Iterable[Rule]) -> None:
 
 def _rules(setup: Setup, available: int) -> list[tuple[bool, str, str]]:
     """Rules for parameters that depend on each other: a condition, the error if it is true, and a hint."""
-    count, apart = setup.devices, _further_devices(setup.layers)
+    count = setup.devices + _further_devices(setup.layers)
+    named = [layer.part for layer in setup.layers if layer.further_bytes(0)]
+    apart = f", one of them for the {' and the '.join(named)}" if named else ""
+    powers = ",".join(str(1 << power) for power in range(int(math.log2(available)) + 1))
     return [
         *(rule for each in _EXTENSIONS for rule in each.rules(setup)),
-        (count + apart > available,
-         f"the case requires {count + apart} devices{_apart_words(setup)}; the target has {available}",
-         f"name more devices as the target, or leave out what needs them with `--set devices={_up_to(available)}`"),
+        (count > available, f"the case requires {count} devices{apart}; the target has {available}",
+         f"name more devices as the target, or leave out what needs them with `--set devices={powers}`"),
         (setup.journal != "on" and setup.file_system != "ext4",
          f"`journal` requires ext4; `file_system` is `{setup.file_system}`", "leave `journal` out"),
         (bool(setup.mount_options) and setup.file_system == "none",
@@ -212,16 +211,6 @@ def _further_devices(layers: Iterable[SetupPart]) -> int:
     return sum(len(layer.further_bytes(0)) for layer in layers)
 
 
-def _apart_words(setup: Setup) -> str:
-    named = [layer.part for layer in setup.layers if layer.further_bytes(0)]
-    return f", one of them for the {' and the '.join(named)}" if named else ""
-
-
 def check_workload(setup: Setup, workload: Workload) -> None:
     """`StudyError` for a workload that a part of the setup excludes."""
     _refuse(rule for each in _EXTENSIONS for rule in each.rules_with_workload(setup, workload))
-
-
-def _up_to(available: int) -> str:
-    """1, 2, 4 and so on."""
-    return ",".join(str(1 << power) for power in range(int(math.log2(available)) + 1))

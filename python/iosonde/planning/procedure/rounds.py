@@ -36,8 +36,8 @@ from iosonde.planning.procedure.observations import (
     probe,
     procedure_of,
 )
+from iosonde.study.effective import chosen_parameters, read_level, read_levels
 from iosonde.study.model import ROUND, STAGE, Level, Part, Rounds, Scalar, Study
-from iosonde.study.workload.block import BLOCK
 from iosonde.study.workload.block.parameters import active_range_bytes
 
 INTERLEAVED = False
@@ -119,8 +119,10 @@ def forecast(part: Part, study: Study) -> Forecast:
         text += f", then {stages} stage{'s' * (stages > 1)}: " + ", ".join(each.label for each in part.rounds.stages)
     return Forecast(
         settings=vars(settings),
-        extremes=[_written(combination) for combination in _combinations(part)] if settings.max_rounds else [{}],
-        stages=[_written({STAGE: each}) for each in part.rounds.stages],
+        extremes=[chosen_parameters(combination) for combination in _combinations(part)]
+        if settings.max_rounds
+        else [{}],
+        stages=[chosen_parameters({STAGE: each}) for each in part.rounds.stages],
         decided=list(dict.fromkeys(name for load in settings.loads for name in load["parameters"])),
         max_runs=study.repeats * (most + stages + _STEPS),
         preparing=study.repeats * (stages + _STEPS),
@@ -174,7 +176,8 @@ def _pass(case: Case, settings: Settings, observations: Observations, repeat: in
                 if load["tracked"]:
                     values[tracked.index(load)].append(_tracked_value(observation, settings.metric))
         for place, load in enumerate(settings.stages, start=1):
-            yield from state.measure_stage(place, load)
+            # A stage is on the state that everything before it has left.
+            yield from state.perform(f"stage{place:02}", load["levels"], load, again=state.done)
     except _FailedError as error:
         failure = str(error)
     whole = min(map(len, values), default=0)
@@ -225,7 +228,7 @@ class _State:
     def measure(self, number: int, place: int, load: JsonObject) -> Walk:
         """One load of a round, on the state that it needs."""
         name, levels = f"round{number:03}-{place:02}", {ROUND: number, **load["levels"]}
-        return (yield from self._measure(name, levels, load, until=self._until(load)))
+        return (yield from self.perform(name, levels, load, until=self._until(load)))
 
     def _until(self, load: JsonObject) -> JsonObject | None:
         """Criteria for a run during its measurement, if there are any."""
@@ -240,12 +243,7 @@ class _State:
             "range_bytes": active_range_bytes(parameters),
         }
 
-    def measure_stage(self, place: int, load: JsonObject) -> Walk:
-        """One stage, on the state that everything before it has left."""
-        name, levels = f"stage{place:02}", dict(load["levels"])
-        return (yield from self._measure(name, levels, load, again=self.done))
-
-    def _measure(
+    def perform(
         self,
         name: str,
         levels: Mapping[str, Scalar],
@@ -344,10 +342,16 @@ def _settings(part: Part, study: Study) -> Settings:
     if find(rounds.metric) is None:
         raise StudyError(f"unknown tracked metric `{rounds.metric}`", hint="docs/metrics.md lists them")
     loads: list[JsonObject] = [
-        {"levels": _levels(combination), "parameters": _parameters(combination)}
+        {
+            "levels": {name: read_level(name, level) for name, level in combination.items()},
+            "parameters": _parameters(combination),
+        }
         for combination in (_combinations(part) if rounds.max_rounds else [])
     ]
-    tracks = [_read_track(track, rounds.factors) for track in rounds.track] or [{}]
+    unknown = next((name for track in rounds.track for name in track if name not in rounds.factors), None)
+    if unknown:
+        raise StudyError(f"`{unknown}` does not vary within a round, so the tracked load is ambiguous")
+    tracks = [read_levels(rounds.factors, track) for track in rounds.track] or [{}]
     for load in loads:
         load["tracked"] = any(track.items() <= load["levels"].items() for track in tracks)
     for track in tracks if loads else []:
@@ -390,40 +394,6 @@ def _combinations(part: Part) -> list[dict[str, Scalar | Level]]:
     return [dict(zip(factors, levels, strict=True)) for levels in itertools.product(*factors.values())]
 
 
-def _read_track(track: Mapping[str, Scalar], factors: Mapping[str, Sequence[Scalar | Level]]) -> dict[str, Scalar]:
-    unknown = next((name for name in track if name not in factors), None)
-    if unknown:
-        raise StudyError(f"`{unknown}` does not vary within a round, so the tracked load is ambiguous")
-    return {name: _read(name, level) if _is_plain(factors[name]) else level for name, level in track.items()}
-
-
-def _is_plain(levels: Sequence[Scalar | Level]) -> bool:
-    return not any(isinstance(level, Level) for level in levels)
-
-
-def _levels(combination: Mapping[str, Scalar | Level]) -> dict[str, Any]:
-    return {
-        name: level.label if isinstance(level, Level) else _read(name, level) for name, level in combination.items()
-    }
-
-
 def _parameters(combination: Mapping[str, Scalar | Level]) -> dict[str, Any]:
     """Return the parameters of a combination, in bytes and nanoseconds."""
-    return {name: _read(name, value) for name, value in _written(combination).items()}
-
-
-def _written(combination: Mapping[str, Scalar | Level]) -> dict[str, Any]:
-    """Return the parameters of a combination, as a study writes them."""
-    chosen: dict[str, Any] = {}
-    for name, level in combination.items():
-        chosen |= level.set if isinstance(level, Level) else {name: level}
-    return {
-        name: f"{value}ns" if name.rpartition(".")[2] in BLOCK.durations and isinstance(value, int) else value
-        for name, value in chosen.items()
-    }
-
-
-def _read(name: str, value: Any) -> Any:
-    from iosonde.study.effective import read_level
-
-    return read_level(name, value)
+    return {name: read_level(name, value) for name, value in chosen_parameters(combination).items()}

@@ -34,7 +34,7 @@ from iosonde.errors import ServerError
 from iosonde.storage.safety import journal, own_directory
 from iosonde.storage.safety.journal import MOUNTS
 from iosonde.storage.setups import file_systems
-from iosonde.study.servers.programs import Account, account_for, bound_to_this_thread, check_traversable, unprivileged
+from iosonde.study.servers.programs import Account, account_for, bound, check_traversable
 
 SOCKET_BYTES = 107
 """Longest path of a Unix socket (unix(7)), without its final null byte."""
@@ -78,7 +78,10 @@ class Directories:
     def create(self, account: Account) -> None:
         """Create those that are missing; `ServerError` if the server's user cannot reach them."""
         for own, name in self._all():
-            _let_through(own, account)
+            # Let the server's user pass through iosonde's own directories above a file system that iosonde mounted.
+            if own.is_relative_to(MOUNTS) and not account.is_ours:
+                for each in (directory for directory in own.parents if directory.is_relative_to(MOUNTS)):
+                    each.chmod(each.stat().st_mode & 0o777 | 0o011)
             check_traversable(own, account)
             create_directory(own, name, account)
 
@@ -110,13 +113,6 @@ def check_reachable(own: Path, accounts: Sequence[str]) -> None:
     """
     if not own.is_relative_to(MOUNTS):
         check_traversable(own, account_for(accounts))
-
-
-def _let_through(own: Path, account: Account) -> None:
-    """Let a server's user pass through the directories of iosonde's own above a file system that iosonde mounted."""
-    if own.is_relative_to(MOUNTS) and not account.is_ours:
-        for each in (directory for directory in own.parents if directory.is_relative_to(MOUNTS)):
-            each.chmod(each.stat().st_mode & 0o777 | 0o011)
 
 
 def create_directory(own: Path, name: str, account: Account | None = None) -> None:
@@ -252,7 +248,7 @@ def move(source: Path, target: Path, account: Account) -> None:
     except OSError as error:
         if error.errno != errno.EXDEV:
             raise
-        _copy(source, target, [*unprivileged(account, bound=True)])
+        _copy(source, target, account)
         if is_directory:
             directory_tree.empty(source)
             source.rmdir()
@@ -261,10 +257,10 @@ def move(source: Path, target: Path, account: Account) -> None:
     _write_back(target.parent)
 
 
-def _copy(source: Path, target: Path, prefix: Sequence[str] = ()) -> None:
-    """With owners, times and holes, sharing blocks where possible; `prefix` chooses the user, by default this one."""
+def _copy(source: Path, target: Path, account: Account | None = None) -> None:
+    """With owners, times and holes, sharing blocks where possible; by the user of `account`, by default this one."""
     done = subprocess.run(
-        [*(prefix or bound_to_this_thread()), "cp", "--archive", "--reflink=auto", "--sparse=auto",
+        [*bound(account), "cp", "--archive", "--reflink=auto", "--sparse=auto",
          "--no-target-directory", str(source), str(target)],
         stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", errors="replace", check=False,
     )  # fmt: skip

@@ -78,7 +78,7 @@ def check_traversable(path: Path, account: Account) -> None:
     """Raise `ServerError` unless the user can enter every directory above `path`."""
     if account.uid == 0 or account.is_ours:
         return
-    for directory in _above(path):
+    for directory in filter(Path.is_dir, reversed(path.parents)):
         if not _may_enter(directory, account):
             raise ServerError(
                 f"the server's user `{account.name}` cannot enter `{directory}`",
@@ -86,10 +86,6 @@ def check_traversable(path: Path, account: Account) -> None:
                 hint=f"name a target that all users can reach, allow it with `chmod o+x {directory}`, or run iosonde "
                 "as the owner of that directory",
             )
-
-
-def _above(path: Path) -> Iterator[Path]:
-    yield from (each for each in reversed(path.parents) if each.is_dir())
 
 
 def _may_enter(directory: Path, account: Account) -> bool:
@@ -118,7 +114,7 @@ def find(name: str, places: Sequence[str] = ()) -> str | None:
 
 def call(command: Sequence[str], *, account: Account | None = None) -> subprocess.CompletedProcess[str]:
     """Run a program to its end, as that user; `ServerError` if it cannot be started or hangs."""
-    prefix = unprivileged(account, bound=True) if account else []
+    prefix = bound(account) if account else []
     try:
         done = tools.run([*prefix, *command], timeout_s=ANSWER_S, cwd="/", env=environment())
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -350,7 +346,7 @@ def ended(entry: Path, program: str) -> None:
 
 def isolated(account: Account) -> list[str]:
     """Prefix of a server's command: unprivileged, bound to this thread, in an IPC namespace of its own."""
-    return [*_ipc_namespace(os.geteuid()), *unprivileged(account, bound=True)]
+    return [*_ipc_namespace(os.geteuid()), *bound(account)]
 
 
 @functools.cache
@@ -364,18 +360,12 @@ def _ipc_namespace(user: int) -> tuple[str, ...]:
     return prefix if tried.returncode == 0 else ()
 
 
-def unprivileged(account: Account, *, bound: bool) -> list[str]:
-    """Prefix of a command that runs under that user, and if bound dies with this thread."""
-    options = [*account.dropping(), *(_DEATH if bound else [])]
-    return [_setpriv(), *options] if options else []
+def bound(account: Account | None = None) -> list[str]:
+    """Prefix of a command that the kernel kills when this thread ends, under a user.
 
-
-def bound_to_this_thread() -> list[str]:
-    """Prefix of a command that the kernel kills when this thread ends: a killed iosonde writes nothing any more."""
-    return [_setpriv(), *_DEATH]
-
-
-_DEATH = ("--pdeathsig", "KILL")
+    A killed iosonde writes nothing any more.
+    """
+    return [_setpriv(), *(account.dropping() if account else []), "--pdeathsig", "KILL"]
 
 
 def _setpriv() -> str:

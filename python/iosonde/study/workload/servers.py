@@ -140,27 +140,22 @@ def check_place(whole: Any, target: Target) -> None:
 
 def engine_server(whole: Any, target: Target) -> JsonObject:
     """The server as the engine's spec has it; the socket's path is the one in the target's directory."""
-    name = identity(whole)
+    name, kind, database = identity(whole), whole.server, DATABASE
     if whole.server_url:
         found = parse(whole.server_url)
         assert found.kind in ("postgresql", "mariadb"), "refused by the parameter"
-        return {
-            "kind": found.kind,
-            "address": found.engine_address(),
-            "user": found.user,
-            "database": f"iosonde_{name}",
-            "missing_database": "fail",
-            "connect_timeout_ns": CONNECT_S * 10**9,
-        }
-    check_place(whole, target)
-    own = Path(target.spec_target("per_job", 0)["directory"])
-    server = servers.named(whole.server)
-    socket = server.socket_path(own / f"{whole.server}-{name}" / "socket")
+        kind, address, user, database = found.kind, found.engine_address(), found.user, f"iosonde_{name}"
+    else:
+        check_place(whole, target)
+        own = Path(target.spec_target("per_job", 0)["directory"])
+        server = servers.named(kind)
+        address = {"kind": "unix", "path": str(server.socket_path(own / f"{kind}-{name}" / "socket"))}
+        user = server.user
     return {
-        "kind": whole.server,
-        "address": {"kind": "unix", "path": str(socket)},
-        "user": server.user,
-        "database": DATABASE,
+        "kind": kind,
+        "address": address,
+        "user": user,
+        "database": database,
         "missing_database": "fail",
         "connect_timeout_ns": CONNECT_S * 10**9,
     }
