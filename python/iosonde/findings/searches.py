@@ -209,7 +209,7 @@ def _no_boundary(case: Case, found: SearchConclusion) -> NoBoundary:
 
 
 def _also_met(case: Case, found: SearchConclusion, hosts: int) -> Iterator[Finding]:
-    if not found.also_check:
+    if not found.settings.also_check:
         return
     passed = [
         probe
@@ -219,7 +219,7 @@ def _also_met(case: Case, found: SearchConclusion, hosts: int) -> Iterator[Findi
     highest = max(passed, key=lambda probe: probe.value, default=None)
     yield AlsoMet(
         over=found.settings.over,
-        conditions=found.settings.also_check_rule or _quoted(found.also_check),
+        conditions=found.settings.also_check_rule or _quoted(found.settings.also_check),
         highest=highest.value if highest else None,
         levels=case.levels,
         hosts=hosts,
@@ -245,11 +245,11 @@ def _unfinished(part: str, reason: str, case_ids: Sequence[str], *, is_finished:
 
 
 def _conditions(found: SearchConclusion) -> str:
-    return found.settings.rule or _quoted(found.conditions)
+    return found.settings.rule or _quoted(found.settings.holds)
 
 
 def _spelled_out(found: SearchConclusion) -> str:
-    return f"{_quoted(found.conditions)}; " if found.settings.rule else ""
+    return f"{_quoted(found.settings.holds)}; " if found.settings.rule else ""
 
 
 def _quoted(conditions: Sequence[str]) -> str:

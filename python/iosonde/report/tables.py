@@ -70,7 +70,7 @@ def search_tables(material: Material) -> list[Table]:
 def _search_table(source: Source, found: SearchConclusion, *, named: bool) -> Table:
     probes = sorted(found.probes, key=lambda probe: probe.value)
     runs = [(probe, run, not number) for probe in probes for number, run in enumerate(probe.runs)]
-    heads = [*found.conditions, *(f"also: {condition}" for condition in found.also_check)]
+    heads = [*found.settings.holds, *(f"also: {condition}" for condition in found.settings.also_check)]
     judged = [[*map(_judged, (*run.conditions, *run.also_checked))] or ["-"] * len(heads) for _, run, _ in runs]
     over = factor_title(found.settings.over)
     tried = [Cell(text=f"{probe.value:,.6g}" * is_first, number=probe.value) for probe, _, is_first in runs]

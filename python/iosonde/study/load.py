@@ -84,10 +84,11 @@ def _misfit(error: ValidationError, source: StudyFile) -> StudyError:
     keys = in_data(source.data, first["loc"])
     match first["type"]:
         case "extra_forbidden":
+            model = _model_at(keys[:-1])
             return StudyError(
                 f"there is no key `{keys[-1]}` here",
                 where=source.where(*keys),
-                hint=_known_keys(keys[:-1], str(keys[-1])),
+                hint=_listing(str(keys[-1]), model.model_fields) if model else "",
             )
         case "missing":
             missing = first["loc"][-1]
@@ -100,27 +101,16 @@ def _misfit(error: ValidationError, source: StudyFile) -> StudyError:
             return StudyError(f"`{name}` is wrong: {message}", where=source.where(*keys))
 
 
-def _known_keys(table: Sequence[str | int], key: str) -> str:
-    model = _model_at(table)
-    return _listing(key, model.model_fields) if model else ""
-
-
 def _model_at(keys: Sequence[str | int]) -> type[BaseModel] | None:
     """The type of the table at `keys`."""
     kind: Any = Study
     for key in keys:
         if isinstance(kind, type) and issubclass(kind, BaseModel) and key in kind.model_fields:
             kind = kind.model_fields[str(key)].annotation
-        else:
-            kind = _inside(kind)
+        else:  # The type of the elements of a list or table.
+            kind = next((each for each in reversed(get_args(kind)) if each is not type(None)), None)
     models = [kind, *get_args(kind)]
     return next((model for model in models if isinstance(model, type) and issubclass(model, BaseModel)), None)
-
-
-def _inside(kind: Any) -> Any:
-    """Return the element type of a list or table."""
-    arguments = [argument for argument in get_args(kind) if argument is not type(None)]
-    return arguments[-1] if arguments else None
 
 
 Keys = tuple[str | int, ...]
@@ -144,7 +134,9 @@ class StudyFile:
     def where(self, *keys: str | int) -> str:
         """The place of a key as a clause, with its line where the text has it."""
         at = f"at `{self._path(keys)}`" if keys else ""
-        line = _line_of(self.text, keys)
+        # The line that names the most of them; an inline table's keys are on the line of their parent.
+        lines = _lines(self.text)
+        line = next((lines[keys[:length]] for length in range(len(keys), 0, -1) if keys[:length] in lines), None)
         of = f"{'of' if line else 'in'} `{self.name}`" if self.name else ""
         return " ".join(part for part in (f"{at}," if at and (line or of) else at, line and f"line {line}", of) if part)
 
@@ -178,12 +170,6 @@ def _entry(data: Any, key: str | int) -> Any:
         return data[key]
     except (KeyError, IndexError, TypeError):
         return None
-
-
-def _line_of(text: str, keys: Keys) -> int | None:
-    """The line that names the most of `keys`; an inline table's keys are on the line of their parent."""
-    lines = _lines(text)
-    return next((lines[keys[:length]] for length in range(len(keys), 0, -1) if keys[:length] in lines), None)
 
 
 @functools.lru_cache(maxsize=4)

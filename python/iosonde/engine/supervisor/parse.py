@@ -124,35 +124,27 @@ def values(
 
     signal.signal(signal.SIGALRM, give_up)
     signal.setitimer(signal.ITIMER_REAL, LIMIT_S)
-    try:
-        return _values(metrics, text, lines, begin_ns, end_ns)
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-
-
-def _values(
-    metrics: Mapping[str, Mapping[str, Any]], text: str, lines: list[tuple[int, str]], begin_ns: int, end_ns: int
-) -> list[Point]:
     document: Any = None
     found: list[Point] = []
-    for name, metric in metrics.items():
-        try:
-            if metric.get("json"):
-                document = json_document(text) if document is None else document
-                points = [{"begin_ns": begin_ns, "end_ns": end_ns, "value": at_path(document, metric["json"])}]
-            elif metric.get("pattern"):
-                points = [{"begin_ns": begin_ns, "end_ns": end_ns, "value": by_pattern(text, metric["pattern"])}]
-            else:
+    try:
+        for name, metric in metrics.items():
+            if metric.get("lines"):
                 points = by_lines(lines, metric["lines"], begin_ns)
-        except UnparsableError as error:
-            raise FailedError(
-                "unparsable_output",
-                f"no value of `{name}` in the output: {error}",
-                context=first_lines(text.encode()),
-                hint="start the command by hand, and correct the parser of that metric in the study",
-            ) from None
-        for index, each in enumerate(points):
-            found.append({**each, "metric": name, "point": index, "value": each["value"] * metric["scale"]})
+            else:
+                document = json_document(text) if metric.get("json") and document is None else document
+                value = at_path(document, metric["json"]) if metric.get("json") else by_pattern(text, metric["pattern"])
+                points = [{"begin_ns": begin_ns, "end_ns": end_ns, "value": value}]
+            for index, each in enumerate(points):
+                found.append({**each, "metric": name, "point": index, "value": each["value"] * metric["scale"]})
+    except UnparsableError as error:
+        raise FailedError(
+            "unparsable_output",
+            f"no value of `{name}` in the output: {error}",
+            context=first_lines(text.encode()),
+            hint="start the command by hand, and correct the parser of that metric in the study",
+        ) from None
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
     return found
 
 

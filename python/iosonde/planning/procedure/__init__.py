@@ -35,7 +35,7 @@ from iosonde.planning.procedure.observations import (
     procedure_of,
 )
 from iosonde.results.result_set import ResultSet
-from iosonde.study.model import Part, Study
+from iosonde.study.model import UNTIL, Part, Study
 
 
 class Kind(Protocol):
@@ -256,4 +256,4 @@ def open_runs(result_set: ResultSet) -> list[Run]:
 def _together(case: Case) -> tuple[str, str]:
     """Cases whose runs are decided together: those of a part, or all that repeat until they are precise."""
     kind = procedure_of(case).kind
-    return (kind, "" if kind == until.KIND else case.part)
+    return (kind, "" if kind == UNTIL else case.part)

@@ -63,9 +63,6 @@ class _Scoped:
     stream: str
     operation: str
 
-    def __str__(self) -> str:
-        return self.text
-
 
 @dataclass(frozen=True, kw_only=True)
 class MetricBound(_Scoped):

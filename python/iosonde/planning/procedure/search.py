@@ -72,8 +72,6 @@ class SearchConclusion(Conclusion):
     """Conclusion of a search. `value` is the highest that held, if any did."""
 
     settings: Settings
-    conditions: Sequence[str]
-    also_check: Sequence[str]
     fails_at: float | None
     """The lowest value that was seen not to hold, if any was."""
     probes: Sequence[Probe]
@@ -99,12 +97,12 @@ class Settings:
     agree: Literal["majority", "all"]
     streams: Sequence[str]
 
-    def conditions(self) -> list[Condition]:
-        return [parse(text, streams=self.streams) for text in self.holds]
-
-    def also_checks(self) -> list[Condition]:
-        """Further conditions, which are judged but do not decide."""
-        return [parse(text, streams=self.streams) for text in self.also_check]
+    def conditions(self) -> tuple[list[Condition], list[Condition]]:
+        """Those that decide, and those that are judged only."""
+        holds, also_check = (
+            [parse(text, streams=self.streams) for text in each] for each in (self.holds, self.also_check)
+        )
+        return holds, also_check
 
     def most_probes(self) -> int:
         """Values that are tried at most."""
@@ -119,7 +117,7 @@ def forecast(part: Part, study: Study) -> Forecast:
     """The bounds of a part's searches, checked as far as names and numbers allow."""
     settings = _settings(part, study)
     probes, repeats = settings.most_probes(), settings.repeats
-    conditions = " and ".join(str(condition) for condition in settings.conditions())
+    conditions = " and ".join(settings.holds)
     rule = f" ({settings.rule})" if settings.rule else ""
     return Forecast(
         settings=vars(settings),
@@ -195,10 +193,8 @@ def _try(case: Case, settings: Settings, number: int, value: float) -> Generator
 def _judge(settings: Settings, observation: Observation) -> Judged:
     if observation.failure:
         return Judged(conditions=(), also_checked=(), failure=observation.failure)
-    return Judged(
-        conditions=[condition.judge(observation) for condition in settings.conditions()],
-        also_checked=[condition.judge(observation) for condition in settings.also_checks()],
-    )
+    holds, also = ([each.judge(observation) for each in conditions] for conditions in settings.conditions())
+    return Judged(conditions=holds, also_checked=also)
 
 
 def _decided(settings: Settings, judged: Sequence[Judged]) -> bool:
@@ -228,8 +224,6 @@ def _conclusion(case: Case, settings: Settings, probes: Sequence[Probe], bracket
         reason=_reason(settings, probes[-1], bracket),
         value=bracket.holds,
         settings=settings,
-        conditions=[str(condition) for condition in settings.conditions()],
-        also_check=[str(condition) for condition in settings.also_checks()],
         fails_at=bracket.fails,
         probes=probes,
     )
@@ -264,21 +258,26 @@ def _settings(part: Part, study: Study) -> Settings:
     if not lowest <= start <= highest:
         raise StudyError(f"`start` must be within `between`; got {level_text(start)}")
     settings = Settings(
-        **search.model_dump(include={"over", "rule", "also_check", "also_check_rule", "precision", "agree"}),
-        holds=[search.holds] if isinstance(search.holds, str) else list(search.holds),
+        **search.model_dump(include={"over", "rule", "also_check_rule", "precision", "agree"}),
+        holds=_in_one_line([search.holds] if isinstance(search.holds, str) else search.holds),
+        also_check=_in_one_line(search.also_check),
         lowest=lowest,
         highest=highest,
         start=start,
         whole=parameter in WHOLE_NUMBERS,
         repeats=study.repeats,
-        streams=[stream.name for stream in part.streams],
+        streams=part.stream_names,
     )
     if not settings.holds:
         raise StudyError(
             "a search requires a condition", hint='add one, such as `holds = "response_latency_ns_p99_9 <= 1ms"`'
         )
-    settings.conditions(), settings.also_checks()
+    settings.conditions()
     return settings
+
+
+def _in_one_line(conditions: Sequence[str]) -> list[str]:
+    return [" ".join(text.split()) for text in conditions]
 
 
 def _halvings(span: float, step: float) -> int:

@@ -31,8 +31,6 @@ from iosonde.units import format_duration, parse_duration
 
 INTERLEAVED = True
 
-KIND = "until"
-
 DEFAULT_METRICS = ("iops", "ops_per_sec")
 """Metrics of a part that no view and no analysis requires."""
 

@@ -59,21 +59,19 @@ class Watch:
         self._judged = whole
         return self._judge()
 
-    def _has_enough(self) -> bool:
-        """Return True if the last window moved enough of the active range to be judged."""
-        window = slice(-self._criteria.window, None)
-        moved = float(gather(self._series, self._round_ns)["bandwidth"][window].sum()) * self._round_ns / 1e9
-        range_bytes = None if self._tracking in LOWER_IS_BETTER else self._range_bytes
-        return self._criteria.has_enough(round_ns=self._round_ns, moved_bytes=moved, range_bytes=range_bytes)
-
     def _judge(self) -> bool:
-        values = gather(self._series, self._round_ns)[self._tracking]
+        rounds = gather(self._series, self._round_ns)
+        values = rounds[self._tracking]
         found = steady_state(values, criteria=self._criteria)
         if self._held and not found.achieved and not self._has_left:
             self._has_left = True
             self._note(f"steady state lost in round {len(values)}; the run continues")
         self._held = self._held + 1 if found.achieved else 0
-        if self._held <= self._hold or not self._has_enough():
+        # The last window must have moved enough of the active range to be judged.
+        moved = float(rounds["bandwidth"][-self._criteria.window :].sum()) * self._round_ns / 1e9
+        range_bytes = None if self._tracking in LOWER_IS_BETTER else self._range_bytes
+        is_enough = self._criteria.has_enough(round_ns=self._round_ns, moved_bytes=moved, range_bytes=range_bytes)
+        if self._held <= self._hold or not is_enough:
             return False
         length = format_duration(len(values) * self._round_ns)
         self._note(f"steady state reached after {length}; the run ends")

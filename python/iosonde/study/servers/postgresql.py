@@ -39,49 +39,43 @@ PORT = 5432
 USER = "iosonde"
 OLDEST = 11
 
-_COUNTERS = """
-SELECT xact_commit, xact_rollback, blks_read, blks_hit, tup_inserted, tup_updated, tup_deleted, deadlocks, temp_bytes
+_DATABASE = """
+SELECT xact_commit AS transactions_committed, xact_rollback AS transactions_rolled_back, blks_read AS buffer_reads,
+       blks_hit AS buffer_hits, tup_inserted AS rows_inserted, tup_updated AS rows_updated, tup_deleted AS rows_deleted,
+       deadlocks, temp_bytes AS temporary_bytes
 FROM pg_stat_database WHERE datname = current_database()
 """
-_COUNTER_NAMES = (
-    *("transactions_committed", "transactions_rolled_back", "buffer_reads", "buffer_hits", "rows_inserted"),
-    *("rows_updated", "rows_deleted", "deadlocks", "temporary_bytes"),
-)
 _BGWRITER_OF_16 = """
-SELECT checkpoints_timed, checkpoints_req, buffers_checkpoint, buffers_clean, buffers_backend,
-       checkpoint_write_time::bigint, checkpoint_sync_time::bigint FROM pg_stat_bgwriter
+SELECT checkpoints_timed, checkpoints_req AS checkpoints_requested, buffers_checkpoint AS checkpoint_buffers,
+       buffers_clean AS background_buffers, buffers_backend AS client_buffers,
+       checkpoint_write_time::bigint AS checkpoint_write_ms, checkpoint_sync_time::bigint AS checkpoint_sync_ms
+FROM pg_stat_bgwriter
 """
 _BGWRITER_OF_17 = """
-SELECT num_timed, num_requested, buffers_written, (SELECT buffers_clean FROM pg_stat_bgwriter), NULL,
-       write_time::bigint, sync_time::bigint FROM pg_stat_checkpointer
+SELECT num_timed AS checkpoints_timed, num_requested AS checkpoints_requested, buffers_written AS checkpoint_buffers,
+       (SELECT buffers_clean FROM pg_stat_bgwriter) AS background_buffers,
+       write_time::bigint AS checkpoint_write_ms, sync_time::bigint AS checkpoint_sync_ms
+FROM pg_stat_checkpointer
 """
-_BGWRITER_NAMES = (
-    *("checkpoints_timed", "checkpoints_requested", "checkpoint_buffers", "background_buffers", "client_buffers"),
-    *("checkpoint_write_ms", "checkpoint_sync_ms"),
-)
-_WAL = "SELECT wal_records, wal_fpi, wal_bytes::bigint, wal_buffers_full FROM pg_stat_wal"
-_WAL_NAMES = ("wal_records", "wal_full_page_images", "wal_bytes", "wal_buffers_full")
+_WAL = "SELECT wal_records, wal_fpi AS wal_full_page_images, wal_bytes::bigint, wal_buffers_full FROM pg_stat_wal"
 _SESSIONS = """
-SELECT count(*) FILTER (WHERE state = 'active'),
-       count(*) FILTER (WHERE state = 'active' AND wait_event_type = 'Lock'),
-       count(*) FILTER (WHERE state = 'active' AND wait_event IN ('WALWrite', 'WALSync', 'WALWriteLock', 'WALInsert')),
+SELECT count(*) FILTER (WHERE state = 'active') AS sessions_active,
+       count(*) FILTER (WHERE state = 'active' AND wait_event_type = 'Lock') AS sessions_waiting_for_lock,
+       count(*) FILTER (WHERE state = 'active' AND wait_event IN ('WALWrite', 'WALSync', 'WALWriteLock', 'WALInsert'))
+           AS sessions_waiting_for_log,
        count(*) FILTER (WHERE state = 'active' AND wait_event_type = 'IO'
-                        AND wait_event NOT IN ('WALWrite', 'WALSync')),
+                        AND wait_event NOT IN ('WALWrite', 'WALSync')) AS sessions_waiting_for_io,
        count(*) FILTER (WHERE state = 'active' AND wait_event_type = 'LWLock'
-                        AND wait_event NOT IN ('WALWrite', 'WALWriteLock', 'WALInsert')),
-       count(*) FILTER (WHERE state = 'active' AND wait_event IS NULL)
+                        AND wait_event NOT IN ('WALWrite', 'WALWriteLock', 'WALInsert')) AS sessions_waiting_for_latch,
+       count(*) FILTER (WHERE state = 'active' AND wait_event IS NULL) AS sessions_on_cpu
 FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()
 """
-_SESSION_NAMES = (
-    *("sessions_active", "sessions_waiting_for_lock", "sessions_waiting_for_log", "sessions_waiting_for_io"),
-    *("sessions_waiting_for_latch", "sessions_on_cpu"),
-)
 _VACUUM = """
-SELECT coalesce(sum(autovacuum_count + vacuum_count), 0)::bigint,
-       coalesce(sum(autoanalyze_count + analyze_count), 0)::bigint,
-       coalesce(sum(n_dead_tup), 0)::bigint FROM pg_stat_user_tables
+SELECT coalesce(sum(autovacuum_count + vacuum_count), 0)::bigint AS vacuums,
+       coalesce(sum(autoanalyze_count + analyze_count), 0)::bigint AS analyzes,
+       coalesce(sum(n_dead_tup), 0)::bigint AS dead_rows FROM pg_stat_user_tables
 """
-_VACUUM_NAMES = ("vacuums", "analyzes", "dead_rows")
+_SIZE = "SELECT pg_database_size(current_database()) AS database_bytes"
 
 
 class PostgreSql(SqlServer):
@@ -202,19 +196,11 @@ class PostgreSql(SqlServer):
         """From the statistics views; what a version does not have is left out."""
         (number,) = connection.rows("SHOW server_version_num")[0]
         version = int(number) // 10_000
-        queries: list[tuple[str, Sequence[str]]] = [
-            (_COUNTERS, _COUNTER_NAMES),
-            (_BGWRITER_OF_17 if version >= 17 else _BGWRITER_OF_16, _BGWRITER_NAMES),
-            (_SESSIONS, _SESSION_NAMES),
-            (_VACUUM, _VACUUM_NAMES),
-            ("SELECT pg_database_size(current_database())", ["database_bytes"]),
-        ]
-        if version >= 14:
-            queries.append((_WAL, _WAL_NAMES))
+        queries = [_DATABASE, _BGWRITER_OF_17 if version >= 17 else _BGWRITER_OF_16, _SESSIONS, _VACUUM, _SIZE]
         found: dict[str, int] = {}
-        for query, names in queries:
-            row = connection.rows(query)[0]
-            found |= {name: int(value) for name, value in zip(names, row, strict=True) if value is not None}
+        for query in [*queries, *([_WAL] if version >= 14 else [])]:
+            [(row,)] = connection.rows(f"SELECT row_to_json(counters) FROM ({query}) AS counters")
+            found |= {name: int(value) for name, value in row.items() if value is not None}
         return found
 
 

@@ -306,7 +306,7 @@ class ServerProcess:
         if not self._has_ended(timeout_s, check):
             self.kill()
             return False
-        self._reap()
+        ended(self._entry, self._program)
         return self._process.returncode in statuses
 
     def _has_ended(self, timeout_s: float, check: Callable[[], None] | None) -> bool:
@@ -324,10 +324,6 @@ class ServerProcess:
         with suppress(ProcessLookupError):
             self._process.kill()
         self._process.wait()
-        self._reap()
-
-    def _reap(self) -> None:
-        """Kill processes that outlived the first one, and remove the entry."""
         ended(self._entry, self._program)
 
 

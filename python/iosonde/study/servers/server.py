@@ -431,20 +431,17 @@ class Instance:
         log = self.directories.log
         return open_files(self.pid, [self.place.data, *([log] if log else [])])
 
-    def stop(self, timeout_s: float = STOP_S) -> bool:
+    def stop(self, timeout_s: float = STOP_S, check: Callable[[], None] | None = None) -> bool:
         """Shut it down; kill it after the timeout. Returns whether the shutdown was orderly; may be called again."""
         if self._process is None:
             return True
-        orderly = self._process.stop(self.server.stop_signal, timeout_s, self.server.stop_statuses)
+        orderly = self._process.stop(self.server.stop_signal, timeout_s, self.server.stop_statuses, check)
         self._process = None
         return orderly
 
     def stop_after_load(self) -> None:
         """Shut it down, which may take long; `ServerError` if it had to be killed, or if waiting was stopped."""
-        assert self._process is not None
-        orderly = self._process.stop(self.server.stop_signal, LOAD_STOP_S, self.server.stop_statuses, self.check)
-        self._process = None
-        if not orderly:
+        if not self.stop(LOAD_STOP_S, self.check):
             raise self.failure("did not shut down after loading")
 
     def kill(self) -> None:
