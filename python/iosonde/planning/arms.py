@@ -36,11 +36,11 @@ class Against:
 class Side:
     """One arm before its runs are ordered; a study without arms has one side."""
 
-    name: ArmName
+    name: ArmName = ""
     study: Study
     settings: Mapping[str, str]
     stages: SetupTargets
-    drafts: Sequence[Draft]
+    drafts: Sequence[Draft] = ()
 
     def arm(self, other: Side) -> Arm:
         target = self.stages.base
@@ -64,62 +64,42 @@ class Side:
 
 
 def sides_of(
-    study: Study,
-    whole: Study,
-    target: Target,
-    against: Against,
-    left_out: list[LeftOut],
-    *,
-    profile: str,
-    settings: Mapping[str, str],
-) -> list[Side]:
-    """Both arms of a comparison; `whole` is the effective study of arm `a`.
+    study: Study, first: Side, against: Against, left_out: list[LeftOut], *, profile: str
+) -> tuple[Side, Side]:
+    """Both arms of a comparison, of which arm `a` has no cases yet.
 
     Cases of optional parts that are impossible in either arm go to `left_out`.
     """
+    whole, target = first.study, first.stages.base
     other = target if against.target is None or against.target.name == target.name else against.target
     check_targets(target, other)
-    stages = SetupTargets(target)
-    combined = {**settings, **against.settings}
-    changed = effective(study, profile=profile, settings=combined)
-    changed = changed.model_copy(
-        update={
-            "repeats": whole.repeats,
-            "repeats_until": whole.repeats_until,
-            "until": whole.until,
-            "seed": whole.seed,
-        }
+    combined = {**first.settings, **against.settings}
+    kept = {name: getattr(whole, name) for name in ("repeats", "repeats_until", "until", "seed")}
+    second = Side(
+        study=effective(study, profile=profile, settings=combined).model_copy(update=kept),
+        settings=combined,
+        stages=first.stages if other is target else SetupTargets(other),
     )
-    other_stages = stages if other is target else SetupTargets(other)
-    first, second = _possible_pairs(whole, stages, changed, other_stages, left_out)
-    _check_pairs(first, second, whole)
+    drafts, others = _possible_pairs(first, second, left_out)
+    _check_pairs(drafts, others, whole)
     if other is target:
-        check_arms(first, second, target)
-    numbers = [draft.number for draft in first]
+        check_arms(drafts, others, target)
+    numbers = [draft.number for draft in drafts]
     offset = max(numbers) + (1 if 0 in numbers else 0)  # The control has the number 0.
-    first, second = _named(first, first, "a", 0), _named(second, first, "b", offset)
+    drafts, others = _named(drafts, drafts, "a", 0), _named(others, drafts, "b", offset)
     if other is target:
         # Two different setups on one target take turns, so each is created for every run.
-        pairs = list(zip(first, second, strict=True))
-        first = [a if a.case.setup == b.case.setup else _fresh(a) for a, b in pairs]
-        second = [b if a.case.setup == b.case.setup else _fresh(b) for a, b in pairs]
-    return [
-        Side(name="a", study=whole, settings=settings, stages=stages, drafts=first),
-        Side(name="b", study=changed, settings=combined, stages=other_stages, drafts=second),
-    ]
+        pairs = list(zip(drafts, others, strict=True))
+        drafts = [a if a.case.setup == b.case.setup else _fresh(a) for a, b in pairs]
+        others = [b if a.case.setup == b.case.setup else _fresh(b) for a, b in pairs]
+    return replace(first, name="a", drafts=drafts), replace(second, name="b", drafts=others)
 
 
-def _possible_pairs(
-    whole: Study,
-    stages: SetupTargets,
-    changed: Study,
-    other_stages: SetupTargets,
-    left_out: list[LeftOut],
-) -> tuple[list[Draft], list[Draft]]:
+def _possible_pairs(a: Side, b: Side, left_out: list[LeftOut]) -> tuple[list[Draft], list[Draft]]:
     """The drafts of both arms, without those whose twin is impossible."""
     mine: list[LeftOut] = []
     other: list[LeftOut] = []
-    first, second = possible_drafts(whole, stages, mine), possible_drafts(changed, other_stages, other)
+    first, second = possible_drafts(a.study, a.stages, mine), possible_drafts(b.study, b.stages, other)
     impossible = {each.case_id: each for each in [*other, *mine]}
     left_out += impossible.values()
     if not left_out or len(first) + len(mine) != len(second) + len(other):

@@ -6,7 +6,7 @@ import hashlib
 import itertools
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from iosonde.plan import ASSUMED_BYTES_PER_SECOND, Case, Cost, Destroys, LeftOut, Plan, Procedure, Run
@@ -56,26 +56,18 @@ def expand(
         whole = whole.model_copy(update={"repeats": repeats, "repeats_until": False})
     whole = whole.model_copy(update={"seed": whole.seed if seed is None else seed})
     left_out: list[LeftOut] = []
-    if against is None:
-        stages = SetupTargets(target)
-        drafts = possible_drafts(whole, stages, left_out)
-        sides = [Side(name="", study=whole, settings=settings or {}, stages=stages, drafts=drafts)]
-        order = run_order(whole, sides[0].drafts)
-    else:
-        sides = sides_of(study, whole, target, against, left_out, profile=profile, settings=settings or {})
-        order = paired_order(whole, sides[0].drafts, sides[1].drafts)
-    return _plan(whole, sides, order, left_out, profile=profile, keep=keep)
+    side = Side(study=whole, settings=settings or {}, stages=SetupTargets(target))
+    if against:
+        sides = sides_of(study, side, against, left_out, profile=profile)
+        return _plan(sides, paired_order(whole, *(each.drafts for each in sides)), left_out, profile=profile, keep=keep)
+    side = replace(side, drafts=possible_drafts(whole, side.stages, left_out))
+    return _plan([side], run_order(whole, side.drafts), left_out, profile=profile, keep=keep)
 
 
 def _plan(
-    whole: Study,
-    sides: Sequence[Side],
-    order: Sequence[Draft],
-    left_out: Sequence[LeftOut],
-    *,
-    profile: str,
-    keep: bool,
+    sides: Sequence[Side], order: Sequence[Draft], left_out: Sequence[LeftOut], *, profile: str, keep: bool
 ) -> Plan:
+    whole = sides[0].study
     planned = [draft for side in sides for draft in side.drafts]
     drafts = laid_out_again(planned)
     numbered = {draft.number: draft for draft in drafts}

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from iosonde.features.kernel_trace import ring_buffer
 from iosonde.features.kernel_trace.ring_buffer import Event, Format, parse
+from iosonde.storage.block_layer.block_nodes import closing
 from iosonde.storage.safety import journal
 from iosonde.storage.safety.journal import Entry
 
@@ -49,12 +50,9 @@ def directory() -> Path:
 @cache
 def _detached() -> Path:
     """Mount tracefs without a place in the file tree (fsopen(2), fsmount(2)): nothing remains of it to be removed."""
-    opened = _call(_FSOPEN, ctypes.c_char_p(b"tracefs"), _CLOEXEC)
-    try:
+    with closing(_call(_FSOPEN, ctypes.c_char_p(b"tracefs"), _CLOEXEC)) as opened:
         _call(_FSCONFIG, opened, _FSCONFIG_CMD_CREATE, None, None, 0)
         mounted = _call(_FSMOUNT, opened, _CLOEXEC, 0)
-    finally:
-        os.close(opened)
     return Path(f"/proc/{os.getpid()}/fd/{mounted}")
 
 
@@ -178,12 +176,9 @@ class TraceInstance:
 
     def _of_cpu(self, cpu: int) -> Iterator[Event]:
         pages = self._path / f"per_cpu/cpu{cpu}/trace_pipe_raw"
-        opened = os.open(pages, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
+        with closing(os.open(pages, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)) as opened:
             while page := _read(opened):
                 yield from ring_buffer.events(page, self._formats, cpu=cpu)
-        finally:
-            os.close(opened)
 
     def _write(self, name: str, text: str) -> None:
         (self._path / name).write_text(text, encoding="utf-8")

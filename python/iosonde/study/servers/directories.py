@@ -31,6 +31,7 @@ from typing import Any
 
 from iosonde.base import directory_tree
 from iosonde.errors import ServerError
+from iosonde.storage.block_layer.block_nodes import closing
 from iosonde.storage.safety import journal, own_directory
 from iosonde.storage.safety.journal import MOUNTS
 from iosonde.storage.setups import file_systems
@@ -147,12 +148,10 @@ def create_directory(own: Path, name: str, account: Account | None = None) -> No
 
 def _let_pass(parent: int, name: str) -> None:
     """A directory that others pass through, and only this user changes."""
-    descriptor = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
-    try:
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    with closing(os.open(name, flags, dir_fd=parent)) as descriptor:
         os.fchown(descriptor, os.geteuid(), os.getegid())
         os.fchmod(descriptor, 0o711)
-    finally:
-        os.close(descriptor)
 
 
 MANIFEST = "manifest.json"
@@ -193,9 +192,8 @@ class Template:
         files = {name: _checksum(path) for name, path in _files(self.data)}
         written = self.directory / f".tmp-{MANIFEST}"
         written.write_text(json.dumps({"facts": facts, "files": files}, indent=1), encoding="utf-8")
-        descriptor = os.open(written, os.O_RDONLY)
-        os.fsync(descriptor)
-        os.close(descriptor)
+        with closing(os.open(written, os.O_RDONLY)) as descriptor:
+            os.fsync(descriptor)
         written.rename(self.directory / MANIFEST)
 
     def discard(self) -> None:
@@ -301,13 +299,10 @@ def _write_back(directory: Path) -> None:
 
     `ServerError` where it fails: files that never reach the device are served from the page cache.
     """
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
+    with closing(os.open(directory, os.O_RDONLY)) as descriptor:
         if ctypes.CDLL(None, use_errno=True).syncfs(descriptor) == 0:
             return
         number = ctypes.get_errno()
-    finally:
-        os.close(descriptor)
     raise ServerError(
         f"cannot write the database back to its device: {os.strerror(number)}",
         where=f"in `{directory}`",
@@ -318,8 +313,5 @@ def _write_back(directory: Path) -> None:
 
 def _forget(path: Path) -> None:
     """Drop a file that has been written back from the page cache."""
-    descriptor = _opened(str(path), os.O_RDONLY)
-    try:
+    with closing(_opened(str(path), os.O_RDONLY)) as descriptor:
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-    finally:
-        os.close(descriptor)

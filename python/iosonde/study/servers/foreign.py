@@ -13,7 +13,7 @@ import os
 import re
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -284,8 +284,7 @@ def create(
     if entry and entry.is_mine:
         return
     journal.undo_abandoned(DATABASES / database)
-    connection = host.connect(url.address())
-    try:
+    with closing(host.connect(url.address())) as connection:
         facts = {"url": url.text, "database": database, "own": own, **(client or {})}
         journal.created(DATABASES / database, DATABASE_ON_SERVER, facts=facts)
         try:
@@ -293,8 +292,6 @@ def create(
         except ServerError:
             journal.removed(DATABASES / database)
             raise
-    finally:
-        connection.close()
 
 
 def drop_all(own: str) -> None:
@@ -326,11 +323,8 @@ def undo(entry: Entry) -> None:
         raise OSError(str(error)) from error
     host = kinds()[url.kind].host(entry.facts)
     try:
-        connection = _connect(host, url)
-        try:
+        with closing(_connect(host, url)) as connection:
             host.drop_database(connection, str(entry.facts["database"]))
-        finally:
-            connection.close()
     except ServerError as error:
         # `cleanup` may run long after the session, so the message has the database too.
         named = f" (the {noun_of(url.text)} `{entry.facts['database']}` on `{url.text}`)"

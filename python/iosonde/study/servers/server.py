@@ -8,7 +8,7 @@ import signal
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn, Protocol
@@ -408,11 +408,8 @@ class Instance:
 
     def describe(self) -> dict[str, Any]:
         """For the record: version, build, effective settings, open files, account."""
-        connection = self.connect()
-        try:
+        with closing(self.connect()) as connection:
             description = self.server.describe(connection)
-        finally:
-            connection.close()
         files = self.open_files()
         return {
             "kind": self.server.name,
