@@ -13,11 +13,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, model_validator
 
 from iosonde.base.features import contributed
 from iosonde.base.provided import provided
 from iosonde.errors import did_you_mean
+from iosonde.plan import Frozen
 from iosonde.study.workload import named, workloads
 from iosonde.study.workload.workload import Workload
 from iosonde.units import parse_duration
@@ -42,25 +43,21 @@ def _one_of(name: str, known: Collection[str], what: str) -> str:
 WorkloadName = Annotated[str, AfterValidator(lambda name: _one_of(name, workloads(), "workload"))]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Level(_Strict):
+class Level(Frozen):
     """A level that sets several parameters at once, under one label."""
 
     label: str
     set: Parameters
 
 
-class Stream(_Strict):
+class Stream(Frozen):
     """One of several streams that run together: the measurement's parameters with these on top."""
 
     name: str
     set: Parameters = Field(default_factory=dict)
 
 
-class Search(_Strict):
+class Search(Frozen):
     """The highest value of a parameter at which conditions hold, by bracketing and bisection."""
 
     over: Literal["rate", "load", "queue_depth", "jobs"] | str
@@ -95,7 +92,7 @@ _Duration = Annotated[int, BeforeValidator(parse_duration), PlainSerializer(lamb
 """Nanoseconds; text with a unit in studies and in the study that a plan keeps."""
 
 
-class Rounds(_Strict):
+class Rounds(Frozen):
     """The same loads again and again until they are steady, on a target that was prepared for them."""
 
     factors: dict[str, list[Scalar | Level]] = Field(default_factory=dict)
@@ -141,7 +138,7 @@ class Rounds(_Strict):
         }
 
 
-class Derived(_Strict):
+class Derived(Frozen):
     """Source of a parameter's value that an earlier part determines."""
 
     part: str
@@ -156,7 +153,7 @@ PROCEDURES = contributed("", "PROCEDURES", str)
 ProcedureName = Annotated[str, AfterValidator(lambda name: _one_of(name, PROCEDURES, "procedure"))]
 
 
-class FeatureProcedure(_Strict):
+class FeatureProcedure(Frozen):
     """A procedure of a feature that decides on the runs of each case."""
 
     name: ProcedureName
@@ -164,7 +161,7 @@ class FeatureProcedure(_Strict):
     """Its settings as written: times and sizes have units."""
 
 
-class Part(_Strict):
+class Part(Frozen):
     """A grid of cases: the measurement, and the factors that vary over it."""
 
     name: str = "main"
@@ -217,7 +214,7 @@ def _read_budget(value: str) -> str:
     return value
 
 
-class Until(_Strict):
+class Until(Frozen):
     """Stop conditions for the repeats of a case, for `repeats = "until"`."""
 
     half_width: Annotated[float, BeforeValidator(_read_share)] = Field(default=0.03, gt=0, le=1)
@@ -236,7 +233,7 @@ UNTIL = "until"
 """Value of `repeats` for repeats until precise."""
 
 
-class _Repeated(_Strict):
+class _Repeated(Frozen):
     """Something with `repeats`: a number, or `until`."""
 
     @model_validator(mode="before")
@@ -270,7 +267,7 @@ class Profile(_Repeated):
     """Precision of all searches instead of their own."""
 
 
-class Control(_Strict):
+class Control(Frozen):
     """A case repeated through the study, so that drift of the machine shows."""
 
     every: int = Field(ge=1)
@@ -305,7 +302,7 @@ ViewKind = Literal[
 ]
 
 
-class View(_Strict):
+class View(Frozen):
     """A figure or table that answers part of the question."""
 
     kind: ViewKind
@@ -334,7 +331,7 @@ class View(_Strict):
     caption: str = ""
 
 
-class Reference(_Strict):
+class Reference(Frozen):
     """Published values in `reference/`, and how their columns map to this study's factors and metrics."""
 
     name: str
@@ -383,7 +380,7 @@ AnalysisKind = Annotated[
 ]
 
 
-class Analysis(_Strict):
+class Analysis(Frozen):
     """A question that the analysis answers in words."""
 
     kind: AnalysisKind
@@ -403,7 +400,7 @@ class Analysis(_Strict):
 RequirementLevel = Literal["required", "recommended"]
 
 
-class RequirementSource(_Strict):
+class RequirementSource(Frozen):
     """The document that states a limit."""
 
     title: str
@@ -413,7 +410,7 @@ class RequirementSource(_Strict):
     address: str = ""
 
 
-class Requirement(_Strict):
+class Requirement(Frozen):
     """A limit that an application sets, and the case that it applies to."""
 
     name: str

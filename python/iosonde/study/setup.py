@@ -11,11 +11,11 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, Field
 
 from iosonde.base.features import contributed
 from iosonde.errors import StudyError
-from iosonde.plan import FileSystem, Fresh, Journal, Setup, SetupPart, check_mount_options
+from iosonde.plan import FileSystem, Fresh, Frozen, Journal, Setup, SetupPart, check_mount_options
 from iosonde.study.setup_extension import Rule, SetupExtension
 from iosonde.study.workload import reading
 from iosonde.study.workload.workload import Workload
@@ -29,10 +29,8 @@ def _read_kib(value: Any) -> int:
     return size
 
 
-class QueueParameters(BaseModel):
+class QueueParameters(Frozen):
     """Parameters in `/sys/block/DEVICE/queue`; omitted ones leave the system as it is."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     io_scheduler: Annotated[str | None, Field(pattern=r"^[a-z][a-z0-9-]*$")] = None
     """I/O scheduler of the target's block devices, such as `none` or `mq-deadline`. Needs root."""
@@ -75,10 +73,8 @@ def _read_mount_options(value: Any) -> Any:
     return "" if value in ("none", "defaults") else check_mount_options(value.strip())
 
 
-class SetupParameters(BaseModel):
+class SetupParameters(Frozen):
     """Parameters of a setup; those that a study omits are decided when the target is known."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     devices: Annotated[int | None, Field(ge=1, le=256)] = None
     """Number of devices, the first ones of the target. Empty: one, or all that an array can have."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
-from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, Field
 
 from iosonde.engine.protocol import HIGHEST_RATE
 from iosonde.errors import TargetError
@@ -52,8 +52,6 @@ WAREHOUSE_BYTES = 130 << 20
 
 class OltpFields(WithRules):
     """A server and the way in which a load is applied to it."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     server: Literal["postgresql", "mariadb"] = "postgresql"
     """Which server iosonde starts: PostgreSQL, or MariaDB (InnoDB; MySQL if installed)."""

@@ -12,13 +12,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from iosonde.base import tools
 from iosonde.engine.supervisor.parse import steps
 from iosonde.engine.supervisor.processes import identify
 from iosonde.errors import StudyError, TargetError, did_you_mean
-from iosonde.plan import Cost, JsonObject, commands
+from iosonde.plan import Cost, Frozen, JsonObject, commands
 from iosonde.study.workload.reading import Duration, Interval, Size, SizeOrNone, WithRules, none_as_empty
 from iosonde.study.workload.servers import EMPTY_BYTES, engine_server, identity
 from iosonde.study.workload.workload import Hints, Spec, Workload, taken, whole_of
@@ -31,10 +31,8 @@ if TYPE_CHECKING:
 PARSERS = ("json", "pattern", "lines")
 
 
-class NamedMetric(BaseModel):
+class NamedMetric(Frozen):
     """One metric of a command."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     title: str = ""
     """For axes and table heads, without the unit; the name if empty."""

@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field, PrivateAttr
+from pydantic import BeforeValidator, Field, PrivateAttr
 
 from iosonde.base import text_files
 from iosonde.base.text_files import expanded
@@ -117,8 +117,6 @@ REQUEST_MAX = 16 * MIB
 
 class GraphParameters(WithRules):
     """One computation on one graph: `jobs` threads, each with `queue_depth` reads in flight."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     _device_bytes: int | None = PrivateAttr(None)
     """Of an edge list on a device, once it is fitted to it: what its graph may take of the device."""

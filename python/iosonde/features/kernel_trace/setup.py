@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic import BeforeValidator
 
+from iosonde.plan import Frozen
 from iosonde.study.workload.reading import renamed
 
 
@@ -13,10 +14,9 @@ def _read_flag(value: Any) -> Any:
     return renamed(value, {"true": True, "on": True, "false": False, "off": False})
 
 
-class TraceParameters(BaseModel):
+class TraceParameters(Frozen):
     """Parameters of tracing; omitted: no tracing."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     needs_root: ClassVar[bool] = True
 
     kernel_trace: Annotated[bool | None, BeforeValidator(_read_flag)] = None

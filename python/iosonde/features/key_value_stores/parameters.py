@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, Field
 
 from iosonde.engine.protocol import HIGHEST_RATE, names_in
 from iosonde.engine.protocol.option_text import unsafe_option
@@ -161,8 +161,6 @@ Rule = tuple[bool, str]
 
 class KvParameters(WithRules):
     """One stream: `jobs` threads, each with one operation at a time."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     store: StoreKind = "lmdb"
     """Store; `memcached` and `cassandra` are servers that iosonde starts for each run; `mongodb`, and `cassandra` with

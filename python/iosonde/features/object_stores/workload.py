@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import SplitResult
 
-from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, Field
 
 from iosonde.errors import StudyError, TargetError
 from iosonde.plan import ASSUMED_BYTES_PER_SECOND, Cost, JsonObject
@@ -59,8 +59,6 @@ S3_URL = url_of("s3", what="an S3 server; write it like `s3://host:9000`")
 
 class ObjectsParameters(WithRules):
     """One stream: `jobs` threads, each with `queue_depth` operations on whole objects in flight."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     object_store: Literal["ceph", "s3"] = "ceph"
     """`ceph`: a private Ceph cluster that iosonde starts, used through librados. `s3`: a server of yours

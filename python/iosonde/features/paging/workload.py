@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, Field
 
 from iosonde.errors import StudyError, TargetError
 from iosonde.plan import ASSUMED_BYTES_PER_SECOND, Cost, JsonObject
@@ -60,8 +60,6 @@ def _parse_count(value: Any) -> int | None:
 
 class PagingParameters(WithRules):
     """One stream: `jobs` threads that access pages of one mapping, each with one access at a time."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     mapping: Literal["anonymous", "file"] = "anonymous"
     """`anonymous`: private memory, which the kernel swaps; `file`: a file of the target, mapped read-only through the

@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal, Self, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError, model_validator
 
 from iosonde.base.text_files import expanded
 from iosonde.errors import StudyError, did_you_mean
+from iosonde.plan import Frozen
 from iosonde.units import parse_duration, parse_rate, parse_size
 
 Number = TypeVar("Number", int, float)
@@ -25,19 +26,13 @@ def not_zero(value: Number) -> Number:
     return value
 
 
-def parse_duration_or_none(value: Any) -> int | None:
-    """A time above 0, or `none`."""
-    return None if value is None or value == "none" else not_zero(parse_duration(value))
+def or_none(parse: Callable[[Any], Number]) -> Callable[[Any], Number | None]:
+    """A parser of numbers above 0, or `none`."""
+    return lambda value: None if value is None or value == "none" else not_zero(parse(value))
 
 
-def parse_size_or_none(value: Any) -> int | None:
-    """A size above 0, or `none`."""
-    return None if value is None or value == "none" else not_zero(parse_size(value))
-
-
-def parse_positive_rate(value: Any) -> float | None:
-    """Operations per second, or `none`."""
-    return None if value is None or value == "none" else not_zero(parse_rate(value))
+parse_duration_or_none = or_none(parse_duration)
+parse_positive_rate = or_none(parse_rate)
 
 
 def parse_path(value: Any) -> str | None:
@@ -84,7 +79,7 @@ BYTES, NANOSECONDS = "bytes", "nanoseconds"
 
 Size = Annotated[int, BeforeValidator(lambda value: not_zero(parse_size(value))), BYTES]
 SizeOrZero = Annotated[int, BeforeValidator(parse_size), BYTES]
-SizeOrNone = Annotated[int | None, BeforeValidator(parse_size_or_none), BYTES]
+SizeOrNone = Annotated[int | None, BeforeValidator(or_none(parse_size)), BYTES]
 Duration = Annotated[int, BeforeValidator(lambda value: not_zero(parse_duration(value))), NANOSECONDS]
 DurationOrZero = Annotated[int, BeforeValidator(parse_duration), NANOSECONDS]
 DurationOrNone = Annotated[int | None, BeforeValidator(parse_duration_or_none), NANOSECONDS]
@@ -98,7 +93,7 @@ def require_finite(name: str, value: Any) -> None:
         raise ValueError(f"`{name}` must be a finite number, got {value}")
 
 
-class WithRules(BaseModel):
+class WithRules(Frozen):
     """Parameters with rules about several of them."""
 
     @model_validator(mode="after")

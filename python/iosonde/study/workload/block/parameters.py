@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field, create_model
+from pydantic import BeforeValidator, Field, create_model
 
 from iosonde.engine.protocol import HIGHEST_RATE
 from iosonde.study.workload.block import notation
@@ -53,8 +53,6 @@ else:
 
 class BlockFields(WithRules):
     """One stream: `jobs` threads, each with `queue_depth` I/Os in flight."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     access: Literal["sequential", "random", "strided", "aging"] = "random"
     """Order of the blocks; `aging` is the order of preconditioning in one pass (`docs/sustained.md`)."""
