@@ -142,12 +142,6 @@ class SetupPart(Frozen):
 P = TypeVar("P", bound=SetupPart)
 
 
-def part_kinds() -> dict[str, type[SetupPart]]:
-    """Return the parts that features define, by name."""
-    kinds: tuple[type[SetupPart], ...] = contributed("setup", "PARTS")
-    return {kind.part: kind for kind in kinds}
-
-
 class Setup(Frozen):
     """Layers between the user's target and the workload, fully resolved (study/setup.py)."""
 
@@ -170,7 +164,8 @@ class Setup(Frozen):
     @cached_property
     def layers(self) -> tuple[SetupPart, ...]:
         """Return the parts of features as their types; `ValueError` for one that no feature of this iosonde defines."""
-        kinds = part_kinds()
+        of_features: tuple[type[SetupPart], ...] = contributed("setup", "PARTS")
+        kinds = {kind.part: kind for kind in of_features}
         unknown = next((name for name in self.parts if name not in kinds), "")
         if unknown:
             raise ValueError(f"`{unknown}` is no part of a setup of this iosonde")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import random
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,6 +19,8 @@ from iosonde.planning.feasible import (
     laid_out_again,
     possible_drafts,
 )
+from iosonde.planning.procedure import preparation
+from iosonde.planning.procedure.observations import seed_of
 from iosonde.storage import open_target
 from iosonde.study.effective import effective, until_precise
 from iosonde.study.model import UNTIL, Study
@@ -207,8 +208,6 @@ def preparation_cost(draft: Draft, study: Study) -> Cost:
     """Return the cost of preparation and of stages after the rounds, in all repeats."""
     if draft.kind != "rounds" and not draft.following:
         return Cost(seconds=0, write_bytes=0)
-    from iosonde.planning.procedure import preparation
-
     prepared = [preparation.cost(draft.streams)] if draft.kind == "rounds" else []
     each = [*prepared, *map(draft.workload.cost, draft.following)]
     written = None if any(cost.write_bytes is None for cost in each) else sum(cost.write_bytes or 0 for cost in each)
@@ -270,12 +269,6 @@ def _shuffled(cases: Sequence[T], study: Study, repeat: int) -> list[T]:
     if study.shuffle:
         random.Random(f"{study.seed}/{repeat}").shuffle(ordered)
     return ordered
-
-
-def seed_of_run(seed: int, case_id: str, repeat: int) -> int:
-    """Another seed for each run; below 2^53, so that every reader of JSON has it exactly."""
-    digest = hashlib.sha256(f"{seed}/{case_id}/{repeat}".encode()).digest()
-    return int.from_bytes(digest[:8]) >> 11
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -361,9 +354,8 @@ def _runs(study: Study, drafts: Sequence[Draft], stages_of: Mapping[int, SetupTa
         repeat = repeats[draft.number] = repeats.get(draft.number, 0) + 1
         run_id = f"c{draft.number:04}-r{repeat}"
         target = stages_of[draft.number].on(draft.case.setup)
-        spec = draft.workload.resolve(
-            draft.streams, target, seed=seed_of_run(study.seed, draft.case.case_id, repeat), run_id=run_id
-        )
+        seed = seed_of(study.seed, f"{draft.case.case_id}/{repeat}")
+        spec = draft.workload.resolve(draft.streams, target, seed=seed, run_id=run_id)
         runs.append(Run(run_id=run_id, case_id=draft.case.case_id, repeat=repeat, order=order, spec=spec))
     return runs
 
@@ -372,7 +364,7 @@ def _with_procedure(draft: Draft, study: Study, stages: SetupTargets) -> Case:
     """The case as the plan has it; its procedure with the spec that the specs of its runs are made from."""
     if not draft.forecast:
         return draft.case
-    seed = seed_of_run(study.seed, draft.case.case_id, 0)
+    seed = seed_of(study.seed, f"{draft.case.case_id}/0")
     procedure = Procedure(
         kind=draft.kind,
         settings=dict(draft.forecast.settings),

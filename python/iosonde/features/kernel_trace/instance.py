@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import re
 import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -148,9 +149,10 @@ class TraceInstance:
         """
         found: list[Event] = []
         complete_from = 0
-        for cpu in self._cpus():
-            own = list(self._of_cpu(cpu))
-            if own and self._overrun(cpu):
+        for directory in sorted((self._path / "per_cpu").glob("cpu[0-9]*")):
+            own = list(self._of_cpu(directory))
+            counts = dict(re.findall(r"^(.+): (.+)$", (directory / "stats").read_text(encoding="utf-8"), re.MULTILINE))
+            if own and int(counts.get("overrun", "0")) > 0:  # Events were overwritten.
                 complete_from = max(complete_from, own[0].time_ns)
             found += own
         return sorted((each for each in found if each.time_ns >= complete_from), key=lambda each: each.time_ns)
@@ -164,19 +166,9 @@ class TraceInstance:
     def _journaled(self) -> Path:
         return PLACES[0] / "instances" / self._name
 
-    def _cpus(self) -> list[int]:
-        names = (each.name for each in (self._path / "per_cpu").iterdir())
-        return sorted(int(name.removeprefix("cpu")) for name in names if name.startswith("cpu"))
-
-    def _overrun(self, cpu: int) -> bool:
-        """Return True if events of a CPU were overwritten."""
-        text = (self._path / f"per_cpu/cpu{cpu}/stats").read_text(encoding="utf-8")
-        counts = dict(line.split(": ", 1) for line in text.splitlines() if ": " in line)
-        return int(counts.get("overrun", "0")) > 0
-
-    def _of_cpu(self, cpu: int) -> Iterator[Event]:
-        pages = self._path / f"per_cpu/cpu{cpu}/trace_pipe_raw"
-        with closing(os.open(pages, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)) as opened:
+    def _of_cpu(self, directory: Path) -> Iterator[Event]:
+        cpu = int(directory.name.removeprefix("cpu"))
+        with closing(os.open(directory / "trace_pipe_raw", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)) as opened:
             while page := _read(opened):
                 yield from ring_buffer.events(page, self._formats, cpu=cpu)
 

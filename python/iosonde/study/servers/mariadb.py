@@ -213,7 +213,8 @@ class MariaDb(SqlServer):
     def statistics(self, connection: Connection) -> dict[str, int]:
         """From `SHOW GLOBAL STATUS` and the list of sessions; this connection is not among the active ones."""
         rows = connection.rows("SHOW GLOBAL STATUS")
-        found = {COUNTERS[name]: int(float(value)) for name, value in rows if name in COUNTERS and _is_number(value)}
+        numbers = {str(name): str(value) for name, value in rows if re.fullmatch(r"-?[0-9.]+", str(value))}
+        found = {COUNTERS[name]: int(float(text)) for name, text in numbers.items() if name in COUNTERS}
         if "buffer_requests" in found:
             found["buffer_hits"] = found.pop("buffer_requests") - found.get("buffer_reads", 0)
         if "sessions_active" in found:
@@ -308,7 +309,8 @@ def _check(server: str, flavor: str, settings: tuple[tuple[str, SettingValue], .
     for line in done.stderr.splitlines():
         _, marker, text = line.partition("[ERROR]")
         _, warned, warning = line.partition("[Warning]")
-        problem = text if marker else warning if warned and _is_about(warning, settings) else ""
+        is_about = warned and any(_name(name) in _name(warning) for name, _ in settings)
+        problem = text if marker else warning if is_about else ""
         if problem:
             message = re.sub(r"^(\[MY-\d+\] \[Server\] )?(\S*mysqld: |\S*mariadbd: )?", "", problem.strip())
             raise StudyError(
@@ -318,10 +320,6 @@ def _check(server: str, flavor: str, settings: tuple[tuple[str, SettingValue], .
             )
 
 
-def _is_about(warning: str, settings: tuple[tuple[str, SettingValue], ...]) -> bool:
-    return any(_name(name) in _name(warning) for name, _ in settings)
-
-
 def _files(place: Place) -> dict[str, SettingValue]:
     log = {"innodb_log_group_home_dir": str(place.log)} if place.log else {}
     return {"datadir": str(place.data), "tmpdir": str(place.data), **log}
@@ -329,10 +327,6 @@ def _files(place: Place) -> dict[str, SettingValue]:
 
 def _name(text: str) -> str:
     return text.replace("-", "_").lower()
-
-
-def _is_number(value: str) -> bool:
-    return re.fullmatch(r"-?[0-9.]+", str(value)) is not None
 
 
 def _text(value: SettingValue) -> str:

@@ -234,11 +234,8 @@ def _fail(error: Exception, address: Address) -> NoReturn:
 def _directories() -> list[str]:
     """Directories of all installed versions, the newest first."""
     found = [path for pattern in PLACES for path in Path("/").glob(pattern.lstrip("/"))]
-    return [str(path) for path in sorted(found, key=_version_in, reverse=True)]
-
-
-def _version_in(path: Path) -> tuple[int, ...]:
-    return tuple(int(number) for number in re.findall(r"[0-9]+", str(path)))
+    versions = {str(path): [int(number) for number in re.findall(r"[0-9]+", str(path))] for path in found}
+    return sorted(versions, key=lambda path: versions[path], reverse=True)
 
 
 @functools.cache
