@@ -12,7 +12,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -88,6 +88,8 @@ class Point:
     """Those that are read."""
     condition: str = ""
     """Filter that the kernel applies; empty: every event."""
+    thread: str = ""
+    """Field with a thread to which it is restricted once the threads are known; until then no event passes."""
 
 
 class TraceInstance:
@@ -124,14 +126,15 @@ class TraceInstance:
                 (self._path / "events" / point.event / "format").read_text(encoding="utf-8"), point.event, point.fields
             )
             self._formats[known.id] = known
-            if point.condition:
-                self._write(f"events/{point.event}/filter", point.condition)
+            if condition := "common_pid == -1" if point.thread else point.condition:
+                self._write(f"events/{point.event}/filter", condition)
             self._write(f"events/{point.event}/enable", "1")
 
-    def restrict(self, conditions: Mapping[str, str]) -> None:
-        """Replace the filters of enabled tracepoints."""
-        for event, condition in conditions.items():
-            self._write(f"events/{event}/filter", condition)
+    def restrict(self, points: Sequence[Point], threads: Sequence[int]) -> None:
+        """Let events of these threads pass at enabled tracepoints."""
+        for point in points:
+            condition = " || ".join(f"{point.thread} == {thread}" for thread in threads)
+            self._write(f"events/{point.event}/filter", condition)
 
     def record(self) -> None:
         """Start recording."""

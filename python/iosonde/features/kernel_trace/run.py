@@ -36,7 +36,6 @@ SYSTEM_CALLS = {
 NO_INTERVAL = "the measurement had no complete interval"
 NO_IO = "no I/O was recorded completely; a longer measurement leaves more time after the filters are set"
 MOST_THREADS = 32
-NOTHING = "common_pid == -1"
 KERNEL_HELPERS = ("iou-sqp", "iou-wrk")
 """Names of the kernel's threads that carry out I/O of `io_uring`."""
 
@@ -63,6 +62,7 @@ class KernelTrace(Instrument):
         self._pid = 0
         self._device = ""
         self._calls: tuple[str, ...] = ()
+        self._points: list[Point] = []
         self._jobs: tuple[int, ...] = ()
         self._helpers: tuple[int, ...] = ()
         self._since_ns: int | None = None
@@ -125,19 +125,20 @@ class KernelTrace(Instrument):
             lacking = [name.replace("/", ":") for name in names if not instance.has(name)]
             if lacking:
                 self._unseen[stage] = f"the kernel has no tracepoint `{lacking[0]}`"
-        instance.enable([point for point in self._points() if instance.has(point.event)])
+        self._points = [point for point in self._wanted() if instance.has(point.event)]
+        instance.enable(self._points)
 
-    def _points(self) -> list[Point]:
+    def _wanted(self) -> list[Point]:
         number, disk = _number(self._device), _number(disk_of(self._device))
         of_thread = [f"{prefix}{call}" for call in self._calls for prefix in (stages.ENTER, stages.EXIT)]
         return [
-            *(Point(event=event, condition=NOTHING) for event in (*of_thread, *stages.TAKEN)),
+            *(Point(event=event, thread="common_pid") for event in (*of_thread, *stages.TAKEN)),
             Point(event=stages.QUEUED, fields=("sector",), condition=f"dev == {number} || dev == {disk}"),
             Point(event=stages.ISSUED, fields=("sector",), condition=f"dev == {disk}"),
             Point(event=stages.COMPLETED, fields=("sector",), condition=f"dev == {disk}"),
             Point(event=stages.INTERRUPT),
-            Point(event=stages.WAKING, fields=("pid",), condition=NOTHING),
-            Point(event=stages.SWITCH, fields=("next_pid",), condition=NOTHING),
+            Point(event=stages.WAKING, fields=("pid",), thread="pid"),
+            Point(event=stages.SWITCH, fields=("next_pid",), thread="next_pid"),
         ]
 
     def _record(self, instance: TraceInstance) -> None:
@@ -146,14 +147,7 @@ class KernelTrace(Instrument):
         threads = (*self._jobs, *self._helpers)[:MOST_THREADS]
         if not threads:
             return
-        own = _any_of("common_pid", threads)
-        conditions = {
-            **{f"{prefix}{call}": own for call in self._calls for prefix in (stages.ENTER, stages.EXIT)},
-            **dict.fromkeys(stages.TAKEN, own),
-            stages.WAKING: _any_of("pid", threads),
-            stages.SWITCH: _any_of("next_pid", threads),
-        }
-        instance.restrict({event: text for event, text in conditions.items() if instance.has(event)})
+        instance.restrict([point for point in self._points if point.thread], threads)
         instance.record()
 
 
@@ -189,10 +183,6 @@ def _threads(pid: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
             elif int(task.name) != pid:
                 jobs.append(int(task.name))
     return tuple(sorted(jobs)), tuple(sorted(helpers))
-
-
-def _any_of(name: str, threads: tuple[int, ...]) -> str:
-    return " || ".join(f"{name} == {thread}" for thread in threads)
 
 
 def _number(device: str) -> int:
