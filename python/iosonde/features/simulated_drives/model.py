@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import tomllib
 from collections.abc import Mapping
+from operator import not_
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -64,32 +65,32 @@ class Media(_Part):
     """Channels; the dies are spread evenly over them."""
     dies: int = Field(ge=1)
     """Dies of the whole drive."""
-    channel_bandwidth: Bandwidth
+    channel_bandwidth: Bandwidth = Field(serialization_alias="channel_bytes_per_second")
     """Speed of one channel."""
-    program: Size
+    program: Size = Field(serialization_alias="program_bytes")
     """Bytes that one die reads or programs at once: page times planes."""
-    read_time: Time
+    read_time: Time = Field(serialization_alias="read_ns")
     """Time to sense any part of that."""
-    program_time: Time
+    program_time: Time = Field(serialization_alias="program_ns")
     """Time to program it."""
     time_spread: Share = 0.0
     """Both vary uniformly by up to this fraction."""
     retry_fraction: float = Field(0.0, ge=0, le=1)
     """Fraction of reads (and of writes made in place) that are repeated."""
-    retry_time: TimeOrZero = 0
+    retry_time: TimeOrZero = Field(0, serialization_alias="retry_ns")
     """Time that a repetition takes."""
-    suspend_time: Time | None = None
+    suspend_time: Time | None = Field(None, serialization_alias="suspend_ns")
     """A read interrupts a program after this time; absent: it waits for its end."""
-    erase_suspend_time: Time | None = None
+    erase_suspend_time: Time | None = Field(None, serialization_alias="erase_suspend_ns", exclude_if=not_)
     """The same for an erasure."""
 
 
 class Slc(_Part):
     """Fast cells for fresh writes."""
 
-    size: Size
+    size: Size = Field(serialization_alias="bytes")
     """Room for data in fast cells."""
-    program_time: Time
+    program_time: Time = Field(serialization_alias="program_ns")
     """Time to program `media.program` there."""
 
 
@@ -100,16 +101,16 @@ class Translation(_Part):
     """Flash with garbage collection, or media that are overwritten in place (3D XPoint)."""
     over_provisioning: float | None = Field(None, gt=0, lt=10)
     """Spare capacity for garbage collection, as a fraction of the capacity."""
-    mapping: Size = PAGE_BYTES
+    mapping: Size = Field(PAGE_BYTES, serialization_alias="mapping_bytes", exclude_if=lambda size: size == PAGE_BYTES)
     """Unit of the map. A smaller write also reads and writes the rest of its unit once more units are divided than fit
     into the spare capacity."""
-    block: Size | None = None
+    block: Size | None = Field(None, serialization_alias="block_programs")
     """Bytes of one die's block, all planes: the unit of an erasure."""
-    erase_time: Time | None = None
+    erase_time: Time | None = Field(None, serialization_alias="erase_ns")
     """Time to erase it."""
     collection: Literal["greedy", "least_recently_written"] = "greedy"
     """Block that is collected next: the one with the least valid data, or the oldest."""
-    idle_after: Time | None = None
+    idle_after: Time | None = Field(None, serialization_alias="idle_ns")
     """Idle time after which the drive collects garbage in advance."""
     idle_free_fraction: Share = 0.0
     """Collection while idle stops when this share of the blocks is free."""
@@ -120,7 +121,7 @@ class Translation(_Part):
 class Buffer(_Part):
     """Memory that acknowledges writes."""
 
-    size: SizeOrZero = 0
+    size: SizeOrZero = Field(0, serialization_alias="bytes")
     """Its size; 0 only for `in_place`, where a write goes to the media."""
     power_loss_protection: bool = False
     """True if it survives a power cut, so that flushes are free."""
@@ -129,25 +130,25 @@ class Buffer(_Part):
 class Interface(_Part):
     """Host interface and controller."""
 
-    read_bandwidth: Bandwidth
+    read_bandwidth: Bandwidth = Field(serialization_alias="read_bytes_per_second")
     """From the drive to the host."""
-    write_bandwidth: Bandwidth
+    write_bandwidth: Bandwidth = Field(serialization_alias="write_bytes_per_second")
     """From the host to the drive."""
     half_duplex: bool = False
     """Both share one link (SATA)."""
-    transfer_time: TimeOrZero = 0
+    transfer_time: TimeOrZero = Field(0, serialization_alias="transfer_ns")
     """Time each command takes on the link besides its data."""
-    read_command_time: TimeOrZero = 0
+    read_command_time: TimeOrZero = Field(0, serialization_alias="read_command_ns")
     """Controller time for a read, one after the other."""
-    write_command_time: TimeOrZero = 0
+    write_command_time: TimeOrZero = Field(0, serialization_alias="write_command_ns")
     """The same for a write or a trim."""
-    read_latency: TimeOrZero = 0
+    read_latency: TimeOrZero = Field(0, serialization_alias="read_latency_ns")
     """Further latency of a read: host, driver, firmware."""
-    write_latency: TimeOrZero = 0
+    write_latency: TimeOrZero = Field(0, serialization_alias="write_latency_ns")
     """The same for a write, a trim or a flush."""
     queue_depth: int = Field(1024, ge=1)
     """Commands processed concurrently (SATA: 32)."""
-    command: Size = 128 << 10
+    command: Size = Field(128 << 10, serialization_alias="command_bytes")
     """The host divides larger I/Os into commands of this size."""
 
 
@@ -158,7 +159,7 @@ Weight = Annotated[float, Field(ge=0, lt=float("inf"))]
 class LimitChange(_Part):
     """A later change of a limit's rate."""
 
-    after: Time
+    after: Time = Field(serialization_alias="after_ns")
     """Virtual time since the drive was new."""
     rate: Amount
     """The rate from then on."""
@@ -175,7 +176,7 @@ class Limit(_Part):
     """Highest rate while there are credits; absent: none."""
     bucket: Amount = Field(0.0, ge=0)
     """Credits saved while less than `rate` is used: operations or bytes. Full at first."""
-    unit: Size | None = None
+    unit: Size | None = Field(None, serialization_alias="unit_bytes")
     """Operations are counted once for each started unit of this size."""
     merge: bool = False
     """Sequential operations are counted as one, up to `unit`."""
@@ -187,54 +188,38 @@ class Limit(_Part):
     """Requests wait before the drive, or are completed at fixed intervals."""
     shared_by: Literal["volume", "machine"] = "volume"
     """Each drive of an array has the limit, or all drives share it."""
-    change: tuple[LimitChange, ...] = ()
+    change: tuple[LimitChange, ...] = Field((), serialization_alias="changes")
     """Later changes of `rate`."""
-
-    def for_engine(self) -> dict[str, Any]:
-        """One of the spec's `limits`."""
-        return {
-            "counts": self.counts,
-            "rate": self.rate,
-            "burst_rate": self.burst_rate,
-            "bucket": self.bucket,
-            "unit_bytes": self.unit,
-            "merge": self.merge,
-            "read_weight": self.read_weight,
-            "write_weight": self.write_weight,
-            "style": self.style,
-            "shared_by": self.shared_by,
-            "changes": [{"after_ns": change.after, "rate": change.rate} for change in self.change],
-        }
 
 
 class FirstTouch(_Part):
     """Blocks that are fetched on their first access, as of a volume made from a snapshot."""
 
-    time: Time
+    time: Time = Field(serialization_alias="time_ns")
     """Time that the first access to a region takes in addition."""
-    region: Size
+    region: Size = Field(serialization_alias="region_bytes")
     """Size of a region."""
 
 
 class DriveModel(_Part):
     """A simulated drive."""
 
-    title: str
+    title: str = Field(exclude=True)
     """Text about the drive, for lists."""
-    class_: str = Field("", alias="class")
+    class_: str = Field("", alias="class", exclude=True)
     """The class of devices."""
-    firmware: str = ""
+    firmware: str = Field("", exclude=True)
     """Firmware revision, by which a fleet report groups drives."""
-    capacity: Size
+    capacity: Size = Field(serialization_alias="capacity_bytes")
     """Capacity for the host, in bytes."""
-    sources: str = ""
+    sources: str = Field("", exclude=True)
     """Source of each value."""
     media: Media
     translation: Translation
     buffer: Buffer
     interface: Interface
-    limit: tuple[Limit, ...] = ()
-    first_touch: FirstTouch | None = None
+    limit: tuple[Limit, ...] = Field((), serialization_alias="limits", exclude_if=not_)
+    first_touch: FirstTouch | None = Field(None, exclude_if=not_)
 
     def scaled(self, capacity: int) -> DriveModel:
         """The same drive with another capacity: as many dies, as fast, and the same share of spare capacity.
@@ -255,64 +240,13 @@ class DriveModel(_Part):
         return self.model_copy(update={"capacity": capacity, "translation": translation})
 
     def for_engine(self, name: str) -> dict[str, Any]:
-        """The spec's `model`."""
-        media, interface = self.media, self.interface
-        return {
-            "name": name,
-            "capacity_bytes": self.capacity // PAGE_BYTES * PAGE_BYTES,
-            "media": {
-                "channels": media.channels,
-                "dies": media.dies,
-                "channel_bytes_per_second": media.channel_bandwidth,
-                "program_bytes": media.program,
-                "read_ns": media.read_time,
-                "program_ns": media.program_time,
-                "time_spread": media.time_spread,
-                "retry_fraction": media.retry_fraction,
-                "retry_ns": media.retry_time,
-                "suspend_ns": media.suspend_time,
-                **({"erase_suspend_ns": media.erase_suspend_time} if media.erase_suspend_time else {}),
-            },
-            "translation": self._translation(),
-            "buffer": {"bytes": self.buffer.size, "power_loss_protection": self.buffer.power_loss_protection},
-            "interface": {
-                "read_bytes_per_second": interface.read_bandwidth,
-                "write_bytes_per_second": interface.write_bandwidth,
-                "half_duplex": interface.half_duplex,
-                "transfer_ns": interface.transfer_time,
-                "read_command_ns": interface.read_command_time,
-                "write_command_ns": interface.write_command_time,
-                "read_latency_ns": interface.read_latency,
-                "write_latency_ns": interface.write_latency,
-                "queue_depth": interface.queue_depth,
-                "command_bytes": interface.command,
-            },
-            **self._limits(),
-        }
-
-    def _limits(self) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        if self.limit:
-            found["limits"] = [limit.for_engine() for limit in self.limit]
-        if self.first_touch:
-            found["first_touch"] = {"time_ns": self.first_touch.time, "region_bytes": self.first_touch.region}
-        return found
-
-    def _translation(self) -> dict[str, Any]:
-        flash = self.translation
-        if flash.kind == "in_place":
-            return {"kind": "in_place"}
-        return {
-            "kind": "page_mapped",
-            "over_provisioning": flash.over_provisioning,
-            **({"mapping_bytes": flash.mapping} if flash.mapping != PAGE_BYTES else {}),
-            "block_programs": (flash.block or 0) // self.media.program,
-            "erase_ns": flash.erase_time,
-            "collection": flash.collection,
-            "idle_ns": flash.idle_after,
-            "idle_free_fraction": flash.idle_free_fraction,
-            "slc": flash.slc and {"bytes": flash.slc.size, "program_ns": flash.slc.program_time},
-        }
+        """The spec's `model`, which has values under their serialization aliases."""
+        spec = {"name": name, **self.model_dump(mode="json", by_alias=True)}
+        spec["capacity_bytes"] = self.capacity // PAGE_BYTES * PAGE_BYTES
+        if self.translation.kind == "in_place":
+            return {**spec, "translation": {"kind": "in_place"}}
+        spec["translation"]["block_programs"] //= self.media.program
+        return spec
 
     def memory_bytes(self) -> int:
         """Bytes of memory once all of it was written: two tables of four bytes a page, eight bytes a unit."""
