@@ -10,7 +10,7 @@ from plans import sign
 from test_sustained import StopAfter
 
 from iosonde.execution.session import Interrupted, execute, resume
-from iosonde.features.simulated_drives.state import DIRECTORY, DriveState
+from iosonde.features.simulated_drives.storage import DIRECTORY, DriveState
 from iosonde.plan import Plan
 from iosonde.planning import expand, parse
 from iosonde.planning.procedure import Schedule, conclusions, open_runs
