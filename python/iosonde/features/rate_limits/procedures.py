@@ -4,31 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
-from typing_extensions import TypedDict
 
 from iosonde.errors import StudyError
 from iosonde.features.rate_limits import sharing
 from iosonde.features.rate_limits.identify import identify
 from iosonde.features.rate_limits.known_limits import Identification
 from iosonde.features.rate_limits.record import RateLimits
-from iosonde.features.rate_limits.series import Series
-from iosonde.features.rate_limits.stages import CONTINUE, run_of, series_of, stopped_in
-from iosonde.features.rate_limits.walk import Settings
-from iosonde.plan import Case, target_of
-from iosonde.planning.procedure.observations import (
-    Conclusion,
-    Forecast,
-    Observation,
-    Observations,
-    RunGenerator,
-    UnfinishedError,
-)
+from iosonde.features.rate_limits.series import Series, Stage
+from iosonde.features.rate_limits.stages import CONTINUE, carried_out, invalid, series_of, times_of
+from iosonde.features.rate_limits.walk import FailedError, Settings
+from iosonde.plan import Case, Run, target_of
+from iosonde.planning.procedure.observations import Conclusion, Forecast, Observation, Observations, RunGenerator
 from iosonde.study.model import Part, Study
 from iosonde.study.workload.block import BLOCK
-from iosonde.units import format_bytes, format_duration, parse_duration, parse_size
+from iosonde.units import format_bytes, format_duration, parse_size
 
 NAME = "identify_limits"
 _MOST_RUNS = 400
@@ -54,20 +46,6 @@ class Written(BaseModel):
     """Which limits to identify."""
 
 
-class Resolved(TypedDict):
-    """Settings in the plan."""
-
-    probe_s: int | float
-    drain_s: int | float
-    rest_s: int | float
-    total_s: int | float
-    smallest: int
-    largest: int
-    queue_depth: int
-    reads: bool
-    writes: bool
-
-
 @dataclass(frozen=True, kw_only=True)
 class LimitsConclusion(Conclusion):
     """Conclusion of an identification."""
@@ -84,24 +62,21 @@ class LimitsConclusion(Conclusion):
         return [case_id for case_id, _ in self.stages]
 
 
-def resolved(written: Mapping[str, Any], *, smallest: int, queue_depth: int) -> Resolved:
+def resolved(written: Mapping[str, Any], *, smallest: int, queue_depth: int) -> Settings:
     """Read the settings; `StudyError` where they are invalid."""
     try:
         read = Written.model_validate(written)
-        seconds = {name: parse_duration(getattr(read, name)) / _SECOND for name in ("probe", "drain", "rest", "total")}
         largest = parse_size(read.largest)
+        times = times_of(read, "probe", "drain", "rest", "total")
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
-        name = ".".join(map(str, problem["loc"]))
-        what = "is not a setting of it" if problem["type"] == "extra_forbidden" else problem["msg"]
-        raise _invalid(f"`{name}`: {what}" if what == problem["msg"] else f"`{name}` {what}") from None
+        name = f"`{'.'.join(map(str, problem['loc']))}`"
+        is_unknown = problem["type"] == "extra_forbidden"
+        raise invalid(
+            NAME, Written, f"{name} is not a setting of it" if is_unknown else f"{name}: {problem['msg']}"
+        ) from None
     except ValueError as error:
-        raise _invalid(str(error)) from None
-    if not 1 <= seconds["probe"] <= seconds["drain"] <= seconds["total"]:
-        raise StudyError(
-            "`probe` must be at least 1 s, at most `drain`, and `drain` at most `total`",
-            hint=f"got {read.probe}, {read.drain} and {read.total}",
-        )
+        raise invalid(NAME, Written, str(error)) from None
     if largest < 4 * smallest:
         raise StudyError(
             "`largest` must be at least 4 times `block_size`",
@@ -112,11 +87,8 @@ def resolved(written: Mapping[str, Any], *, smallest: int, queue_depth: int) -> 
             f"`{NAME}` requires a `queue_depth` from 4 to 4,096: a quarter of it is tried as well",
             hint=f"got {queue_depth}",
         )
-    return Resolved(
-        probe_s=seconds["probe"],
-        drain_s=seconds["drain"],
-        rest_s=seconds["rest"],
-        total_s=seconds["total"],
+    return Settings(
+        **times,
         smallest=smallest,
         largest=largest,
         queue_depth=queue_depth,
@@ -125,12 +97,7 @@ def resolved(written: Mapping[str, Any], *, smallest: int, queue_depth: int) -> 
     )
 
 
-def _invalid(what: str) -> StudyError:
-    known = ", ".join(f"`{name}`" for name in Written.model_fields)
-    return StudyError(f"invalid settings of `{NAME}`: {what}", hint=f"its settings are {known}")
-
-
-def _settings(part: Part, study: Study) -> Resolved:
+def _settings(part: Part, study: Study) -> Settings:
     assert part.procedure, "a part with a procedure"
     written = {"block_size": "4KiB", "queue_depth": 64, **study.measurement, **part.measurement}
     values = {name: BLOCK.read_value(name, written[name]) for name in ("block_size", "queue_depth")}
@@ -146,15 +113,15 @@ class _Kind:
     def forecast(self, part: Part, study: Study) -> Forecast:
         """Return the bounds: runs depend on what is found, their time does not exceed `total`."""
         settings = _settings(part, study)
-        fractions = [1.0] * settings["reads"] + [0.0] * settings["writes"]
+        fractions = [1.0] * settings.reads + [0.0] * settings.writes
         extremes = [
-            {"block_size": size, "read_fraction": fraction, "queue_depth": settings["queue_depth"], "ramp": 0}
+            {"block_size": size, "read_fraction": fraction, "queue_depth": settings.queue_depth, "ramp": 0}
             for fraction in fractions
-            for size in (settings["smallest"], settings["largest"])
+            for size in (settings.smallest, settings.largest)
         ]
-        total = {"duration": f"{settings['total_s']:g}s", "ramp": 0, "read_fraction": fractions[-1]}
+        total = {"duration": f"{settings.total_s:g}s", "ramp": 0, "read_fraction": fractions[-1]}
         return Forecast(
-            settings=cast("dict[str, Any]", settings),
+            settings=settings.model_dump(exclude={"touch_span"}),
             extremes=extremes,
             stages=[total],
             decided=["block_size", "read_fraction", "queue_depth", "access", "active", "duration", "interval"],
@@ -168,36 +135,24 @@ class _Kind:
         """One run for each stage of the identification."""
         assert case.procedure, "a case with a procedure"
         kind = target_of(case.procedure.spec["workload"])["kind"]
-        is_virtual = kind == "virtual"
         # A file was written before its first stage, in whole or in part.
         touch_span = int(case.parameters["span"]) if kind in ("device", "virtual") else 0
-        settings = cast("Any", case.procedure.settings)
-        stages = identify(Settings(**settings, touch_span=touch_span))
-        before: Observation | None = None
+        settings = Settings(**case.procedure.settings, touch_span=touch_span)
+        observed: list[Observation] = []
         known: list[tuple[str, Series]] = []
-        target: Mapping[str, Any] = {}
-        surroundings: Mapping[str, Any] = {}
-        failure = ""
+
+        def answer(run: Run, observation: Observation, stage: Stage) -> Series:
+            before = observed[-1] if observed else None
+            observed.append(observation)
+            series = series_of(observation, stage, before, is_virtual=kind == "virtual")
+            known.append((run.case_id, series))
+            return series
+
         try:
-            stage = next(stages)
-            while True:
-                run = run_of(case, stage, len(known) + 1)
-                observation = yield run
-                series = None if observation.failure else series_of(observation, stage, before, is_virtual=is_virtual)
-                before = observation
-                target = observation.record.target
-                surroundings = (observation.record.of(RateLimits) or RateLimits()).context
-                if series is None:
-                    failure = observation.failure or f"no I/O completed in the stage {stage.name}"
-                    break
-                known.append((run.case_id, series))
-                stage = stages.send(series)
-        except StopIteration as end:
-            found: Identification = end.value
-        except UnfinishedError:
-            found = stopped_in(stages, stage)
-        if failure:
-            found = Identification(verdict="undecided", reason=failure, failure=failure)
+            found, _ = yield from carried_out(case, identify(settings), answer)
+        except FailedError as failed:
+            found = Identification(verdict="undecided", reason=str(failed), failure=str(failed))
+        surroundings = observed[-1].record.of(RateLimits) if observed else None
         return LimitsConclusion(
             case_id=case.case_id,
             reached=not found.failure and not found.stopped_at,
@@ -205,27 +160,26 @@ class _Kind:
             value=found.rules[0].rate.value if found.rules else None,
             found=found,
             stages=tuple(known),
-            target=target,
-            surroundings=surroundings,
+            target=observed[-1].record.target if observed else {},
+            surroundings=surroundings.context if surroundings else {},
         )
 
 
 KINDS = ((NAME, _Kind()), (sharing.NAME, sharing.Kind()))
-SETTINGS = ((NAME, Resolved), (sharing.NAME, sharing.Resolved))
+SETTINGS = ((NAME, Settings), (sharing.NAME, sharing.Bounds))
 
 
-def _text(settings: Resolved) -> str:
+def _text(settings: Settings) -> str:
     """Time of each stage, in words."""
-
-    def time(name: Literal["probe_s", "drain_s", "rest_s", "total_s"]) -> str:
-        return format_duration(round(settings[name] * _SECOND))
-
-    rests = f"refill and bucket size: rests of up to {time('rest_s')} each"
+    total, drain, rest, probe = (
+        format_duration(round(seconds * _SECOND))
+        for seconds in (settings.total_s, settings.drain_s, settings.rest_s, settings.probe_s)
+    )
+    rests = f"refill and bucket size: rests of up to {rest} each"
     skipped = "refill and bucket size: not measured, because no rest is allowed"
     return (
-        f"identifies rate limits in at most {time('total_s')}: first accesses on devices: 9 stages of 1 s; "
-        f"sustained rate and burst: a drain of up to "
-        f"{time('drain_s')} for each limit; what is counted: up to 20 stages of {time('probe_s')} or more with blocks "
-        f"of {settings['smallest'] // 1024} to {settings['largest'] // 1024} KiB; "
-        f"{rests if settings['rest_s'] >= 1 else skipped}"
+        f"identifies rate limits in at most {total}: first accesses on devices: 9 stages of 1 s; "
+        f"sustained rate and burst: a drain of up to {drain} for each limit; what is counted: up to 20 stages of "
+        f"{probe} or more with blocks of {settings.smallest // 1024} to {settings.largest // 1024} KiB; "
+        f"{rests if settings.rest_s >= 1 else skipped}"
     )

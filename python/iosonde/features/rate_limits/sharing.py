@@ -12,29 +12,22 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Generator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, cast
+from typing import Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from typing_extensions import TypedDict
 
 from iosonde.errors import StudyError
 from iosonde.features.rate_limits.identify import FAST_BYTES, FAST_OPERATIONS
 from iosonde.features.rate_limits.known_limits import Estimate, Parameter
 from iosonde.features.rate_limits.series import STEP, Load, Segment, Series, Stage
-from iosonde.features.rate_limits.stages import CONTINUE, run_of, series_of, stopped_in, stream_of
+from iosonde.features.rate_limits.stages import CONTINUE, carried_out, invalid, series_of, stream_of, times_of
 from iosonde.features.rate_limits.walk import COUNTED, FailedError, OutOfTimeError, StoppedError, last_segment, same
-from iosonde.plan import Case, JsonObject, target_of
-from iosonde.planning.procedure.observations import (
-    Conclusion,
-    Forecast,
-    Observations,
-    RunGenerator,
-    UnfinishedError,
-)
+from iosonde.plan import Case, Run, target_of
+from iosonde.planning.procedure.observations import Conclusion, Forecast, Observation, Observations, RunGenerator
 from iosonde.study.model import Part, Study
 from iosonde.study.workload.block import BLOCK
-from iosonde.units import format_duration, parse_duration
+from iosonde.units import format_duration
 
 Verdict = Literal["shared", "separate", "undecided"]
 _LOWER = 0.05
@@ -43,9 +36,10 @@ _LOWER = 0.05
 Stages = Generator[Stage, Sequence[Series], "Level"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Bounds:
-    """Bounds of a comparison."""
+class Bounds(BaseModel):
+    """Bounds of a comparison, as a plan has them."""
+
+    model_config = ConfigDict(frozen=True)
 
     probe_s: float
     """Length of a stage."""
@@ -54,6 +48,7 @@ class Bounds:
     total_s: float
     """Time of all stages together, after which no further one starts."""
     repeats: int = 2
+    queue_depth: int = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,8 +146,6 @@ def compare(load: Load, bounds: Bounds, volumes: int) -> Generator[Stage, Sequen
             groups = yield from stages.groups(alone, together)
             if len(groups) > 1:
                 verdict, reason = "undecided", _partly(groups)
-    except FailedError as failed:
-        return Sharing(verdict="undecided", reason=str(failed), load=load, failure=str(failed))
     except (OutOfTimeError, StoppedError) as end:
         why = "the time bound was reached before" if isinstance(end, OutOfTimeError) else "the study was stopped in"
         reason = f"{why} the stage `{end}`"
@@ -251,7 +244,6 @@ def _parameter(rates: Sequence[float], levels: Sequence[Level]) -> Parameter:
 
 
 NAME = "compare_volumes"
-_SECOND = 1_000_000_000
 
 
 class Written(BaseModel):
@@ -267,16 +259,6 @@ class Written(BaseModel):
     """Bound of all stages together."""
     repeats: int = Field(2, ge=2, le=10)
     """Number of repeats."""
-
-
-class Resolved(TypedDict):
-    """Settings in the plan."""
-
-    probe_s: int | float
-    drain_s: int | float
-    total_s: int | float
-    repeats: int
-    queue_depth: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -301,25 +283,25 @@ class Kind:
 
     def forecast(self, part: Part, study: Study) -> Forecast:
         """Return the bounds: runs depend on what is found, their time does not exceed `total`."""
-        settings = _resolved(part, study)
-        total, probe = (format_duration(round(settings[name] * _SECOND)) for name in ("total_s", "probe_s"))
-        most_runs = int(settings["total_s"] / settings["probe_s"]) + 1
-        longest = {"duration": f"{settings['total_s']:g}s", "ramp": 0, "queue_depth": settings["queue_depth"]}
+        bounds = _resolved(part, study)
+        total, probe = (format_duration(round(seconds * 10**9)) for seconds in (bounds.total_s, bounds.probe_s))
+        most_runs = int(bounds.total_s / bounds.probe_s) + 1
+        longest = {"duration": f"{bounds.total_s:g}s", "ramp": 0, "queue_depth": bounds.queue_depth}
         return Forecast(
-            settings=cast("JsonObject", settings),
+            settings=bounds.model_dump(),
             extremes=[longest],
             decided=["queue_depth", "duration", "interval", "active"],
             max_runs=most_runs,
             preparing=most_runs - 1,
             rates_known=False,
-            text=f"compares the rates of volumes alone and together in at most {total}: {settings['repeats']} stages "
+            text=f"compares the rates of volumes alone and together in at most {total}: {bounds.repeats} stages "
             f"of {probe} or more for each and for all, one more for all, and one without each of 3 or more volumes",
         )
 
     def runs(self, case: Case, observations: Observations) -> RunGenerator:
         """One run for each stage."""
         assert case.procedure, "a case with a procedure"
-        settings = cast("Resolved", case.procedure.settings)
+        bounds = Bounds(**case.procedure.settings)
         workload = case.procedure.spec["workload"]
         target = target_of(workload)
         is_virtual = target["kind"] == "virtual"
@@ -328,41 +310,26 @@ class Kind:
         load = Load(
             block_size=int(case.parameters["block_size"]),
             read_fraction=float(case.parameters["read_fraction"]),
-            queue_depth=settings["queue_depth"],
+            queue_depth=bounds.queue_depth,
         )
-        bounds = Bounds(
-            probe_s=settings["probe_s"],
-            drain_s=settings["drain_s"],
-            total_s=settings["total_s"],
-            repeats=settings["repeats"],
-        )
-        is_stopped = False
-        stages = compare(load, bounds, volumes)
         ended: list[str] = []
         loaded: list[tuple[tuple[int, ...], tuple[Series, ...]]] = []
+
+        def answer(run: Run, observation: Observation, stage: Stage) -> Sequence[Series]:
+            ended.append(run.case_id)
+            series = tuple(
+                series_of(observation, stage, None, is_virtual=is_virtual, stream=stream_of(volume))
+                for volume in stage.volumes
+            )
+            loaded.append((stage.volumes, series))
+            return series
+
+        is_stopped = False
         try:
-            stage = next(stages)
-            while True:
-                run = run_of(case, stage, len(ended) + 1, volume_bytes=volume_bytes)
-                observation = yield run
-                ended.append(run.case_id)
-                series: Sequence[Series | None] = [
-                    None
-                    if observation.failure
-                    else series_of(observation, stage, None, is_virtual=is_virtual, stream=stream_of(volume))
-                    for volume in stage.volumes
-                ]
-                if None in series:
-                    reason = observation.failure or f"no I/O of a volume completed in the stage {stage.name}"
-                    found = Sharing(verdict="undecided", reason=reason, load=load, failure=reason)
-                    break
-                found_series = cast("Sequence[Series]", series)
-                loaded.append((stage.volumes, tuple(found_series)))
-                stage = stages.send(found_series)
-        except StopIteration as end:
-            found = end.value
-        except UnfinishedError:
-            found, is_stopped = stopped_in(stages, stage), True
+            stages = compare(load, bounds, volumes)
+            found, is_stopped = yield from carried_out(case, stages, answer, volume_bytes=volume_bytes)
+        except FailedError as failed:
+            found = Sharing(verdict="undecided", reason=str(failed), load=load, failure=str(failed))
         return SharingConclusion(
             case_id=case.case_id,
             reached=not found.failure and not is_stopped,
@@ -374,24 +341,17 @@ class Kind:
         )
 
 
-def _resolved(part: Part, study: Study) -> Resolved:
+def _resolved(part: Part, study: Study) -> Bounds:
     """Read the settings; `StudyError` where they are invalid."""
     assert part.procedure, "a part with a procedure"
-    known = f"its settings are {', '.join(f'`{name}`' for name in Written.model_fields)}"
     try:
         read = Written.model_validate(part.procedure.settings)
-        seconds = {name: parse_duration(getattr(read, name)) / _SECOND for name in ("probe", "drain", "total")}
-    except (ValidationError, ValueError) as error:
-        what = str(error)
-        if isinstance(error, ValidationError):
-            problem = error.errors(include_url=False)[0]
-            what = f"`{'.'.join(map(str, problem['loc']))}`: {problem['msg']}"
-        raise StudyError(f"invalid settings of `{NAME}`: {what}", hint=known) from None
-    if not 1 <= seconds["probe"] <= seconds["drain"] <= seconds["total"]:
-        raise StudyError(
-            "`probe` must be at least 1 s, at most `drain`, and `drain` at most `total`",
-            hint=f"got {read.probe}, {read.drain} and {read.total}",
-        )
+        times = times_of(read, "probe", "drain", "total")
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        raise invalid(NAME, Written, f"`{'.'.join(map(str, problem['loc']))}`: {problem['msg']}") from None
+    except ValueError as error:
+        raise invalid(NAME, Written, str(error)) from None
     written = {"files": "shared", "queue_depth": 64, **study.measurement, **part.measurement}
     queue_depth = BLOCK.read_value("queue_depth", written["queue_depth"])
     if not isinstance(queue_depth, int) or queue_depth < 4:
@@ -401,10 +361,4 @@ def _resolved(part: Part, study: Study) -> Resolved:
         )
     if written["files"] != "per_device":
         raise StudyError(f'`{NAME}` requires `files = "per_device"`', hint=f"got `{written['files']}`")
-    return Resolved(
-        probe_s=seconds["probe"],
-        drain_s=seconds["drain"],
-        total_s=seconds["total"],
-        repeats=read.repeats,
-        queue_depth=queue_depth,
-    )
+    return Bounds(**times, repeats=read.repeats, queue_depth=queue_depth)

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from datetime import datetime
 from typing import Any, TypeVar, cast
 
 import polars as pl
+from pydantic import BaseModel
 
+from iosonde.errors import StudyError
 from iosonde.features.rate_limits.series import Distribution, Series, Stage
-from iosonde.features.rate_limits.walk import StoppedError
+from iosonde.features.rate_limits.walk import FailedError, StoppedError
 from iosonde.plan import Case, JsonObject, Run
-from iosonde.planning.procedure.observations import Observation, probe
+from iosonde.planning.procedure.observations import Observation, UnfinishedError, probe
 from iosonde.results.schema import Record
 from iosonde.study.model import STAGE
 from iosonde.units import parse_duration
 
+S = TypeVar("S")
 T = TypeVar("T")
 CONTINUE = "continue with `iosonde resume DIR`"
 INTERVAL_MS = 100
@@ -57,6 +60,31 @@ def run_of(case: Case, stage: Stage, number: int, *, volume_bytes: int = 0) -> R
     return probe(case, name, 1, levels=cast("Any", levels), parameters=parameters, streams=streams)
 
 
+def carried_out(
+    case: Case,
+    stages: Generator[Stage, S, T],
+    answer: Callable[[Run, Observation, Stage], S],
+    *,
+    volume_bytes: int = 0,
+) -> Generator[Run, Observation, tuple[T, bool]]:
+    """Carry out each stage that a procedure requests by a run, of which `answer` makes what the procedure receives.
+
+    Returns its conclusion, and True if the study was stopped. `FailedError` of `answer` is passed on.
+    """
+    number = 0
+    try:
+        stage = next(stages)
+        while True:
+            number += 1
+            run = run_of(case, stage, number, volume_bytes=volume_bytes)
+            observation = yield run
+            stage = stages.send(answer(run, observation, stage))
+    except StopIteration as end:
+        return end.value, False
+    except UnfinishedError:
+        return stopped_in(stages, stage), True
+
+
 def stream_of(volume: int) -> str:
     """Name of the stream that loads a volume."""
     return f"volume{volume + 1}"
@@ -69,16 +97,16 @@ def series_of(
     *,
     is_virtual: bool,
     stream: str = "",
-) -> Series | None:
-    """Operations of a stage over time, of one stream if it is named; None if none completed."""
+) -> Series:
+    """Operations of a stage over time, of one stream if it is named; `FailedError` if none completed."""
+    if observation.failure:
+        raise FailedError(observation.failure)
     bins = _bins(observation, stream)
-    if bins.is_empty():
-        return None
-    start_ns = int(bins["begin_ns"].min())  # type: ignore[arg-type]
+    start_ns = int(bins["begin_ns"].min() or 0)  # type: ignore[arg-type]
     rest_ns = _rest_ns(observation)
     loaded = bins.filter(pl.col("begin_ns") >= start_ns + rest_ns)
-    if loaded.is_empty() or not (loaded["read"] + loaded["write"]).sum():
-        return None
+    if not (loaded["read"] + loaded["write"]).sum():
+        raise FailedError(f"no I/O{' of a volume' if stream else ''} completed in the stage {stage.name}")
     verdict = observation.record.verdict
     # Between runs of a simulated drive no time passes.
     gap_s = 0.0 if is_virtual or before is None else max(0.0, _started(observation, start_ns) - _ended(before))
@@ -106,6 +134,24 @@ def stopped_in(stages: Generator[Stage, Any, T], stage: Stage) -> T:
         found: T = end.value
         return found
     raise AssertionError("a stopped procedure requests no stage")
+
+
+def times_of(written: BaseModel, *names: str) -> dict[str, Any]:
+    """Times of a procedure's settings, in seconds by `NAME_s`; `StudyError` unless one includes the other."""
+    seconds = {f"{name}_s": parse_duration(getattr(written, name)) / _SECOND for name in names}
+    if not 1 <= seconds["probe_s"] <= seconds["drain_s"] <= seconds["total_s"]:
+        given = [getattr(written, name) for name in ("probe", "drain", "total")]
+        raise StudyError(
+            "`probe` must be at least 1 s, at most `drain`, and `drain` at most `total`",
+            hint=f"got {given[0]}, {given[1]} and {given[2]}",
+        )
+    return seconds
+
+
+def invalid(name: str, written: type[BaseModel], what: str) -> StudyError:
+    """Error about a setting of a procedure."""
+    known = ", ".join(f"`{each}`" for each in written.model_fields)
+    return StudyError(f"invalid settings of `{name}`: {what}", hint=f"its settings are {known}")
 
 
 def _is_disturbed(record: Record) -> bool:

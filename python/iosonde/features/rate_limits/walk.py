@@ -6,6 +6,8 @@ import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
 
+from pydantic import BaseModel, ConfigDict
+
 from iosonde.features.rate_limits.known_limits import Estimate, Identification, Notes
 from iosonde.features.rate_limits.series import STEP, Load, Segment, Series, Stage, Tail, deficit
 from iosonde.units import MIB
@@ -20,9 +22,10 @@ KIB = 1024
 Stages = Generator[Stage, Series, None]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """Bounds of an identification."""
+class Settings(BaseModel):
+    """Bounds of an identification, as a plan has them."""
+
+    model_config = ConfigDict(frozen=True)
 
     probe_s: float = 5.0
     """Length of a short stage."""
@@ -38,7 +41,7 @@ class Settings:
     reads: bool = True
     writes: bool = False
     touch_span: int = 0
-    """Bytes in which first accesses are measured; 0: they are not."""
+    """Bytes in which first accesses are measured; 0: they are not. Not in a plan, since it follows from the target."""
 
 
 class FailedError(Exception):
