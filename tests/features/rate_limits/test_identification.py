@@ -185,7 +185,7 @@ def test_a_complete_study_has_the_credits_of_gp2_and_a_stopped_one_names_what_is
     assert found.stopped_at.startswith("drain") and found.verdict == "undecided" and not found.rules
     assert found.reason.startswith("4 KiB reads: constant at 3,000 IOPS for ")
     assert found.reason.endswith(f"the study was stopped in the stage `{found.stopped_at}`")
-    assert found.undecided[:2] == ("which rate is sustained", "what a limit counts")
+    assert found.undecided[:2] == ["which rate is sustained", "what a limit counts"]
     parts = [stopped_after(gp2(), stages) for stages in range(0, 60, 5)]
     known = [each for each in parts if each.stopped_at and each.rules]
     assert {(each.rules[0].rate, each.rules[0].bucket) for each in known} == {(rule.rate, rule.bucket)}

@@ -86,22 +86,20 @@ def counted_by(walk: Walk, points: list[Point], settings: Settings) -> Counting:
     steady = [each for each in points if each.segment.is_constant]
     plateau = max(each.size for each in points if same(each.rate, base.rate))
     above = [each for each in points if each.size > plateau]
-    notes = walk.notes
+    rejected = walk.known.rejected
     by_bytes = [each for each in steady if same(each.rate * each.size, base.rate * base.size)]
     if plateau == base.size and len(by_bytes) >= 3:
-        notes.rejected.append("a limit in operations: larger blocks complete fewer operations, the same bytes")
+        rejected.append("a limit in operations: larger blocks complete fewer operations, the same bytes")
         return Counting(counts="bytes", unit_bytes=None, plateau=plateau, proven=True)
     if not above:
-        notes.rejected.append(
-            f"a limit in bytes: {plateau // KIB} KiB blocks complete as many operations as small ones"
-        )
+        rejected.append(f"a limit in bytes: {plateau // KIB} KiB blocks complete as many operations as small ones")
         return Counting(counts="operations", unit_bytes=None, plateau=plateau, proven=True)
     knee = above[0]
     is_unit = knee.size - plateau <= settings.smallest and _is_fraction(base.rate / knee.rate) == 2
     if is_unit:
         unit = plateau
         off = [each for each in above if not same(each.rate * math.ceil(each.size / unit), base.rate)]
-        notes.rejected.append(
+        rejected.append(
             f"operations counted once whatever their size: {knee.size // KIB} KiB blocks reach half the rate of "
             f"{plateau // KIB} KiB"
         )
@@ -109,7 +107,7 @@ def counted_by(walk: Walk, points: list[Point], settings: Settings) -> Counting:
         return Counting(
             counts="operations", unit_bytes=unit, plateau=plateau, proven=True, other_bytes=bool(off), other_size=other
         )
-    notes.rejected.append(f"units of {plateau // KIB} KiB: the rate falls gradually, not to half, above that size")
+    rejected.append(f"units of {plateau // KIB} KiB: the rate falls gradually, not to half, above that size")
     # A device completes fewer operations of 16 times the size, even where its single rates vary too much to be sure.
     alike = len([each for each in steady if each.size <= plateau])
     proven = plateau >= 16 * base.size or (plateau > base.size and alike >= 2)

@@ -19,9 +19,9 @@ targets: a simulated bucket in a test answers as well as a volume. The stages, e
 from __future__ import annotations
 
 import math
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from iosonde.features.rate_limits import credit_duration, limiter
 from iosonde.features.rate_limits.counting import Counting, counted_by, emptied, sizes
@@ -29,7 +29,6 @@ from iosonde.features.rate_limits.known_limits import (
     Change,
     Counted,
     Estimate,
-    FirstTouch,
     Identification,
     Limiter,
     Parameter,
@@ -67,44 +66,45 @@ STEADIER = 3
 def identify(settings: Settings) -> Generator[Stage, Series, Identification]:
     """Request stages until the rules are known, or cannot be known within the bounds."""
     walk = Walk(settings)
-    touched: credit_duration.Passes = {}
+    passes: credit_duration.Passes = {}
     try:
-        yield from _stages(walk, touched)
+        yield from _stages(walk, passes)
     except StoppedError as end:
         limiter.conclude(walk, str(end))
-        if touched:
-            walk.known = replace(walk.known, first_touch=_judged(walk, touched))
+    if passes:
+        between = sum(float(each.operations.sum()) * each.load.block_size for each in walk.history)
+        walk.known.first_touch = credit_duration.judge(passes, between=between, span=settings.touch_span)
     _withdraw_where_disturbed(walk)
-    return replace(walk.known, rejected=tuple(walk.notes.rejected), undecided=tuple(walk.notes.undecided))
+    return walk.known
 
 
-def _stages(walk: Walk, touched: credit_duration.Passes) -> Stages:
-    """All stages; `touched` receives the passes over first accesses once the first three are complete."""
+def _stages(walk: Walk, passes: credit_duration.Passes) -> Stages:
+    """All stages; `passes` receives those over first accesses once the first three are complete."""
     try:
-        touched.update((yield from _first_accesses(walk)))
+        passes.update((yield from _first_accesses(walk)))
         yield from _identify(walk)
     except FailedError as failed:
-        walk.known = replace(walk.known, failure=str(failed), reason=walk.known.reason or str(failed))
+        walk.known.failure = str(failed)
+        walk.known.reason = walk.known.reason or str(failed)
     except OutOfTimeError as late:
-        walk.notes.undecided.append(f"time ran out before the stage {late}")
-        walk.known = replace(walk.known, reason=walk.known.reason or "the time bound was reached before the decision")
-    if touched:
-        yield from _touched_again(walk, touched)
-        walk.known = replace(walk.known, first_touch=_judged(walk, touched))
+        walk.known.undecided.append(f"time ran out before the stage {late}")
+        walk.known.reason = walk.known.reason or "the time bound was reached before the decision"
+    if passes:
+        yield from _touched_again(walk, passes)
 
 
 def _withdraw_where_disturbed(walk: Walk) -> None:
     """Withdraw what other load on the machine explains as well: a rate that varies, and one that differs later."""
-    disturbed = [each.is_disturbed for each in walk.history]
+    known, disturbed = walk.known, [each.is_disturbed for each in walk.history]
     text = f"other load took CPU time in {sum(disturbed)} of {len(disturbed)} stages"
     # Whether credits come back is decided by two rests, each after a stage that spends them.
-    last = 4 if walk.known.change and walk.known.change.stage == "drain" else 2
-    if walk.known.change and any(disturbed[-last:]):
-        walk.notes.undecided.append(f"whether the limit changed: {text}")
-        walk.known = replace(walk.known, change=None)
+    last = 4 if known.change and known.change.stage == "drain" else 2
+    if known.change and any(disturbed[-last:]):
+        known.undecided.append(f"whether the limit changed: {text}")
+        known.change = None
     is_deciding = sum(disturbed) >= len(disturbed) / 4 or any(disturbed[-1:])
-    if walk.known.verdict == "not limited" and is_deciding:
-        walk.known = replace(walk.known, verdict="undecided", reason=f"{walk.known.reason}; but {text}")
+    if known.verdict == "not limited" and is_deciding:
+        known.verdict, known.reason = "undecided", f"{known.reason}; but {text}"
 
 
 def _small(settings: Settings) -> Load:
@@ -130,18 +130,12 @@ def _touched_again(walk: Walk, passes: credit_duration.Passes) -> Stages:
             yield from credit_duration.again(walk.request, _small(walk.settings), passes)
 
 
-def _judged(walk: Walk, passes: credit_duration.Passes) -> FirstTouch:
-    between = sum(float(each.operations.sum()) * each.load.block_size for each in walk.history)
-    return credit_duration.judge(passes, between=between, span=walk.settings.touch_span)
-
-
 def _identify(walk: Walk) -> Stages:
-    settings = walk.settings
+    settings, known = walk.settings, walk.known
     small = _small(settings)
-    fraction = small.read_fraction
     first = yield from walk.drain("drain", small, settings.drain_s)
     tail = walk.tail(first)
-    walk.known = replace(walk.known, constant_s=tail.segment.seconds if tail.segment.is_constant else 0.0)
+    known.constant_s = tail.segment.seconds if tail.segment.is_constant else 0.0
     if not tail.segment.is_constant:
         return (yield from _of_bytes_only(walk, small, first))
     if tail.rate > 1.03 * min(each.rate for each in first.segments()):
@@ -152,42 +146,45 @@ def _identify(walk: Walk) -> Stages:
     counted = counted_by(walk, points, settings)
     if counted.plateau < points[-1].size and (after := (yield from _changed_rate(walk, "base", small, first, tail))):
         # Lower rates of larger blocks may be those of the changed limit.
-        walk.notes.rejected.clear()
-        _changed_during(walk, tail.rate, after, "size")
+        known.rejected.clear()
+        _changed(walk, tail.rate, after, "size", _MEANWHILE)
         return
     independent = yield from _independent(walk, small, counted, points)
     if not independent and (after := (yield from _changed_rate(walk, "depth-base", small, first, tail))):
-        _changed_during(walk, tail.rate, after, "depth")
+        _changed(walk, tail.rate, after, "depth", _MEANWHILE)
         return
-    bucket = yield from find_bucket(walk, "small", small, counted.cost(small.block_size), first, tail)
+    cost = counted.cost(small.block_size)
+    bucket = yield from find_bucket(walk, "small", small, cost, first, tail)
     if bucket.changed:
-        _changed(walk, first)
+        known.rejected.append("a burst: nothing came back during a rest")
+        before, after = first.segments()[0].rate, first.segments()[-1].rate
+        reason = "the rate fell from one constant value to another and did not recover with rest"
+        _changed(walk, before, after, "drain", reason)
         return
-    verdict, reason = _verdict(_Evidence(counted=counted, independent=independent, bucket=bucket, tail=tail), small)
+    verdict, reason = _verdict(counted, bucket, tail.rate, small, independent=independent)
     added: Limiter | None = None
     if verdict == "limited" and not bucket.refills:
         # Before the rule is named: what has no credits may be a device of constant service time.
         added = yield from limiter.measure(walk, small, tail.rate)
         if added and (why := (yield from limiter.device_instead(walk, small, added, tail.rate))):
             verdict, reason = "undecided", _device_text(added, tail.rate, why)
-    walk.known = replace(walk.known, verdict=verdict, reason=reason)
+    known.verdict, known.reason = verdict, reason
     if verdict != "limited":
         return
-    rule = _rule(counted.counts, counted.unit_bytes, fraction, bucket, tail, counted.cost(small.block_size))
-    walk.known = replace(walk.known, rules=(rule,))
+    rule = _rule(counted.counts, counted.unit_bytes, small.read_fraction, bucket, tail, cost)
+    known.rules = (rule,)
     if counted.counts == "operations":
         rule = replace(rule, merges=(yield from _merges(walk, small, tail.rate)))
-        walk.known = replace(walk.known, rules=(rule,))
+        known.rules = (rule,)
         other = yield from _second_rule(walk, counted, small, points)
-        walk.known = replace(walk.known, rules=(rule, other) if other else (rule,))
+        known.rules = (rule, other) if other else (rule,)
     if settings.reads and settings.writes:
-        sharing, weight = yield from _writes(walk, small, first, tail.rate)
-        walk.known = replace(walk.known, sharing=sharing, write_weight=weight)
+        known.sharing, known.write_weight = yield from _writes(walk, small, first, tail.rate)
     added = added or (yield from limiter.measure(walk, small, tail.rate))
     if after := (yield from _changed_rate(walk, "last", small, first, tail)):
-        walk.known = replace(walk.known, change=Change(before=tail.rate, after=after, stage="last"))
-        return
-    walk.known = replace(walk.known, limiter=added)
+        known.change = Change(before=tail.rate, after=after, stage="last")
+    else:
+        known.limiter = added
 
 
 def _independent(walk: Walk, small: Load, counted: Counting, points: list[Point]) -> Generator[Stage, Series, bool]:
@@ -213,21 +210,19 @@ def _of_bytes_only(walk: Walk, small: Load, first: Series) -> Stages:
     if rule is None:
         return
     if rule.bucket is None and rule.rate.value > FAST_BYTES:
-        walk.known = replace(
-            walk.known,
-            verdict="undecided",
-            reason="the bandwidth is constant, but so high that the controller or the link may be the limit",
-        )
+        walk.known.verdict = "undecided"
+        walk.known.reason = "the bandwidth is constant, but so high that the controller or the link may be the limit"
         return
-    walk.known = replace(walk.known, verdict="limited", reason="", rules=(rule,), constant_s=rule.constant_s)
+    walk.known.verdict, walk.known.reason = "limited", ""
+    walk.known.rules, walk.known.constant_s = (rule,), rule.constant_s
 
 
 def _not_constant(walk: Walk, load: Load, segment: Segment) -> None:
-    walk.notes.rejected.append(
+    walk.known.rejected.append(
         f"a limit that {load_text(load)} reach: their rate varies by {100 * segment.spread:.1f} %"
     )
-    reason = f"the rate varies by {100 * segment.spread:.1f} % from interval to interval, as device rates do"
-    walk.known = replace(walk.known, verdict="not limited", reason=reason)
+    walk.known.verdict = "not limited"
+    walk.known.reason = f"the rate varies by {100 * segment.spread:.1f} % from interval to interval, as device rates do"
 
 
 def _rose(walk: Walk, series: Series) -> None:
@@ -237,47 +232,24 @@ def _rose(walk: Walk, series: Series) -> None:
     if not before.is_constant:
         _not_constant(walk, series.load, before)
         return
-    walk.notes.rejected.append("a burst: the rate rose under constant load")
-    walk.known = replace(
-        walk.known,
-        reason="the rate changed from one constant value to a higher one under constant load",
-        change=Change(before=before.rate, after=segments[-1].rate, stage="drain"),
-    )
+    walk.known.rejected.append("a burst: the rate rose under constant load")
+    reason = "the rate changed from one constant value to a higher one under constant load"
+    _changed(walk, before.rate, segments[-1].rate, "drain", reason)
 
 
-def _changed_during(walk: Walk, before: float, after: float, stage: str) -> None:
-    walk.known = replace(
-        walk.known,
-        reason="the rate of the first load changed while other stages ran, so their rates are not those of one rule",
-        change=Change(before=before, after=after, stage=stage),
-    )
+_MEANWHILE = "the rate of the first load changed while other stages ran, so their rates are not those of one rule"
 
 
-def _changed(walk: Walk, series: Series) -> None:
-    segments = series.segments()
-    walk.notes.rejected.append("a burst: nothing came back during a rest")
-    walk.known = replace(
-        walk.known,
-        reason="the rate fell from one constant value to another and did not recover with rest",
-        change=Change(before=segments[0].rate, after=segments[-1].rate, stage="drain"),
-    )
+def _changed(walk: Walk, before: float, after: float, stage: str, reason: str) -> None:
+    walk.known.change = Change(before=before, after=after, stage=stage)
+    walk.known.reason = reason
 
 
 # The verdict
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Evidence:
-    counted: Counting
-    independent: bool
-    bucket: Bucket
-    tail: Tail
-
-
-def _verdict(evidence: _Evidence, load: Load) -> tuple[Verdict, str]:
+def _verdict(counted: Counting, bucket: Bucket, rate: float, load: Load, *, independent: bool) -> tuple[Verdict, str]:
     """A rule is named only where a device would behave differently."""
-    counted, bucket = evidence.counted, evidence.bucket
-    rate = evidence.tail.rate
     if bucket.is_gradual:
         return "undecided", (
             "the rate falls gradually, not from one value to another: a cache, garbage collection or temperature would "
@@ -294,7 +266,7 @@ def _verdict(evidence: _Evidence, load: Load) -> tuple[Verdict, str]:
         return "undecided", "larger blocks reach the same rate, but it is not constant enough for a rule"
     if not counted.proven:
         return "not limited", "the rate depends on the block size as a device's does, neither by operations nor bytes"
-    if not evidence.independent:
+    if not independent:
         return "not limited", "the rate depends on the queue depth, so the device limits it"
     value = rate * load.block_size
     is_fast = value > FAST_BYTES if counted.counts == "bytes" else rate > FAST_OPERATIONS
@@ -312,20 +284,21 @@ def _device_text(added: Limiter, rate: float, why: str) -> str:
 
 
 def _rule(counts: Counted, unit_bytes: int | None, fraction: float, bucket: Bucket, tail: Tail, cost: float) -> Rule:
-    scale = cost
-    refills = [Estimate(method=each.method, value=each.value * scale) for each in bucket.refills]
-    sustained = Estimate(method="rate while the bucket is empty", value=tail.rate * scale)
-    error = tail.segment.error * scale
+    """The rule in what it counts, of which an operation of the load costs `cost`."""
+
+    def scaled(estimates: Iterable[Estimate]) -> list[Estimate]:
+        return [replace(each, value=each.value * cost) for each in estimates]
+
+    refills, sizes = scaled(bucket.refills), scaled(bucket.estimates)
+    [sustained] = scaled([Estimate(method="rate while the bucket is empty", value=tail.rate)])
     burst = None
     if bucket.burst:
-        burst = parameter(
-            Estimate(method="rate at the start", value=bucket.burst.rate * scale), error=bucket.burst.error * scale
-        )
-    sizes = [Estimate(method=each.method, value=each.value * scale) for each in bucket.estimates]
+        found = scaled([Estimate(method="rate at the start", value=bucket.burst.rate)])
+        burst = parameter(*found, error=bucket.burst.error * cost)
     return Rule(
         counts=counts,
         operation="read" if fraction else "write",
-        rate=parameter(sustained, *refills[:1], error=error),
+        rate=parameter(sustained, *refills[:1], error=tail.segment.error * cost),
         unit_bytes=unit_bytes,
         burst_rate=burst,
         is_burst_limited=bool(bucket.burst and bucket.burst.is_constant),
@@ -339,7 +312,7 @@ def _rule(counts: Counted, unit_bytes: int | None, fraction: float, bucket: Buck
 def _merges(walk: Walk, small: Load, rate: float) -> Generator[Stage, Series, bool | None]:
     point = yield from walk.probe("sequential", replace(small, is_sequential=True), rate)
     if point.rate > 2 * rate or (point.rate > 1.1 * rate and point.segment.is_constant):
-        walk.notes.rejected.append("each operation counted by itself: sequential ones reach a higher rate")
+        walk.known.rejected.append("each operation counted by itself: sequential ones reach a higher rate")
         return True
     return False if same(point.rate, rate) else None
 
@@ -365,10 +338,10 @@ def _large_rule(
     series = yield from walk.drain("large", load, walk.settings.drain_s)
     tail = walk.tail(series)
     if not tail.segment.is_constant:
-        walk.notes.undecided.append("a limit of large blocks: their rate is not constant, so the device may limit them")
+        walk.known.undecided.append("a limit of large blocks: their rate is not constant, so the device may limit them")
         return None
     if tail.segment.spread > most_spread:
-        walk.notes.undecided.append("a limit of large blocks: their rate is hardly steadier than that of small ones")
+        walk.known.undecided.append("a limit of large blocks: their rate is hardly steadier than that of small ones")
         return None
     if explained and abs(tail.rate / explained - 1) <= STEP:
         return None
@@ -377,11 +350,11 @@ def _large_rule(
     depth = yield from walk.probe("large-depth", replace(load, queue_depth=max(1, load.queue_depth // 4)), tail.rate)
     same_bytes = same(point.rate, 2 * tail.rate) or point.rate >= 0.97 * most
     if not same_bytes or not same(depth.rate, tail.rate):
-        walk.notes.undecided.append("a limit of large blocks: their rate depends on size or queue depth, as a device's")
+        walk.known.undecided.append("a limit of large blocks: their rate depends on size or queue depth, as a device's")
         return None
     bucket = yield from find_bucket(walk, "large", load, float(load.block_size), series, tail)
     if bucket.mismatch or bucket.changed or bucket.is_gradual:
-        walk.notes.undecided.append("a limit of large blocks: what came back with rest does not fit their rate")
+        walk.known.undecided.append("a limit of large blocks: what came back with rest does not fit their rate")
         return None
     return _rule("bytes", None, load.read_fraction, bucket, tail, float(load.block_size))
 
@@ -397,7 +370,7 @@ def _writes(
     yield from walk.drain("writes", load, min(walk.settings.drain_s, max(1.5 * first.loaded_s, 5.0)))
     tail = last_segment(walk.history[-1])
     if not tail.is_constant:
-        walk.notes.undecided.append("the budget of writes: their rate is not constant, so the device may limit them")
+        walk.known.undecided.append("the budget of writes: their rate is not constant, so the device may limit them")
         return "unknown", None
     writes = tail.rate
     fraction = round(min(0.95, max(0.05, reads / (reads + writes))), 2)
@@ -406,7 +379,7 @@ def _writes(
     rate = last_segment(walk.history[-1]).rate
     used = rate * (fraction / reads + (1 - fraction) / writes)
     if abs(used - 1) <= 0.05:
-        walk.notes.rejected.append(
+        walk.known.rejected.append(
             f"separate budgets for reads and writes: a mix of {100 * fraction:.0f} % reads completes "
             f"{used:.2f} of one budget, not 2"
         )
@@ -417,9 +390,9 @@ def _writes(
             Estimate(method=f"mix of {100 * fraction:.0f} % reads", value=second),
         )
     if used >= 1.7:
-        walk.notes.rejected.append(f"a budget shared by reads and writes: a mix completes {used:.2f} times as much")
+        walk.known.rejected.append(f"a budget shared by reads and writes: a mix completes {used:.2f} times as much")
         return "separate", None
-    walk.notes.undecided.append(f"whether reads and writes share a budget: a mix completes {used:.2f} of one budget")
+    walk.known.undecided.append(f"whether reads and writes share a budget: a mix completes {used:.2f} of one budget")
     return "unknown", None
 
 

@@ -143,12 +143,12 @@ class Limiter:
     """True if other load took CPU time while the latency below the limit was measured."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Identification:
-    """Everything that was concluded."""
+    """Everything that was concluded, or what is known so far."""
 
-    verdict: Verdict
-    reason: str
+    verdict: Verdict = "undecided"
+    reason: str = ""
     """Reason for which it is not limited, or undecided."""
     rules: Sequence[Rule] = ()
     sharing: Sharing = "unknown"
@@ -162,19 +162,11 @@ class Identification:
     """None: not measured."""
     constant_s: float = 0.0
     """Time for which the rate was constant, in seconds."""
-    rejected: Sequence[str] = ()
-    undecided: Sequence[str] = ()
+    rejected: list[str] = field(default_factory=list)
+    undecided: list[str] = field(default_factory=list)
     failure: str = ""
     stopped_at: str = ""
     """Stage in which the study was stopped; empty for a complete identification."""
-
-
-@dataclass
-class Notes:
-    """Statements that accumulate during an identification."""
-
-    rejected: list[str] = field(default_factory=list)
-    undecided: list[str] = field(default_factory=list)
 
 
 AGREEMENT = 0.03

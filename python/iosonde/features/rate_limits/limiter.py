@@ -40,15 +40,14 @@ _QUESTIONS: tuple[tuple[tuple[str, ...], str], ...] = (
 
 def conclude(walk: Walk, stage: str) -> None:
     """Keep what is known without this stage, and name what it and later ones would decide."""
-    known = replace(walk.known, stopped_at=stage)
+    known = walk.known
+    known.stopped_at = stage
     if stage.startswith(LAST_PASS):  # The stages that decide on a limit are complete.
-        walk.known = known
         return
     if known.verdict != "limited":
         reasons = [known.reason or _drained(walk), f"the study was stopped in the stage `{stage}`"]
-        known = replace(known, verdict="undecided", reason="; ".join(filter(None, reasons)))
-    walk.notes.undecided += _open(walk, stage)
-    walk.known = known
+        known.verdict, known.reason = "undecided", "; ".join(filter(None, reasons))
+    known.undecided += _open(walk, stage)
 
 
 def _open(walk: Walk, stage: str) -> Sequence[str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from pydantic import BaseModel, ConfigDict
 
-from iosonde.features.rate_limits.known_limits import Estimate, Identification, Notes
+from iosonde.features.rate_limits.known_limits import Estimate, Identification
 from iosonde.features.rate_limits.series import STEP, Load, Segment, Series, Stage, Tail, deficit
 from iosonde.units import MIB
 
@@ -71,9 +71,8 @@ class Walk:
 
     settings: Settings
     history: list[Series] = field(default_factory=list)
-    notes: Notes = field(default_factory=Notes)
-    known: Identification = field(default_factory=lambda: Identification(verdict="undecided", reason=""))
-    """Conclusions so far, apart from notes."""
+    known: Identification = field(default_factory=Identification)
+    """Conclusions so far."""
     used_s: float = 0.0
     reserved_s: float = 0.0
     """Time kept for the last stages."""
