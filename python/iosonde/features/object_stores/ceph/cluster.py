@@ -129,13 +129,8 @@ class CephCluster:
         """Find the programs and check the settings; nothing is created."""
         installation = ceph.locate()
         ceph.check_settings(layout.settings)
-        return cls(
-            installation=installation,
-            directories=directories,
-            layout=layout,
-            account=account_for(ceph.ACCOUNTS),
-            check=check,
-        )
+        account = account_for(ceph.ACCOUNTS)
+        return cls(installation=installation, directories=directories, layout=layout, account=account, check=check)
 
     @property
     def data(self) -> Path:
@@ -208,7 +203,7 @@ class CephCluster:
             self._start("mgr.x", "control")
             self._wait("the monitor did not answer", lambda: self._answers("mon.a", "mon_status"))
             self._create_osds()
-            self._commanded([f"osd pool create {POOL} {self.layout.placement_groups}"])
+            self._commanded(f"osd pool create {POOL} {self.layout.placement_groups}")
             self.wait_until_clean()
         except BaseException:
             self.kill()
@@ -217,7 +212,8 @@ class CephCluster:
     def _create_osds(self) -> None:
         own = self.directories.own.name
         identities = [file_systems.osd_identity(own, number) for number in range(self.layout.osds)]
-        self._commanded([f"osd new {identity}" for identity in identities])
+        for identity in identities:
+            self._commanded(f"osd new {identity}")
         for name, identity in zip(self.osd_names, identities, strict=True):
             self._call("ceph-osd", *self._named(name), "--mkfs", "--osd-uuid", identity)
             self._start(name, "osd")
@@ -228,10 +224,6 @@ class CephCluster:
         """Claim the device of a daemon; `TargetError` if another program has claimed it."""
         for node in self._device_of(name):
             self._claims.take(number_of(node), str(node))
-
-    def _release(self, name: str) -> None:
-        for node in self._device_of(name):
-            self._claims.release(number_of(node))
 
     def _device_of(self, name: str) -> Sequence[Path]:
         number = int(name.partition(".")[2])
@@ -249,9 +241,8 @@ class CephCluster:
 
     def wait_until_clean(
         self, timeout_s: float = READY_S, *, poll_s: float = CLEAN_POLL_S, check: Callable[[], None] = no_check
-    ) -> float:
-        """Wait until all placement groups are `active+clean`; returns the seconds that this took."""
-        started = time.monotonic()
+    ) -> None:
+        """Wait until all placement groups are `active+clean`."""
         states: dict[str, int] = {}
 
         def is_clean() -> bool:
@@ -261,12 +252,11 @@ class CephCluster:
 
         what = "the cluster did not become healthy"
         self._wait(what, is_clean, timeout_s, poll_s, state=lambda: _shown(states), check=check)
-        return time.monotonic() - started
 
     def placement_group_states(self) -> dict[str, int]:
         """Number of placement groups in each state."""
         with suppress(ServerError, KeyError, TypeError, ValueError):
-            answer = json.loads(self._commanded(["pg stat"]))
+            answer = json.loads(self._commanded("pg stat"))
             summary = answer.get("pg_summary", answer)
             return {str(each["name"]): int(each["num"]) for each in summary["num_pg_by_state"]}
         return {}
@@ -288,7 +278,8 @@ class CephCluster:
         self._claim(name)
 
     def start_osd(self, name: str) -> None:
-        self._release(name)
+        for node in self._device_of(name):
+            self._claims.release(number_of(node))
         self._start(name, "osd")
 
     def statistics(self) -> dict[str, int]:
@@ -373,19 +364,17 @@ class CephCluster:
         health = "" if ended else self._health()
         message = f"{ended}: {self._last_message(ended)}" if ended else health
         code, hint = ("server_vanished" if ended else "server"), "see the messages of the daemons"
-        if "OSD_FULL" in health or "POOL_FULL" in health or any(map(self._has_no_space, self._daemons())):
+        is_full = any(programs.report_full_disk(self._messages(name)) for name in self._daemons())
+        if is_full or "OSD_FULL" in health or "POOL_FULL" in health:
             code, hint = "no_space", "use a larger `osd_size`, fewer objects, or a target with more room"
         return ServerError(f"the Ceph cluster {what}", where=message, hint=hint, code=code)
 
     def _health(self) -> str:
         with suppress(ServerError, ValueError, AttributeError):
-            checks = json.loads(self._commanded(["health detail"]))["checks"]
+            checks = json.loads(self._commanded("health detail"))["checks"]
             shown = {name: each["summary"]["message"] for name, each in checks.items() if name not in EXPECTED}
             return "; ".join(f"{name}: {message}" for name, message in shown.items())
         return ""
-
-    def _has_no_space(self, name: str) -> bool:
-        return programs.report_full_disk(self._messages(name))
 
     def _daemons(self) -> list[str]:
         return ["mon.a", "mgr.x", *self.osd_names]
@@ -408,13 +397,10 @@ class CephCluster:
         programs.require_success(done, f"run `{program}`")
         return done.stdout
 
-    def _commanded(self, commands: list[str]) -> str:
-        """Carry out commands of the program `ceph`; returns what the last one printed."""
-        output = ""
-        for command in commands:
-            base = ["--connect-timeout", "20", "-c", str(self.configuration), "-f", "json"]
-            output = self._call("ceph", *base, *command.split())
-        return output
+    def _commanded(self, command: str) -> str:
+        """What the program `ceph` prints for a command."""
+        base = ["--connect-timeout", "20", "-c", str(self.configuration), "-f", "json"]
+        return self._call("ceph", *base, *command.split())
 
     def _socket(self, name: str) -> Path:
         return self.directories.socket / f"{name}.asok"
