@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
@@ -21,10 +20,6 @@ from iosonde.metrics.metric import Metric, over
 from iosonde.results.column import NUMBER, TEXT, U64, facts, grown
 from iosonde.results.schema import Record, ServerCounters, ServerReading
 from iosonde.units import format_bytes
-
-if TYPE_CHECKING:
-    pass
-
 
 MOST_PER_CALL = 1.05
 """I/Os of the drives for each call above which their times may overlap."""
@@ -88,14 +83,8 @@ class ServerFacts:
         return ""
 
 
-def _server(record: Record) -> ServerFacts | None:
-    """Return the facts of the one server of a run."""
-    found = ServerFacts(record)
-    return found if found.server else None
-
-
 _OF_SERVER = facts(
-    _server,
+    lambda record: found if (found := ServerFacts(record)).server else None,
     ("host", TEXT, "its name", lambda facts: facts.server.host if facts.server else None),
     ("calls", U64, "calls that its NFS server counted", lambda facts: facts.grown("nfsd_calls")),
     ("thread_wait_share", NUMBER, "calls that found no idle thread of its NFS server, over all"),
@@ -157,15 +146,9 @@ class NetworkFacts:
         """Increase of a counter of the calls that move data."""
         return self.grown(*(f"{operation}_{counter}" for operation in DATA))
 
-    def every(self, counter: str) -> int | None:
-        """Increase of a counter of all calls."""
-        return self.grown(*(f"{operation}_{counter}" for operation in (*DATA, "commit", "other")))
-
-    @property
-    def every_bytes(self) -> int | None:
-        """Bytes of all calls and replies, with their headers."""
-        sent, received = self.every("bytes_sent"), self.every("bytes_received")
-        return None if sent is None or received is None else sent + received
+    def every(self, *counters: str) -> int | None:
+        """Increase of counters of all calls."""
+        return self.grown(*(f"{operation}_{each}" for operation in (*DATA, "commit", "other") for each in counters))
 
     @cached_property
     def retransmits(self) -> int | None:
@@ -357,21 +340,6 @@ def longer_by(padded: Sequence[int], empty: Sequence[int]) -> float:
     return max(0.0, float(np.median(np.subtract.outer(*few))))
 
 
-def median_ends(values: Sequence[int]) -> tuple[float, float] | None:
-    """The 95 % confidence interval of the median, by order statistics (normal approximation of the binomial)."""
-    if len(values) < FEWEST_PROBES:
-        return None
-    ordered, half = sorted(values), 0.98 * len(values) ** 0.5
-    low, high = int(len(values) / 2 - half), int(len(values) / 2 + half)
-    return float(ordered[max(0, low)]), float(ordered[min(len(values) - 1, high)])
-
-
-def _network(record: Record) -> NetworkFacts | None:
-    """Return the facts of network storage."""
-    found = NetworkFacts(record)
-    return found if found.is_known else None
-
-
 COLUMNS = (
     *facts(
         lambda record: record.of(OutageReading),
@@ -383,7 +351,7 @@ COLUMNS = (
         prefix="outage_", words="Outage: ",
     ),
     *facts(
-        _network,
+        lambda record: found if (found := NetworkFacts(record)).is_known else None,
         ("transport", TEXT, 
             "`nfs`, `smb`, `fuse`, `nvme-tcp` and other fabrics, `iscsi` or `rbd`; null of local storage",
             "reading.transport.transport"),
@@ -399,7 +367,7 @@ COLUMNS = (
         ("tcp_retransmits", U64, "segments that TCP sent again", lambda net: net.grown("tcp_retransmits")),
         ("dropped", U64, "packets that the interface dropped",
             lambda net: net.grown("nic_rx_dropped", "nic_tx_dropped")),
-        ("wire_bytes", U64, "bytes of all calls and replies", "every_bytes"),
+        ("wire_bytes", U64, "bytes of all calls and replies", lambda net: net.every("bytes_sent", "bytes_received")),
         ("load_operations", U64, "operations of the load in the same time",
             lambda net: None if net.load_operations is None else round(net.load_operations)),
         ("load_read_bytes", U64, "bytes that the load read in it", lambda net: net.load_bytes("read")),

@@ -16,7 +16,7 @@ from iosonde.features.network_storage import transport
 from iosonde.storage.block_layer.mounts import mounts
 from iosonde.storage.safety import journal
 from iosonde.storage.safety.journal import MOUNTS, Entry
-from iosonde.storage.tools import call, require, require_root
+from iosonde.storage.tools import call
 
 JOURNALED = "route"
 """Kind of the journal entry of a blackhole route; its path is a key, not a file."""
@@ -47,13 +47,6 @@ class Link:
     @property
     def _key(self) -> Path:
         return MOUNTS / self.own / "route"
-
-
-def to_server(target: Mapping[str, Any], *, own: str) -> Link:
-    """The path to the server of a target, as it describes itself; `TargetError` if there is none that can be cut."""
-    require_root("cut the path to a server")
-    require("ip", "cut the path to a server")
-    return Link(address_of(target), own)
 
 
 def address_of(target: Mapping[str, Any]) -> str:

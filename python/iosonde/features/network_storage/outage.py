@@ -10,7 +10,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Protocol
 
 from iosonde.engine.protocol import Event
 from iosonde.errors import IosondeError, TargetError
@@ -23,6 +22,7 @@ from iosonde.features.network_storage.setup import OUTAGE_LENGTH
 from iosonde.features.network_storage.setups import nfs, nvme_tcp
 from iosonde.results.schema import RecordWarning
 from iosonde.storage.setups.file_systems import abort_calls, answers
+from iosonde.storage.tools import require, require_root
 from iosonde.units import format_duration, parse_duration
 
 
@@ -36,25 +36,12 @@ class Interval:
     backlog: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class Unavailability:
-    """The longest time without a completed I/O, and the time until the backlog was as before."""
-
-    begin_ns: int
-    end_ns: int
-    resolution_ns: int
-    """Length of an interval: each end is known to half of it."""
-    backlog_max: int
-    caught_up_ns: int | None
-    """Time from its end until the backlog was as before; None if it never was, or without a backlog."""
-
-
 def unavailability(
     intervals: Sequence[Interval], after_ns: int = 0, before_ns: int | None = None
-) -> Unavailability | None:
+) -> dict[str, int | None]:
     """Return the longest time without a completed I/O that ends after a time and begins before another one.
 
-    None if every interval has one, or none follows. The default is any time.
+    As fields of an `OutageReading`; empty if every interval has one, or none follows. The default is any time.
     """
     longest: tuple[int, int] | None = None
     served = [place for place, each in enumerate(intervals) if each.count]
@@ -65,7 +52,7 @@ def unavailability(
         if after - before > 1 and not is_other and (longest is None or after - before > longest[1] - longest[0]):
             longest = before, after
     if longest is None:
-        return None
+        return {}
     before, after = longest
     resolution = max(each.end_ns - each.begin_ns for each in intervals[before : after + 1])
     begin = (intervals[before].begin_ns + intervals[before].end_ns) // 2
@@ -73,28 +60,18 @@ def unavailability(
     usual = max(each.backlog for each in intervals[:before] or intervals[:1])
     backlog = max(each.backlog for each in intervals[before:])
     back = next((each for each in intervals[after:] if each.backlog <= usual), None)
-    return Unavailability(
-        begin_ns=begin,
-        end_ns=end,
-        resolution_ns=resolution,
-        backlog_max=backlog,
-        caught_up_ns=max(0, back.end_ns - end) if back and backlog > usual else None,
-    )
+    return {
+        "unavailable_from_ns": begin,
+        "unavailable_ns": end - begin,
+        "resolution_ns": resolution,
+        "backlog_max": backlog,
+        "caught_up_ns": max(0, back.end_ns - end) if back and backlog > usual else None,
+    }
 
 
 HUNG_S = 120.0
 """Time without progress of the engine after which calls to a server that does not answer are aborted."""
 ABORT_EVERY_S = 10.0
-
-
-class Stoppable(Protocol):
-    """Something that can be made unavailable."""
-
-    def stop_server(self) -> None:
-        """Begin the outage; after an error nothing is left to be ended."""
-
-    def start_server(self) -> None:
-        """End it."""
 
 
 class Outage(Instrument):
@@ -109,7 +86,7 @@ class Outage(Instrument):
         self._kind = context.parameters["outage"]
         self._after_s = _seconds(context, "outage_after", "5s")
         self._length_s = _seconds(context, "outage_length", OUTAGE_LENGTH)
-        self._stoppable: Stoppable | None = None
+        self._stoppable: link.Link | nfs.NfsMount | nvme_tcp.Fabric | None = None
         self._thread: threading.Thread | None = None
         self._cancel = threading.Event()
         self._times: list[int] = []
@@ -146,7 +123,7 @@ class Outage(Instrument):
         ended_ns = self._times[1] - zero if len(self._times) > 1 else None
         if ended_ns is not None and ended_ns > max((each.end_ns for each in self._intervals if each.count), default=0):
             self._is_cut_short = True  # The engine verifies data after the measurement, where storage may return.
-        seen = None
+        seen: dict[str, int | None] = {}
         if self._kind == "watch":
             seen = unavailability(self._intervals)
         elif began_ns is not None and not self._is_cut_short:
@@ -156,11 +133,7 @@ class Outage(Instrument):
             requested_ns=round(self._length_s * 1e9),
             began_ns=began_ns,
             ended_ns=ended_ns,
-            unavailable_from_ns=seen.begin_ns if seen else None,
-            unavailable_ns=seen.end_ns - seen.begin_ns if seen else None,
-            resolution_ns=seen.resolution_ns if seen else None,
-            backlog_max=seen.backlog_max if seen else None,
-            caught_up_ns=seen.caught_up_ns if seen else None,
+            **seen,
         )
         return Reading(parts=[part], warnings=self._warnings())
 
@@ -168,10 +141,13 @@ class Outage(Instrument):
         """End an outage that continues, also after a run that failed."""
         self._ended()
 
-    def _found(self) -> Stoppable:
+    def _found(self) -> link.Link | nfs.NfsMount | nvme_tcp.Fabric:
         building = self.context.building
         if self._kind == "link":
-            return link.to_server(self.context.target.describe(), own=self.context.session.plan.created_name)
+            require_root("cut the path to a server")
+            require("ip", "cut the path to a server")
+            address = link.address_of(self.context.target.describe())
+            return link.Link(address, self.context.session.plan.created_name)
         fabric = building.layer(nvme_tcp.Fabric) if building else None
         mount = building.layer(nfs.NfsMount) if building else None
         if mount is not None and mount.is_exported:

@@ -81,45 +81,35 @@ def outages(question: Question) -> Iterator[Finding]:
     for case_id in question.cases.filter(pl.col("part") == question.part.name)["case_id"]:
         ended = _outcomes(question, case_id)
         failed = sum(each != "complete" for each in ended)
-        found = {name: _values(question, case_id, name) for name in (UNAVAILABLE, LENGTH, CAUGHT_UP)}
+        found = {name: question.repeats(name, case_id) for name in (UNAVAILABLE, LENGTH, CAUGHT_UP)}
         about: dict[str, Any] = {"load": question.load({}, case_id), "case_ids": (case_id,), "part": question.part.name}
         if not len(found[UNAVAILABLE]):
             yield NotUnavailable(**about, repeats=len(ended), failed=failed, strength="strong")
             continue
         unavailable = repeats_interval(found[UNAVAILABLE])
         gaps = len(found[UNAVAILABLE])
-        wrong = _values(question, case_id, "wrong_sectors")
+        compared = question.repeats("verified_bytes", case_id) > 0
+        wrong = question.repeats("wrong_sectors", case_id)
         yield Unavailability(
             **about,
             outage=repeats_interval(found[LENGTH]) if len(found[LENGTH]) else None,
             unavailable=unavailable,
             caught_up=repeats_interval(found[CAUGHT_UP]) if len(found[CAUGHT_UP]) == gaps else None,
-            backlog=float(max(_values(question, case_id, "outage_backlog_max"), default=0.0)),
+            backlog=float(max(question.repeats("outage_backlog_max", case_id), default=0.0)),
             gaps=gaps,
             complete=len(ended) - failed or gaps,
             failed=failed,
-            verified=_verified(question, case_id),
+            # Runs that verify during the load check only what is read.
+            verified=int(compared.sum()) if question.case(case_id).get("verify") == "after" else 0,
             wrong_sectors=int(wrong.sum()),
             strength=question.support.strength((case_id,), unavailable),
         )
-
-
-def _verified(question: Question, case_id: str) -> int:
-    """Runs that compared all data afterwards; those that verify during the load check only what is read."""
-    case = question.cases.row(by_predicate=pl.col("case_id") == case_id, named=True)
-    return int((_values(question, case_id, "verified_bytes") > 0).sum()) if case.get("verify") == "after" else 0
 
 
 def _outcomes(question: Question, case_id: str) -> list[str]:
     if question.outcomes is None or "outcome" not in question.outcomes.columns:
         return []
     return question.outcomes.filter(pl.col("case_id") == case_id)["outcome"].to_list()
-
-
-def _values(question: Question, case_id: str, metric: str) -> np.ndarray:
-    """The values of a metric in the runs of a case."""
-    found = question.runs.filter(pl.col("case_id") == case_id, pl.col("metric") == metric, pl.col("operation") == "all")
-    return found.unique(["run_id"], maintain_order=True).sort("repeat")["value"].to_numpy()
 
 
 LATENCY = "completion_latency_ns_mean"
@@ -181,7 +171,12 @@ def find(question: Question) -> Iterator[Finding]:
     divided = question.cells_by(DIVIDED, factors)
     for row in divided.iter_rows(named=True):
         yield _divided(question, row)
-    yield from _undivided(question, known=set(divided["case_id"])) if _is_network(question) else _local(question)
+    complete = _complete(question)
+    if complete.is_empty() or complete["network_transport"].null_count() < len(complete):
+        yield from _undivided(question, known=set(divided["case_id"]))
+    else:
+        case_ids = tuple(complete["case_id"].unique(maintain_order=True))
+        yield NoNetworkStorage(runs=len(complete), strength="strong", case_ids=case_ids, part=question.part.name)
 
 
 def _divided(question: Question, row: Mapping[str, Any]) -> DividedLatency:
@@ -214,17 +209,6 @@ def _complete(question: Question) -> pl.DataFrame:
         return pl.DataFrame()
     cases = question.cases.filter(pl.col("part") == question.part.name)["case_id"].to_list()
     return outcomes.filter(pl.col("case_id").is_in(cases), pl.col("outcome") == "complete")
-
-
-def _is_network(question: Question) -> bool:
-    found = _complete(question)
-    return found.is_empty() or found["network_transport"].null_count() < len(found)
-
-
-def _local(question: Question) -> Iterator[Finding]:
-    found = _complete(question)
-    case_ids = tuple(found["case_id"].unique(maintain_order=True))
-    yield NoNetworkStorage(runs=len(found), strength="strong", case_ids=case_ids, part=question.part.name)
 
 
 def _undivided(question: Question, *, known: set[str]) -> Iterator[UndividedLatency]:

@@ -86,16 +86,14 @@ _MODULES = {
 }
 
 
-def _checks() -> list[Check]:
-    return [_check(name, *each) for name, each in _MODULES.items()]
-
-
-def _check(name: str, modules: tuple[str, ...], needed: str) -> Check:
-    missing = [f"`{each}`" for each in modules if state_of(each) == "missing"]
-    if not missing:
-        return Check(name=name, state="ok", found=f"{state_of(*modules)}, {needed}")
-    found = f"not in this kernel (module{'s' * (len(missing) > 1)} {' and '.join(missing)}), {needed}"
-    return Check(name=name, state="note", found=found, advice=OTHER_KERNEL)
+def _checks() -> Iterator[Check]:
+    for name, (modules, needed) in _MODULES.items():
+        missing = [f"`{each}`" for each in modules if state_of(each) == "missing"]
+        if missing:
+            found = f"not in this kernel (module{'s' * (len(missing) > 1)} {' and '.join(missing)}), {needed}"
+            yield Check(name=name, state="note", found=found, advice=OTHER_KERNEL)
+        else:
+            yield Check(name=name, state="ok", found=f"{state_of(*modules)}, {needed}")
 
 
 CHECKS = (_checks,)
@@ -112,7 +110,10 @@ class NetworkStorage(Instrument):
         self._engine_at_ns = 0
         self._load = LoadProgress()
         self._counters = CounterSampler(
-            context.run.run_id, self._sample, prefix=STATISTICS, hidden=("clock_ns", "time_ns", "read_ns")
+            context.run.run_id,
+            lambda: sample(self._transport, self._probe.ports if self._probe else ()),
+            prefix=STATISTICS,
+            hidden=("clock_ns", "time_ns", "read_ns"),
         )
 
     def start(self) -> None:
@@ -164,9 +165,6 @@ class NetworkStorage(Instrument):
         """A block device or FUSE daemon with a server on another machine, which may log connections without a login."""
         is_remote = (self._transport.get("path") or {}).get("server_is_local") is False
         return is_remote and self._transport["transport"] in (*transport.DEVICES, "fuse")
-
-    def _sample(self) -> dict[str, int]:
-        return sample(self._transport, self._probe.ports if self._probe else ())
 
     def _probed(self, start: dict[str, int], end: dict[str, int]) -> dict[str, Any]:
         """Fields of a record with the round trips of probes between two samples, and before the engine started."""

@@ -111,13 +111,8 @@ def _fabric(given: Mapping[str, Any]) -> FabricSetup | None:
     """Return the fabric of a case; None for local access."""
     if given.get("fabric") in (None, "none"):
         return None
-    return FabricSetup(
-        kind=given["fabric"],
-        queues=given.get("fabric_queues"),
-        poll_queues=given.get("fabric_poll_queues") or 0,
-        header_digest=bool(given.get("fabric_header_digest")),
-        data_digest=bool(given.get("fabric_data_digest")),
-    )
+    options = {name: given[name] for name in FabricParameters.model_fields if given.get(name) is not None}
+    return FabricSetup(kind=options.pop("fabric"), **{n.removeprefix("fabric_"): value for n, value in options.items()})
 
 
 def _fabric_rules(setup: Setup) -> list[Rule]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -172,23 +172,18 @@ class NfsTarget(Target):
 TARGETS = (TargetKind(prefix="nfs", open=open_export),)
 
 
-def _fabric(devices: Sequence[Path], further: Sequence[Path], asked: FabricSetup, own: str) -> nvme_tcp.Fabric:
-    [device] = devices
-    return nvme_tcp.build(device, asked, own)
-
-
-def _nfs(devices: Sequence[Path], further: Sequence[Path], asked: NfsSetup, own: str) -> nfs.NfsMount:
-    [device] = devices
-    return nfs.build(device, asked, own)
-
-
 LAYERS = (
-    LayerKind(part=FabricSetup, journal_kind=nvme_tcp.JOURNALED, check_possible=nvme_tcp.check_possible, build=_fabric),
+    LayerKind(
+        part=FabricSetup,
+        journal_kind=nvme_tcp.JOURNALED,
+        check_possible=nvme_tcp.check_possible,
+        build=lambda devices, further, asked, own: nvme_tcp.build(devices[0], asked, own),
+    ),
     LayerKind(
         part=NfsSetup,
         journal_kind=nfs.EXPORTED,
         further_kinds=(nfs.FILES,),
         check_possible=nfs.check_possible,
-        build=_nfs,
+        build=lambda devices, further, asked, own: nfs.build(devices[0], asked, own),
     ),
 )

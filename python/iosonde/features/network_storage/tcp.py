@@ -33,7 +33,8 @@ def request(family: int, kind: int, payload: bytes, *, is_dump: bool = False) ->
                 if message == _DONE:
                     return
                 if message == _ERROR:
-                    _raise(struct.unpack_from("=i", body)[0])
+                    if number := struct.unpack_from("=i", body)[0]:
+                        raise OSError(-number, "netlink request failed")
                     return
                 yield body
             if not is_dump:
@@ -60,11 +61,6 @@ def _messages(data: bytes) -> Iterator[tuple[int, bytes]]:
             return
         yield kind, data[place + 16 : place + length]
         place += (length + 3) & ~3
-
-
-def _raise(number: int) -> None:
-    if number:
-        raise OSError(-number, "netlink request failed")
 
 
 UNPRIVILEGED = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")

@@ -80,14 +80,9 @@ def _interface(name: str) -> dict[str, Any]:
         with suppress(OSError, ValueError):
             if (speed := int(_text(place / "speed"))) > 0:
                 found["speed_bits_per_second"] = speed * 1_000_000
-    offloads = _offloads(name)
-    return {**found, **({"offloads": offloads} if offloads else {})}
-
-
-def _offloads(name: str) -> list[str]:
-    """Offloads that are enabled."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        return [offload for offload, command in OFFLOADS.items() if _flag(any_socket, name, command)]
+        enabled = [offload for offload, command in OFFLOADS.items() if _flag(any_socket, name, command)]
+    return {**found, **({"offloads": enabled} if enabled else {})}
 
 
 def _flag(any_socket: socket.socket, name: str, command: int) -> bool:
@@ -171,35 +166,29 @@ def of_mount(mount: Mount) -> dict[str, Any]:
     if mount.kind in NFS:
         return nfs(mount, mountstats.read(mount.point))
     if mount.kind in SMB:
-        return _smb(mount)
+        return _mounted(mount, "smb", SMB_PORT) | {"options": options_of(mount.options, SMB_OPTIONS)}
     return _fuse(mount) if mount.is_fuse else {}
 
 
 def nfs(mount: Mount, statistics: mountstats.MountStatistics | None) -> dict[str, Any]:
     """Facts of a mount of NFS; its statistics list times of the attribute cache that the table of mounts leaves out."""
     listed = [*mount.options, *(statistics.options if statistics else [])]
-    values = dict(option.partition("=")[::2] for option in mount.options)
-    found = {
-        "transport": "nfs",
-        "version": plain(values.get("vers", "")),
-        "server": plain(values.get("addr", "")),
-        "port": _number(values.get("port"), NFS_PORT),
-        "source": plain(mount.source),
+    return {
+        **_mounted(mount, "nfs", NFS_PORT),
         "mount_point": plain(mount.point),
         "options": options_of(listed, NFS_OPTIONS),
+        **({"connections": statistics.connections} if statistics else {}),
     }
-    return found | ({"connections": statistics.connections} if statistics else {})
 
 
-def _smb(mount: Mount) -> dict[str, Any]:
+def _mounted(mount: Mount, transport: str, port: int) -> dict[str, Any]:
     values = dict(option.partition("=")[::2] for option in mount.options)
     return {
-        "transport": "smb",
+        "transport": transport,
         "version": plain(values.get("vers", "")),
         "server": plain(values.get("addr", "")),
-        "port": _number(values.get("port"), SMB_PORT),
+        "port": _number(values.get("port"), port),
         "source": plain(mount.source),
-        "options": options_of(mount.options, SMB_OPTIONS),
     }
 
 

@@ -103,7 +103,9 @@ def check_server() -> None:
 
 def check_alone(own: str) -> None:
     """`TargetError` if the NFS server of this machine has exports that are not those of a study."""
-    if others := other_exports(own):
+    prefix = f"{MOUNTS}/{own}/"
+    others = [line.split()[0] for line in read(EXPORTS).splitlines() if line and not line.startswith(prefix)]
+    if others:
         raise TargetError(
             f"the NFS server of this machine cannot be stopped: it also exports `{others[0]}`",
             where='by the parameter `outage = "server"`',
@@ -118,20 +120,9 @@ def check_alone(own: str) -> None:
         )
 
 
-def other_exports(own: str) -> list[str]:
-    """Exports of the NFS server of this machine that are not those of a study."""
-    prefix = f"{MOUNTS}/{own}/"
-    return [line.split()[0] for line in read(EXPORTS).splitlines() if line and not line.startswith(prefix)]
-
-
-def is_source(device: Path) -> bool:
-    """Return True for the export of a server, `SERVER:/EXPORT`."""
-    return not device.is_absolute()
-
-
 def build(device: Path, asked: NfsSetup, own: str) -> NfsMount:
     """The mount of an export: that of a server, or a new one on a device; `TargetError` if it cannot be exported."""
-    is_exported = not is_source(device)
+    is_exported = device.is_absolute()  # Else it is `SERVER:/EXPORT`.
     source = _export(device, asked.version, own) if is_exported else device
     return NfsMount(
         device=source,
