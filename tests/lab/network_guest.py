@@ -24,7 +24,7 @@ from iosonde.engine.supervisor.account import nfs_server_counters
 from iosonde.execution import environment
 from iosonde.execution.run_loop import Observer
 from iosonde.execution.session import execute
-from iosonde.features.network_storage import mountstats, transport
+from iosonde.features.network_storage import transport
 from iosonde.plan import Case, Run
 from iosonde.planning import expand
 from iosonde.results.schema import Record
@@ -119,7 +119,7 @@ def counted(condition: Condition) -> dict[str, int]:
     """Bytes that the client has counted for the mount, and the server."""
     table = Path("/run/nfsd-statistics")
     table.write_text(in_server("cat", "/proc/net/rpc/nfsd"))
-    statistics = mountstats.read(str(folder(condition))) or mountstats.read(str(MOUNT))
+    statistics = transport.mount_statistics(str(folder(condition))) or transport.mount_statistics(str(MOUNT))
     assert statistics
     return statistics.counters | nfs_server_counters(table)
 

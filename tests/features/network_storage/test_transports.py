@@ -25,7 +25,7 @@ from iosonde.base.tools import USES
 from iosonde.engine.supervisor.account import nfs_server_counters
 from iosonde.errors import StudyError, TargetError
 from iosonde.execution.attempt import instrument_kinds
-from iosonde.features.network_storage import mountstats, run, tcp, transport
+from iosonde.features.network_storage import run, tcp, transport
 from iosonde.features.network_storage.link import Link
 from iosonde.features.network_storage.outage import Interval, Outage, unavailability
 from iosonde.features.network_storage.probe import Probe
@@ -54,7 +54,7 @@ def mount(point: str) -> Mount:
 
 
 def described(point: str) -> dict[str, Any]:
-    return transport.nfs(mount(point), mountstats.parse(STATISTICS, point))
+    return transport.nfs(mount(point), transport.parse_statistics(STATISTICS, point))
 
 
 def test_an_nfs_mount_is_described_by_version_server_and_options() -> None:
@@ -68,7 +68,7 @@ def test_an_nfs_mount_is_described_by_version_server_and_options() -> None:
 
 
 def test_counters_are_those_of_the_mount_at_the_point() -> None:
-    outer, inner = (mountstats.parse(STATISTICS, point) for point in ("/mnt/network", "/mnt/network/drive"))
+    outer, inner = (transport.parse_statistics(STATISTICS, point) for point in ("/mnt/network", "/mnt/network/drive"))
     assert outer
     assert inner
     assert outer.counters["read_operations"] != inner.counters["read_operations"] > 0
@@ -77,8 +77,8 @@ def test_counters_are_those_of_the_mount_at_the_point() -> None:
         assert counters["read_transmissions"] == counters["read_operations"]
         assert 0 < counters["server_read_bytes"] <= 4096 * counters["read_operations"] < counters["read_bytes_received"]
         assert counters["read_execute_ms"] >= counters["read_round_trip_ms"] > 0
-    assert mountstats.parse(STATISTICS, "/mnt") is None
-    assert mountstats.parse(STATISTICS, "/export/drive") is None, "not one of NFS"
+    assert transport.parse_statistics(STATISTICS, "/mnt") is None
+    assert transport.parse_statistics(STATISTICS, "/export/drive") is None, "not one of NFS"
 
 
 def test_counters_of_the_server_are_read() -> None:

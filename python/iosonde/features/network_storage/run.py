@@ -20,7 +20,7 @@ from iosonde.execution.context import RunContext
 from iosonde.execution.conversation import EngineRun
 from iosonde.execution.instruments.counters import CounterSampler
 from iosonde.execution.instruments.instrument import Instrument, Reading
-from iosonde.features.network_storage import link, mountstats, tcp, transport
+from iosonde.features.network_storage import link, tcp, transport
 from iosonde.features.network_storage.load import LoadProgress, block_bytes
 from iosonde.features.network_storage.outage import HungMount, Outage
 from iosonde.features.network_storage.probe import Probe, RoundTrip
@@ -186,7 +186,7 @@ def sample(facts: dict[str, Any], own_ports: Collection[int] = ()) -> dict[str, 
     """Counters of a transport now, by name, the time, and how long it took; without connections from `own_ports`."""
     found = {"clock_ns": time.monotonic_ns(), "time_ns": time.time_ns()}
     way = facts.get("path") or {}
-    if statistics := mountstats.read(facts["mount_point"]) if facts["transport"] == "nfs" else None:
+    if statistics := transport.mount_statistics(facts["mount_point"]) if facts["transport"] == "nfs" else None:
         found |= statistics.counters
     if facts["transport"] in transport.DEVICES:
         found |= transport.device_counters(facts["device"])

@@ -14,11 +14,14 @@ import socket
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from iosonde.features.network_storage import mountstats, tcp
-from iosonde.storage.block_layer.mounts import Mount, mount_of
+from iosonde.features.network_storage import tcp
+from iosonde.storage.block_layer.block_nodes import read
+from iosonde.storage.block_layer.mounts import Mount, mount_of, unescape
 
 INTERFACES = Path("/sys/class/net")
 COUNTERS = ("rx_bytes", "tx_bytes", "rx_dropped", "tx_dropped", "rx_errors", "tx_errors")
@@ -31,6 +34,9 @@ _LOCAL = 2
 _ETHTOOL = 0x8946
 OFFLOADS = {"tso": 0x1E, "gso": 0x23, "gro": 0x2B, "rx_checksum": 0x14, "tx_checksum": 0x16}
 """Commands of the ioctl, which read one flag each (kernel `include/uapi/linux/ethtool.h`)."""
+
+
+_read = partial(read, errors="surrogateescape")
 
 
 def describe_path(server: str) -> dict[str, Any]:
@@ -48,7 +54,7 @@ def counters(interface: str) -> dict[str, int]:
     found = {}
     for name in COUNTERS:
         with suppress(OSError, ValueError):
-            found[f"nic_{name}"] = int(_text(INTERFACES / interface / "statistics" / name))
+            found[f"nic_{name}"] = int(read(INTERFACES / interface / "statistics" / name))
     return found
 
 
@@ -72,13 +78,13 @@ def _interface(name: str) -> dict[str, Any]:
     place = INTERFACES / name
     found: dict[str, Any] = {}
     with suppress(OSError, ValueError):
-        found["mtu_bytes"] = int(_text(place / "mtu"))
+        found["mtu_bytes"] = int(read(place / "mtu"))
     driver = place / "device" / "driver"
     found["driver"] = driver.resolve().name if driver.exists() else "none (virtual)"
     if driver.exists():
         # A virtual interface reports a speed that nothing limits.
         with suppress(OSError, ValueError):
-            if (speed := int(_text(place / "speed"))) > 0:
+            if (speed := int(read(place / "speed"))) > 0:
                 found["speed_bits_per_second"] = speed * 1_000_000
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         enabled = [offload for offload, command in OFFLOADS.items() if _flag(any_socket, name, command)]
@@ -92,10 +98,6 @@ def _flag(any_socket: socket.socket, name: str, command: int) -> bool:
     except OSError:
         return False
     return bool(value[1])
-
-
-def _text(path: Path) -> str:
-    return path.read_text(encoding="utf-8").strip()
 
 
 NFS, SMB = ("nfs", "nfs4"), ("cifs", "smb3")
@@ -164,13 +166,13 @@ def plain(text: str) -> str:
 def of_mount(mount: Mount) -> dict[str, Any]:
     """Facts of a mount of network storage; empty of a local one."""
     if mount.kind in NFS:
-        return nfs(mount, mountstats.read(mount.point))
+        return nfs(mount, mount_statistics(mount.point))
     if mount.kind in SMB:
         return _mounted(mount, "smb", SMB_PORT) | {"options": options_of(mount.options, SMB_OPTIONS)}
     return _fuse(mount) if mount.is_fuse else {}
 
 
-def nfs(mount: Mount, statistics: mountstats.MountStatistics | None) -> dict[str, Any]:
+def nfs(mount: Mount, statistics: MountStatistics | None) -> dict[str, Any]:
     """Facts of a mount of NFS; its statistics list times of the attribute cache that the table of mounts leaves out."""
     listed = [*mount.options, *(statistics.options if statistics else [])]
     return {
@@ -331,12 +333,72 @@ def _contents(file: Path) -> bytes:
         return b""
 
 
-def _read(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8", errors="surrogateescape").strip()
-    except OSError:
-        return ""
-
-
 def _number(text: str | None, default: int) -> int:
     return int(text) if text and text.isascii() and text.isdigit() else default
+
+
+TABLE = Path("/proc/self/mountstats")
+
+PER_OPERATION = (
+    "operations",
+    "transmissions",
+    "timeouts",
+    "bytes_sent",
+    "bytes_received",
+    "queue_ms",
+    "round_trip_ms",
+    "execute_ms",
+)
+"""Columns of an operation; later ones (errors) are not in every kernel."""
+COUNTED_BYTES = ("normal_read", "normal_write", "direct_read", "direct_write", "server_read", "server_write")
+SEPARATE = ("READ", "WRITE", "COMMIT")
+"""Operations that are counted apart; the others are `other`: metadata, sessions, locks."""
+
+
+@dataclass(kw_only=True)
+class MountStatistics:
+    """Options and counters of one mount."""
+
+    options: list[str] = field(default_factory=list)
+    connections: int = 0
+    counters: dict[str, int] = field(default_factory=dict)
+
+
+def mount_statistics(point: str) -> MountStatistics | None:
+    """The counters of the mount at `point`; None if it is not one of NFS."""
+    return parse_statistics(_read(TABLE), point)
+
+
+def parse_statistics(text: str, point: str) -> MountStatistics | None:
+    """The same from the text of the table (kernel `fs/nfs/super.c`, `net/sunrpc/stats.c`)."""
+    found = None
+    for section in re.split(r"^device ", text, flags=re.MULTILINE)[1:]:
+        heading, *lines = section.splitlines()
+        words = heading.split(" ")
+        if len(words) > 6 and words[5] == "fstype" and words[6].startswith("nfs") and unescape(words[3]) == point:
+            found = _statistics(lines)  # A later mount hides an earlier one at the same point.
+    return found
+
+
+def _statistics(lines: list[str]) -> MountStatistics:
+    found = MountStatistics()
+    is_operation = False
+    for line in lines:
+        name, _, rest = line.strip().partition(":")
+        if is_operation and rest:
+            _add(found.counters, name.strip(), rest.split())
+        elif name == "opts":
+            found.options = rest.strip().split(",")
+        elif name == "bytes":
+            numbers = zip(COUNTED_BYTES, rest.split(), strict=False)
+            found.counters |= {f"{each}_bytes": int(value) for each, value in numbers}
+        elif name == "xprt":
+            found.connections += 1
+        is_operation = is_operation or name == "per-op statistics"
+    return found
+
+
+def _add(counters: dict[str, int], operation: str, values: list[str]) -> None:
+    kind = operation.lower() if operation in SEPARATE else "other"
+    for name, value in zip(PER_OPERATION, values, strict=False):
+        counters[f"{kind}_{name}"] = counters.get(f"{kind}_{name}", 0) + int(value)

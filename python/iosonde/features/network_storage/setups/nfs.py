@@ -16,7 +16,7 @@ from pathlib import Path
 
 from iosonde.base import directory_tree
 from iosonde.errors import TargetError
-from iosonde.features.network_storage import mountstats, tcp
+from iosonde.features.network_storage import tcp, transport
 from iosonde.features.network_storage.setup import NfsSetup
 from iosonde.features.network_storage.tcp import require_ports_of_root
 from iosonde.plan import Setup
@@ -139,7 +139,7 @@ def check_in_effect(point: Path, asked: NfsSetup) -> None:
     """`TargetError` if the kernel or the server changed an option that the case asks for."""
     found = next((mount for mount in mounts() if mount.point == str(point)), None)
     values = dict(option.partition("=")[::2] for option in found.options) if found else {}
-    statistics = mountstats.read(str(point))
+    statistics = transport.mount_statistics(str(point))
     wanted = {"rsize": asked.rsize, "wsize": asked.wsize}
     differing = [name for name, value in wanted.items() if value and values.get(name) != str(value)]
     if differing:
