@@ -49,14 +49,14 @@ def renewals(mean_s: float, variation: float, dies: int, seed: int) -> Model:
 def test_a_token_bucket_is_recognised_with_its_rate(rate: float, bin_s: float) -> None:
     found = signature(load(bucket(rate), bin_s=bin_s, lowest_s=1e-4))
     assert found is not None
-    assert found.rate == pytest.approx(rate, rel=0.002)
-    assert found.before is None
+    assert found.suspected_iops == pytest.approx(rate, rel=0.002)
+    assert found.before_iops is None
 
 
 def test_the_drop_from_a_burst_is_dated() -> None:
     found = signature(load(bucket(300, burst=3000, credits=54_000)))
     assert found is not None
-    assert (found.rate, found.before, found.dropped_at_s) == (
+    assert (found.suspected_iops, found.before_iops, found.dropped_at_s) == (
         pytest.approx(300, rel=0.01),
         pytest.approx(3000, rel=0.01),
         pytest.approx(20, abs=1.5),

@@ -44,7 +44,7 @@ def sizes(walk: Walk, small: Load, tail: Tail) -> Generator[Stage, Series, list[
         points.append((yield from walk.probe(f"size-{walk.largest // KIB}k", sized(small, walk.largest), expected)))
     low = max((each.size for each in points if same(each.rate, tail.rate)), default=small.block_size)
     above = [each for each in points if each.size > low]
-    if not above or not same(_plateau_rate(points, low), tail.rate):
+    if not above or not same(next(each.rate for each in points if each.size == low), tail.rate):
         return points
     high = above[0].size
     while high - low > small.block_size:
@@ -68,10 +68,6 @@ def emptied(walk: Walk, small: Load, rate: float) -> Stages:
     if spare.operations.sum() * 1.0 >= 0.98 * rate * spare.loaded_s:
         return
     yield from walk.drain("empty", small, min(walk.settings.drain_s, 2 * walk.settings.probe_s), known=rate)
-
-
-def _plateau_rate(points: list[Point], size: int) -> float:
-    return next(each.rate for each in points if each.size == size)
 
 
 def _is_fraction(ratio: float) -> int | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from statistics import median
 from typing import Any, ClassVar
 
@@ -149,36 +149,25 @@ def _standard_error(values: Sequence[float]) -> float:
 _SECOND = 1_000_000_000
 
 
-@dataclass(frozen=True, kw_only=True)
-class Spending:
-    """A load above the sustained rate of a known volume."""
-
-    rate: float
-    """Rate at which it uses the limit, per second in the unit that the limit counts."""
-    limit: PublishedLimit
-    size_bytes: int
-    known_by: str
-
-    @property
-    def seconds(self) -> float:
-        """Time that a full bucket lasts."""
-        return self.limit.seconds_at(self.rate)
-
-
 class CreditDuration(Finding, kind="credit duration", topic="limits", place=FIRST):
     """Time that a full bucket of a known volume lasts at the heaviest load."""
 
     states_duration: ClassVar[bool] = True
     words: str
     """Of the case with the heaviest load."""
-    spending: Spending
+    rate: float
+    """Rate at which that load uses the limit, per second in the unit that the limit counts."""
+    limit: PublishedLimit
+    size_bytes: int
+    known_by: str
+    """What shows the type of the volume."""
     cases: int
     """Cases."""
 
     def _sentence(self) -> str:
-        limit, lasting = self.spending.limit, _time(self.spending.seconds)
-        used, sustained = (known_limits.quantity(each, limit.counts) for each in (self.spending.rate, limit.rate))
-        volume = f"{limit.title} with {format_bytes(self.spending.size_bytes)}"
+        limit, lasting = self.limit, _time(self.limit.seconds_at(self.rate))
+        used, sustained = (known_limits.quantity(each, limit.counts) for each in (self.rate, limit.rate))
+        volume = f"{limit.title} with {format_bytes(self.size_bytes)}"
         if self.cases == 1:
             return (
                 f"{self.words} at {used}: at this load, the credits of {volume} last {lasting}, then the rate drops to "
@@ -190,10 +179,10 @@ class CreditDuration(Finding, kind="credit duration", topic="limits", place=FIRS
         )
 
     def _evidence(self) -> str:
-        limit, known_by = self.spending.limit, self.spending.known_by
+        limit = self.limit
         assert limit.bucket, "a limit with a bucket"
         return (
-            f"{limit.describe()} ({limit.source}, {limit.date}); volume type by {known_by}; assumes a full bucket "
+            f"{limit.describe()} ({limit.source}, {limit.date}); volume type by {self.known_by}; assumes a full bucket "
             f"at the start and no other I/O on the volume; refilling takes {_time(limit.bucket / limit.rate)}"
         )
 
@@ -230,21 +219,14 @@ def find(results: Results) -> Iterator[Finding]:
     words = case_words(results.study, results.result_set.cases)
     yield from _observed(records, words)
     rates = _rates(results)
+    cases = len({each.case_id for each in records})
     found = [
-        (record.case_id, each)
-        for record in records
-        for each in _spending(record, records, rates.get(record.run_id, {}))
+        each for record in records for each in _spending(record, records, rates.get(record.run_id, {}), words, cases)
     ]
-    if not found:
-        return
-    case_id, worst = min(found, key=lambda each: each[1].seconds)
-    yield CreditDuration(
-        words=words.get(case_id, f"`{case_id}`"),
-        spending=worst,
-        cases=len({each.case_id for each in records}),
-        strength="moderate",
-        case_ids=tuple(sorted({case_id for case_id, each in found if each.limit == worst.limit})),
-    )
+    if found:
+        worst = min(found, key=lambda each: each.limit.seconds_at(each.rate))
+        spending = {case_id for each in found if each.limit == worst.limit for case_id in each.case_ids}
+        yield replace(worst, case_ids=tuple(sorted(spending)))
 
 
 def _judged(results: Results) -> Iterator[Record]:
@@ -290,8 +272,13 @@ def _same_rate_before(records: Sequence[Record], case_id: str, rate: float) -> l
 
 
 def _spending(
-    record: Record, records: Sequence[Record], rates: Mapping[str, tuple[float, float]]
-) -> Iterator[Spending]:
+    record: Record,
+    records: Sequence[Record],
+    rates: Mapping[str, tuple[float, float]],
+    words: Mapping[str, str],
+    cases: int,
+) -> Iterator[CreditDuration]:
+    """The limits of known volumes whose sustained rate the load of a run exceeds."""
     size_bytes = context.size_of(record.target)
     part = record.of(RateLimits)
     provider = context.provider_of(part.context) if part else None
@@ -303,7 +290,16 @@ def _spending(
         used = _used(limit, record.spec["workload"]["streams"], rates)
         known_by = _type_known_by(limit, record, records)
         if known_by and (1 + AGREEMENT) * limit.rate < used <= (1 + AGREEMENT) * limit.burst_rate:
-            yield Spending(rate=used, limit=limit, size_bytes=size_bytes, known_by=known_by)
+            yield CreditDuration(
+                words=words.get(record.case_id, f"`{record.case_id}`"),
+                rate=used,
+                limit=limit,
+                size_bytes=size_bytes,
+                known_by=known_by,
+                cases=cases,
+                strength="moderate",
+                case_ids=(record.case_id,),
+            )
 
 
 def _type_known_by(limit: PublishedLimit, record: Record, records: Sequence[Record]) -> str:

@@ -19,7 +19,7 @@ import numpy as np
 
 from iosonde.features.rate_limits.credit_duration import LAST_PASS
 from iosonde.features.rate_limits.known_limits import DelayStyle, Limiter
-from iosonde.features.rate_limits.series import STEP, Distribution, Load, Segment, Series, Stage
+from iosonde.features.rate_limits.series import STEP, Distribution, Load, Series, Stage
 from iosonde.features.rate_limits.walk import COUNTED, Walk, load_text
 from iosonde.units import format_count, format_duration
 
@@ -68,12 +68,12 @@ def _drained(walk: Walk) -> str:
     if not parts:
         return ""
     whole = reduce(Series.then, parts)
-    return f"{load_text(whole.load)}: {', then '.join(map(_segment_text, whole.segments()))}"
-
-
-def _segment_text(segment: Segment) -> str:
-    constant = "constant at " if segment.is_constant else ""
-    return f"{constant}{format_count(segment.rate)} IOPS for {format_duration(round(segment.seconds) * 10**9)}"
+    segments = (
+        f"{'constant at ' if each.is_constant else ''}{format_count(each.rate)} IOPS for "
+        f"{format_duration(round(each.seconds) * 10**9)}"
+        for each in whole.segments()
+    )
+    return f"{load_text(whole.load)}: {', then '.join(segments)}"
 
 
 _BELOW = 0.25

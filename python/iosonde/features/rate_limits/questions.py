@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from iosonde.features.rate_limits import credit_duration, known_limits
 from iosonde.features.rate_limits.known_limits import (
@@ -40,11 +40,8 @@ def seconds_text(seconds: float) -> str:
     return format_duration(round(seconds) * 1_000_000_000) if seconds >= 1 else f"{1000 * seconds:.0f} ms"
 
 
-def counted_text(rule: Rule) -> str:
-    """One unit of the limit, in words."""
-    if rule.counts == "bytes":
-        return "bytes"
-    return f"operations, one for each {format_bytes(rule.unit_bytes)} begun" if rule.unit_bytes else "operations"
+Text = Callable[[Rule, float], str]
+"""States a value in the unit of a rule."""
 
 
 class SustainedLimit(Finding, kind="sustained limit", topic="limits", place=FIRST):
@@ -85,12 +82,12 @@ class BurstCredits(Finding, kind="burst credits", topic="limits", place=FIRST):
         doubt = "" if rule.refill else "; without a rest, a limit that was lowered would look the same"
         return (
             f"{burst}{lasting} from a full bucket of {least}{amount_text(rule, bucket.value)}"
-            f"{_interval(rule, bucket, amount=True)}{full}{doubt}"
+            f"{_interval(rule, bucket, amount_text)}{full}{doubt}"
         )
 
     def _evidence(self) -> str:
         assert self.rule.bucket, "a rule with a bucket"
-        parts = [_estimates(self.rule, self.rule.bucket, amount=True)]
+        parts = [_estimates(self.rule, self.rule.bucket, amount_text)]
         if self.rule.refill:
             parts.append(f"refill: {_estimates(self.rule, self.rule.refill)}")
         return "; ".join(parts)
@@ -241,16 +238,14 @@ class RejectedRules(Finding, kind="rejected rules", topic="limits"):
         return f"{len(self.rejected)} rejected, {len(self.undecided)} not decided"
 
 
-def _interval(rule: Rule, found: Parameter, *, amount: bool = False) -> str:
+def _interval(rule: Rule, found: Parameter, text: Text = rate_text) -> str:
     if not found.is_confirmed:
         return ""
-    text = amount_text if amount else rate_text
     low, high = text(rule, found.low), text(rule, found.high)
     return f" ({len(found.estimates)} estimates: {low if low == high else f'{low} to {high}'})"
 
 
-def _estimates(rule: Rule, found: Parameter, *, amount: bool = False) -> str:
-    text = amount_text if amount else rate_text
+def _estimates(rule: Rule, found: Parameter, text: Text = rate_text) -> str:
     return ", ".join(f"{each.method}: {text(rule, each.value)}" for each in found.estimates)
 
 

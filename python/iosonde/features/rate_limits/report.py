@@ -12,7 +12,7 @@ import numpy as np
 from iosonde.features.rate_limits import known_limits, questions
 from iosonde.features.rate_limits.known_limits import Identification, Parameter, Rule
 from iosonde.features.rate_limits.procedures import LimitsConclusion
-from iosonde.features.rate_limits.questions import amount_text, counted_text, rate_text, seconds_text
+from iosonde.features.rate_limits.questions import Text, amount_text, rate_text, seconds_text
 from iosonde.features.rate_limits.series import Load, Series
 from iosonde.features.rate_limits.sharing import Sharing, SharingConclusion
 from iosonde.features.rate_limits.walk import load_text
@@ -276,7 +276,7 @@ def _cell(text: str) -> Cell:
     return Cell(text=text or "-")
 
 
-def _rows(found: Identification) -> Iterator[tuple[str, str, str, str]]:
+def _rows(found: Identification) -> Iterator[_Row]:
     for rule in found.rules:
         yield from _of_rule(rule)
     if found.sharing != "unknown":
@@ -313,14 +313,15 @@ def _latency(seconds: float) -> str:
     return f"{sign}{format_latency(1e9 * abs(seconds))}"
 
 
-def _of_rule(rule: Rule) -> Iterator[tuple[str, str, str, str]]:
+def _of_rule(rule: Rule) -> Iterator[_Row]:
     name = f"{rule.operation.capitalize()} limit in {rule.counts}"
-    yield f"{name}: counted", counted_text(rule), "", ""
+    units = f", one for each {format_bytes(rule.unit_bytes)} begun" if rule.unit_bytes else ""
+    yield f"{name}: counted", f"{rule.counts}{units}", "", ""
     yield f"{name}: sustained rate", *_parameter(rule, rule.rate)
     if rule.burst_rate:
         yield f"{name}: burst rate", *_parameter(rule, rule.burst_rate)
     if rule.bucket:
-        yield f"{name}: bucket", *_parameter(rule, rule.bucket, amount=True)
+        yield f"{name}: bucket", *_parameter(rule, rule.bucket, amount_text)
     if rule.refill:
         yield f"{name}: refill rate", *_parameter(rule, rule.refill)
     if rule.seconds_until_empty is not None:
@@ -331,8 +332,7 @@ def _of_rule(rule: Rule) -> Iterator[tuple[str, str, str, str]]:
         yield f"{name}: sequential operations", "merged" if rule.merges else "not merged", "", "sequential over random"
 
 
-def _parameter(rule: Rule, found: Parameter, *, amount: bool = False) -> tuple[str, str, str]:
-    text = amount_text if amount else rate_text
+def _parameter(rule: Rule, found: Parameter, text: Text = rate_text) -> tuple[str, str, str]:
     interval = f"{text(rule, found.low)} to {text(rule, found.high)}"
     return text(rule, found.value), interval, "; ".join(f"{e.method}: {text(rule, e.value)}" for e in found.estimates)
 

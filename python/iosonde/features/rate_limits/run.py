@@ -12,7 +12,7 @@ from iosonde.execution.conversation import EngineRun
 from iosonde.execution.instruments.instrument import Instrument, Reading
 from iosonde.features.rate_limits import PROCEDURES, context, known_limits
 from iosonde.features.rate_limits.record import RateLimits
-from iosonde.features.rate_limits.signature import Load, Signature, signature
+from iosonde.features.rate_limits.signature import Load, signature
 from iosonde.results.schema import RecordWarning
 from iosonde.units import format_bandwidth, format_duration
 
@@ -35,11 +35,10 @@ class LimitSignature(Instrument):
             return Reading(parts=[RateLimits(context=surroundings)] if surroundings else [])
         is_virtual = surroundings.get("volume_kind") == context.NETWORK_VOLUME
         load = load_of(workload, done.intervals) if done.is_complete or done.was_enough else None
-        found = signature(load, is_virtual=is_virtual) if load else None
-        if found is None:
-            part = RateLimits(context=surroundings)
-            return Reading(parts=[part] if surroundings else [])
-        part = _part(found, surroundings, size_bytes=context.size_of(target))
+        part = signature(load, is_virtual=is_virtual) if load else None
+        if part is None:
+            return Reading(parts=[RateLimits(context=surroundings)] if surroundings else [])
+        part = part.model_copy(update=_published(part, surroundings, size_bytes=context.size_of(target)))
         return Reading(parts=[part], warnings=[_warning(part)])
 
 
@@ -61,10 +60,11 @@ def load_of(workload: Json, intervals: pl.DataFrame) -> Load | None:
     )
 
 
-def _part(found: Signature, surroundings: Json, *, size_bytes: int) -> RateLimits:
+def _published(found: RateLimits, surroundings: Json, *, size_bytes: int) -> dict[str, Any]:
+    """Context of a rate, and the published limits with which it agrees, as fields of the record."""
     rates: tuple[tuple[float, known_limits.Counted], ...] = (
-        (found.rate, "operations"),
-        (found.bytes_per_second, "bytes"),
+        (found.suspected_iops or 0.0, "operations"),
+        (found.suspected_bytes_per_second or 0.0, "bytes"),
     )
     provider = context.provider_of(surroundings)
     agreeing = [
@@ -74,17 +74,12 @@ def _part(found: Signature, surroundings: Json, *, size_bytes: int) -> RateLimit
         for each in known_limits.agreeing(rate, counts, size_bytes=size_bytes, provider=provider)
     ]
     bursts = [limit.burst_seconds or math.inf for limit, what in agreeing if what == "burst rate"]
-    return RateLimits(
-        context=dict(surroundings),
-        suspected_iops=found.rate,
-        suspected_bytes_per_second=found.bytes_per_second,
-        constant_s=found.seconds,
-        before_iops=found.before,
-        dropped_at_s=found.dropped_at_s,
-        published=[limit.describe() for limit, _ in agreeing],
-        sources=sorted({f"{limit.source}, {limit.date}" for limit, _ in agreeing}),
-        burst_s=min(bursts, default=None),
-    )
+    return {
+        "context": dict(surroundings),
+        "published": [limit.describe() for limit, _ in agreeing],
+        "sources": sorted({f"{limit.source}, {limit.date}" for limit, _ in agreeing}),
+        "burst_s": min(bursts, default=None),
+    }
 
 
 def _warning(part: RateLimits) -> RecordWarning:

@@ -6,7 +6,7 @@ operations is compared with a line. Two conditions exclude what looks alike. The
 latency of the run and its queue depth, Little's law must give a multiple of the rate, or the load decides it. And the
 rate must be one that a device's controller or link does not reach: those may be as constant as a rule.
 
-Bins shorter than a limiter's own period (100 ms in the kernel) are joined. Nothing here knows of records.
+Bins shorter than a limiter's own period (100 ms in the kernel) are joined.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from iosonde.features.rate_limits.record import RateLimits
 
 Floats = NDArray[np.float64]
 
@@ -57,24 +59,8 @@ class Load:
     """Operations in flight, of all jobs."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Signature:
-    """A constant rate, and the one before it if it dropped."""
-
-    rate: float
-    """Operations per second."""
-    bytes_per_second: float
-    seconds: float
-    """Time for which it was constant, in seconds."""
-    before: float | None = None
-    """Rate before it dropped."""
-    dropped_at_s: float | None = None
-    possible: float = 0.0
-    """Operations per second that the queue depth would give at the lowest latency."""
-
-
-def signature(load: Load, *, is_virtual: bool = False) -> Signature | None:
-    """Return the signature that a run ends with; None if it has none."""
+def signature(load: Load, *, is_virtual: bool = False) -> RateLimits | None:
+    """Return the constant rate that a run ends with, and the one before it if it dropped; None without a signature."""
     seconds, counts = _joined(np.asarray(load.seconds, float), np.asarray(load.operations, float))
     if len(counts) < BINS_MIN:
         return None
@@ -90,13 +76,12 @@ def signature(load: Load, *, is_virtual: bool = False) -> Signature | None:
         return None
     before = float(counts[:start].sum() / seconds[:start].sum()) if start else None
     is_drop = before is not None and before > DROP * rate
-    return Signature(
-        rate=rate,
-        bytes_per_second=rate * size,
-        seconds=length,
-        before=before if is_drop else None,
+    return RateLimits(
+        suspected_iops=rate,
+        suspected_bytes_per_second=rate * size,
+        constant_s=length,
+        before_iops=before if is_drop else None,
         dropped_at_s=float(seconds[:start].sum()) if is_drop else None,
-        possible=possible,
     )
 
 

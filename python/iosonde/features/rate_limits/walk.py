@@ -232,7 +232,9 @@ def find_bucket(
     until = next((place for place, each in enumerate(history) if each.name.startswith(series.name[:-1])), 0)
     count = sum(1 for each in history if each.name.startswith(series.name[:-1]))
     used = history[: until + count]
-    costs = [_relative_cost(each.load, load, cost) for each in used]
+    # In operations of `load`: of another size by bytes, if its cost is its size.
+    by_bytes = cost == load.block_size
+    costs = [each.load.block_size / load.block_size if by_bytes else 1.0 for each in used]
     first = deficit(used, costs, tail.rate) if has_burst else tail.held
     estimates = [Estimate(method="drained from the start", value=first)]
     full_s = first / tail.rate
@@ -241,8 +243,9 @@ def find_bucket(
     refills: list[Estimate] = []
     burst_s = first / max(head.rate - tail.rate, 1e-9)
     lengths = [min(walk.settings.rest_s, share * full_s) for share in (0.3, 0.6)]
+    drain_s = min(walk.settings.drain_s, 1.2 * burst_s + 2 * walk.settings.probe_s)
     for number, rest_s in enumerate(dict.fromkeys(lengths), start=1):
-        yield from walk.drain(f"{name}-empty{number}", load, _drain_time(walk, burst_s), known=tail.rate)
+        yield from walk.drain(f"{name}-empty{number}", load, drain_s, known=tail.rate)
         back = yield from _back(walk, f"{name}-rest{number}", load, tail, head, rest_s)
         refills.append(Estimate(method=f"came back in {back[0]:.3g} s", value=back[1] / back[0]))
     if refills and refills[0].value < 0.2 * tail.rate:
@@ -275,15 +278,6 @@ def _falls_gradually(segments: Sequence[Segment], head: Segment, tail: Tail) -> 
     before = segments[:-1]
     between = [each.seconds for each in before if _BETWEEN * tail.rate < each.rate < head.rate / _BETWEEN]
     return sum(between) > sum(each.seconds for each in before) / 4
-
-
-def _relative_cost(used: Load, load: Load, cost: float) -> float:
-    """Cost of an operation of another size, in operations of `load`; by bytes if its cost is its size."""
-    return used.block_size / load.block_size if cost == load.block_size else 1.0
-
-
-def _drain_time(walk: Walk, burst_s: float) -> float:
-    return min(walk.settings.drain_s, 1.2 * burst_s + 2 * walk.settings.probe_s)
 
 
 def _back(
