@@ -34,7 +34,7 @@ from iosonde.features.rate_limits.known_limits import (
     parameter,
 )
 from iosonde.features.rate_limits.procedures import LimitsConclusion
-from iosonde.features.sustained_load import idle_recovery
+from iosonde.features.sustained_load import questions as sustained_load
 from iosonde.findings.finding import Finding, Support
 from iosonde.findings.findings import _answer, findings
 from iosonde.findings.question import Question
@@ -386,9 +386,9 @@ def idle(rng: Rng) -> Made:
     intervals = pl.DataFrame({"begin_ns": [at * ns for at in range(20)], "end_ns": [(at + 1) * ns for at in range(20)],
                               "count": counts, "bytes": [4096 * each for each in counts]})  # fmt: skip
     recoveries = [
-        idle_recovery.IdleRecovery(
-            case_id="c", part="main", stage="s", burst_s=1, pause_s=pause, base=base, base_is_steady=False, base_run=("c", 1),
-            bursts=np.array([gain * base] * 4), decay=idle_recovery.decay_of("c", intervals, base),
+        sustained_load.IdleRecovery(
+            case_id="c", part="main", pause_s=pause, base=base, base_is_steady=False, base_run=("c", 1),
+            bursts=np.array([gain * base] * 4), decay=sustained_load.decay_of("c", intervals, base),
         )
         for pause, gain in gains.items()
     ]  # fmt: skip
@@ -396,7 +396,7 @@ def idle(rng: Rng) -> Made:
     claims = []
     smooth = [sum(counts[at : at + 3]) / 3 / base for at in range(18)]
     rests = [sum(counts[at:]) / (20 - at) / base for at in range(20)]
-    for each in idle_recovery.find(recoveries, states):
+    for each in sustained_load.idle_findings(recoveries, states):
         assert "steady" not in each.sentence, "the rate before the pauses was not steady"
         if each.kind == "idle gain":
             right = ("no recovery" in each.sentence) == all(abs(gain - 1) <= 0.1 for gain in gains.values())

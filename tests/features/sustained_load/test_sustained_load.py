@@ -9,8 +9,14 @@ import polars as pl
 import pytest
 
 from iosonde.features.sustained_load import questions
-from iosonde.features.sustained_load.idle_recovery import IdleDecay, decay_of
-from iosonde.features.sustained_load.questions import LastingDrop, LoadChange, drop_of, load_changes
+from iosonde.features.sustained_load.questions import (
+    IdleDecay,
+    LastingDrop,
+    LoadChange,
+    decay_of,
+    drop_of,
+    load_changes,
+)
 from iosonde.metrics.facts import Facts
 from iosonde.metrics.steady_state import steady_state
 from iosonde.metrics.sustained import LongRun
@@ -102,17 +108,15 @@ def test_a_drop_counts_when_it_lasts_to_the_end(name: str) -> None:
 
 def drop(run_id: str, after: float) -> LastingDrop:
     return LastingDrop(
-        result_set="", run_id=run_id, case_id="main", part="main", at_s=4.0, moved_bytes=1 << 30, before=400e6, after=after
+        run_id=run_id, case_id="main", part="main", at_s=4.0, moved_bytes=1 << 30, before=400e6, after=after
     )  # fmt: skip
 
 
 def test_the_deepest_drop_comes_first() -> None:
-    [found] = questions.lasting([drop("a", 300e6), drop("b", 100e6)], measured=9, words={"main": "block size 4 KiB"})
-    assert isinstance(found, questions.LastingDrops)
+    found = questions.of_drops([drop("a", 300e6), drop("b", 100e6)], measured=9, words={"main": "block size 4 KiB"})
     assert [each.run_id for each in found.drops] == ["b", "a"]
     assert (found.measured, found.case_ids) == (9, ("main",))
     assert "2 of 9 runs slowed, one to 25 % after 4 s and 1 GiB (block size 4 KiB); their averages" in found.sentence
-    assert list(questions.lasting([], measured=9, words={})) == []
 
 
 class FactsOfOneRun:
