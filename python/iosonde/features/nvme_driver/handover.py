@@ -192,19 +192,12 @@ def _wait_until_unused(device: Path) -> None:
 
 def _having_open(nodes: set[str]) -> list[int]:
     """Processes with a descriptor of one of these nodes."""
-    found = []
-    for process in PROCESSES.glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # It has exited.
-            if any(_link(each) in nodes for each in (process / "fd").iterdir()):
-                found.append(int(process.name))
-    return found
-
-
-def _link(path: Path) -> str:
-    try:
-        return str(path.readlink())
-    except OSError:
-        return ""
+    found = set()
+    for each in PROCESSES.glob("[0-9]*/fd/*"):
+        with contextlib.suppress(OSError):  # It was closed.
+            if str(each.readlink()) in nodes:
+                found.add(int(each.parts[-3]))
+    return sorted(found)
 
 
 def _wait_for_namespaces(device: Path, entry: Entry) -> None:

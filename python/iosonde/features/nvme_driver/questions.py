@@ -19,8 +19,6 @@ from iosonde.metrics.statistics import Estimate, pooled_ratio, ratio, repeats_in
 from iosonde.study.model import Analysis, Level
 
 LATENCY = "completion_latency_ns_mean"
-USER_LEVEL = NAME
-"""The backend whose latency at queue depth 1 is taken as the device's own: it polls, and the kernel is not involved."""
 
 
 class BackendStep(Finding, kind="backend step", topic="comparison"):
@@ -77,7 +75,10 @@ class TotalGain(BackendStep, kind="total backend gain", topic="comparison", plac
 
 
 class SoftwareShare(Finding, kind="software share", place=FIRST, topic="performance"):
-    """The share of each backend's latency at queue depth 1 that is above the floor: the polled user-level driver's."""
+    """The share of each backend's latency at queue depth 1 that is above the floor: the polled user-level driver's.
+
+    That is taken as the device's own: the kernel is not involved.
+    """
 
     load: str
     floor: Estimate
@@ -107,7 +108,7 @@ class SoftwareShare(Finding, kind="software share", place=FIRST, topic="performa
     def _evidence(self) -> str:
         listed = ", ".join(f"{name} {wording.percent_text(max(0.0, share.value))}" for name, share in self.shares)
         return (
-            f"1 less the mean latency of `{USER_LEVEL}` over that of the backend, at least 0, one job: {listed}; "
+            f"1 less the mean latency of `{NAME}` over that of the backend, at least 0, one job: {listed}; "
             f"{wording.counted(self.repeats, 'run')} each"
         )
 
@@ -119,7 +120,7 @@ class UnknownSoftwareShare(Finding, kind="unknown software share", topic="perfor
 
     def _sentence(self) -> str:
         return (
-            f"{self.load}: the software share of the latency is unknown, because the backend `{USER_LEVEL}` "
+            f"{self.load}: the software share of the latency is unknown, because the backend `{NAME}` "
             "was not measured at queue depth 1"
         )
 
@@ -141,21 +142,21 @@ def find(question: Question) -> Iterator[Finding]:
             yield from _step(BackendStep, question, key, group, before, after)
         best = _best(question, group, levels)
         if len(levels) > 2 and best != levels[0] and best != levels[1]:
-            ends = {"leads": _leads(question, group, levels, best), "improving": _improving(question, group, levels)}
+            others = [level for level in levels if level != best and between(group, best, level)]
+            ends = {
+                "leads": all(_is_better(question, group, best, than=level) for level in others),
+                "improving": tuple(level for level in levels[1:] if _is_better(question, group, level, than=levels[0])),
+            }
             yield from _step(TotalGain, question, key, group, levels[0], best, **ends)
-    if question.analysis == _first(question) and _has_user_level(question):
+    levels_of_study = question.part.all_factors[question.analysis.over]
+    has_driver = any(level.set.get("backend") == NAME for level in levels_of_study if isinstance(level, Level))
+    if has_driver and question.analysis == _first(question):
         yield from _software(question)
 
 
 def _first(question: Question) -> Analysis:
     """The first analysis of this kind in the study, which alone states the share: parts may repeat its cells."""
     return next(each for each in question.study.analysis if each.kind == question.analysis.kind)
-
-
-def _has_user_level(question: Question) -> bool:
-    """Return True if the study includes the user-level driver, on whatever devices it is available."""
-    levels = question.part.all_factors[question.analysis.over]
-    return any(level.set.get("backend") == USER_LEVEL for level in levels if isinstance(level, Level))
 
 
 def _in_order(question: Question, found: set[str]) -> list[str]:
@@ -175,17 +176,6 @@ def _best(question: Question, group: Sequence[Curve], levels: Sequence[str]) -> 
     found = {level: each.value for level in levels[1:] if (each := _over(group, level, levels[0]))}
     best = max if metric_of(question.analysis.metric).better == "higher" else min
     return best([levels[0], *found], key=lambda level: found.get(level, 1.0))
-
-
-def _leads(question: Question, group: Sequence[Curve], levels: Sequence[str], best: str) -> bool:
-    """Return whether intervals show the best level to be better than every other that it shares cells with."""
-    others = [level for level in levels if level != best and between(group, best, level)]
-    return all(_is_better(question, group, best, than=level) for level in others)
-
-
-def _improving(question: Question, group: Sequence[Curve], levels: Sequence[str]) -> tuple[str, ...]:
-    """The levels that intervals show to be better than the first."""
-    return tuple(level for level in levels[1:] if _is_better(question, group, level, than=levels[0]))
 
 
 def _is_better(question: Question, group: Sequence[Curve], level: str, *, than: str) -> bool:
@@ -235,8 +225,10 @@ def _software(question: Question) -> Iterator[Finding]:
 def _share(
     question: Question, key: Mapping[str, Any], values: Mapping[str, Any], case_of: Mapping[str, str]
 ) -> Finding:
-    floor = next((level for level, case in case_of.items() if _is_floor(question.case(case))), None)
-    kernel = [level for level in _in_order(question, set(values)) if not _is_user_level(question.case(case_of[level]))]
+    cases = {level: question.case(case_id) for level, case_id in case_of.items()}
+    driven = [level for level, case in cases.items() if case.get("backend") == NAME]
+    floor = next((level for level in driven if not cases[level].get("interrupts")), None)
+    kernel = [level for level in _in_order(question, set(values)) if level not in driven]
     case_ids = tuple(case_of.values())
     load = question.load(key, case_ids[0])
     if floor is None or not kernel:
@@ -245,7 +237,8 @@ def _share(
     shares = []
     for level in kernel:
         part = ratio(fastest, np.asarray(values[level].to_list()))
-        shares.append((level, Estimate(1 - part.value, _less(part.high), _less(part.low), part.method, part.n)))
+        low, high = (None if end is None else 1 - end for end in (part.high, part.low))
+        shares.append((level, Estimate(1 - part.value, low, high, part.method, part.n)))
     return SoftwareShare(
         load=load,
         floor=repeats_interval(fastest),
@@ -253,19 +246,6 @@ def _share(
         repeats=min(len(each) for each in values.values()),
         **question.claim(case_ids, *(share for _, share in shares)),
     )
-
-
-def _is_user_level(case: Mapping[str, Any]) -> bool:
-    return case.get("backend") == USER_LEVEL
-
-
-def _is_floor(case: Mapping[str, Any]) -> bool:
-    """Return True if a case is the user-level driver without interrupts."""
-    return _is_user_level(case) and not case.get("interrupts")
-
-
-def _less(part: float | None) -> float | None:
-    return None if part is None else 1 - part
 
 
 KINDS = (QuestionKind("backend_steps", find, is_of_names=True),)

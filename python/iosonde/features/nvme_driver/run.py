@@ -157,17 +157,12 @@ def handed_over(spec: JsonObject, target: Target, consent: Consent) -> Iterator[
     }
     handover.hand_over(controller, target.claims, own=target.own)
     try:
-        yield _with_place(spec, place)
+        workload = spec["workload"] | {"backend": spec["workload"]["backend"] | {"device": place}}
+        # The namespace has no counters of the kernel during the run.
+        yield {**spec, "workload": workload, "observe": {**spec["observe"], "block_devices": []}}
     finally:
         handover.give_back(controller)
         target.returned(number)
-
-
-def _with_place(spec: JsonObject, place: JsonObject) -> JsonObject:
-    """Return the spec with the controller; the namespace has no counters of the kernel during the run."""
-    workload = spec["workload"]
-    backend = {**workload["backend"], "device": place}
-    return {**spec, "workload": {**workload, "backend": backend}, "observe": {**spec["observe"], "block_devices": []}}
 
 
 def _short(stream: JsonObject) -> JsonObject:
