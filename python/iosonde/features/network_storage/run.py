@@ -118,7 +118,11 @@ class NetworkStorage(Instrument):
 
     def start(self) -> None:
         """Describe the transport, and probe the network before the load."""
-        place = _existing(self.context.workload.get("target") or {})
+        target = self.context.workload.get("target") or {}
+        text = target.get("path") or target.get("directory")
+        # The target's file or directory, or the directory in which the engine creates it.
+        places = (Path(text), *Path(text).parents) if text else ()
+        place = next((each for each in places if each.exists()), None)
         if place is None:
             return
         self._transport = transport.describe(place, self.context.target_facts.get("devices") or [])
@@ -226,11 +230,3 @@ def _bytes_moved(process: int) -> dict[str, int]:
         values = dict(line.split(": ") for line in lines)
         return {"daemon_read_bytes": int(values["rchar"]), "daemon_written_bytes": int(values["wchar"])}
     return {}
-
-
-def _existing(target: dict[str, Any]) -> Path | None:
-    """The target's file or directory, or the directory in which the engine creates it."""
-    text = target.get("path") or target.get("directory")
-    if not text:
-        return None
-    return next((each for each in (Path(text), *Path(text).parents) if each.exists()), None)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import fmean
 from statistics import median as middle
+from typing import Any
 
 from iosonde.features.network_storage.facts import (
     ALIKE,
@@ -417,15 +418,7 @@ def _of_daemon(record: Record, net: NetworkFacts) -> Remote | None:
         return Remote(load_read_bytes=load[0], load_write_bytes=load[1], read_bytes=served[0], write_bytes=served[1])
     if any(stream.get("io_mode") != "direct" for stream in streams_of(record.spec["workload"])):
         return None
-    return Remote(
-        load_read_bytes=0,
-        load_write_bytes=0,
-        read_bytes=0,
-        write_bytes=0,
-        is_one_call=True,
-        network_ns=_network_of_daemon(net),
-        daemon_ns=net.daemon_ns,
-    )
+    return replace(NOTHING, is_one_call=True, network_ns=_network_of_daemon(net), daemon_ns=net.daemon_ns)
 
 
 def _network_of_daemon(net: NetworkFacts) -> float | None:
@@ -444,11 +437,9 @@ def _without_calls(record: Record, net: NetworkFacts) -> Remote | None:
     bytes_moved = {} if is_direct else _bytes(net)
     if not bytes_moved and (not is_direct or net.shortest_round_trip_ns is None):
         return None
-    found = Remote(
-        load_read_bytes=bytes_moved.get("load_read_bytes", 0),
-        load_write_bytes=bytes_moved.get("load_write_bytes", 0),
-        read_bytes=bytes_moved.get("read_bytes", 0),
-        write_bytes=bytes_moved.get("write_bytes", 0),
+    found = replace(
+        NOTHING,
+        **bytes_moved,
         is_one_call=is_direct,
         network_ns=net.shortest_round_trip_ns,
         window_share=net.window_share,
@@ -459,13 +450,13 @@ def _without_calls(record: Record, net: NetworkFacts) -> Remote | None:
     return _of_device(record, net, found) if is_direct else found
 
 
-def _bytes(net: NetworkFacts) -> dict[str, int]:
+def _bytes(net: NetworkFacts) -> dict[str, Any]:
     """Bytes of the load and of its block device; empty if they are not known."""
     values = {
         **{f"load_{each}_bytes": net.load_bytes(each) for each in DATA},
         **{f"{each}_bytes": net.grown(f"device_{each}_bytes") for each in DATA},
     }
-    return {} if None in values.values() else {name: value or 0 for name, value in values.items()}
+    return {} if None in values.values() else values
 
 
 def _of_device(record: Record, net: NetworkFacts, found: Remote) -> Remote:

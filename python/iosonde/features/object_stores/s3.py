@@ -124,13 +124,9 @@ class Bucketeer:
 
     def __init__(self, address: Address, region: str) -> None:
         self._region = region
-        self._host = f"[{address.host}]" if ":" in address.host else address.host
-        self._host = f"{self._host}:{address.port}"
+        host = f"[{address.host}]" if ":" in address.host else address.host
+        self.server = f"{host}:{address.port}"
         self._opened = http.client.HTTPConnection(address.host, address.port, timeout=ANSWER_S)
-
-    @property
-    def server(self) -> str:
-        return self._host
 
     def rows(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """S3 has no statements."""
@@ -172,7 +168,7 @@ class Bucketeer:
     def _request(self, method: str, path: str, query: dict[str, str], body: bytes) -> tuple[int, bytes]:
         text = "&".join(f"{name}={quote(value, safe='')}" for name, value in sorted(query.items()))
         headers = signed(
-            method, path, text, host=self._host, region=self._region, now=datetime.datetime.now(datetime.UTC)
+            method, path, text, host=self.server, region=self._region, now=datetime.datetime.now(datetime.UTC)
         )
         try:
             self._opened.request(method, f"{path}?{text}" if text else path, body=body or None, headers=headers)
@@ -197,7 +193,7 @@ class Bucketeer:
             "supported",
         }
         hint = hints.get(code, "see the server's own messages")
-        return ServerError(f"the S3 server: {what}", where=f"at `{self._host}`", hint=hint, code=code)
+        return ServerError(f"the S3 server: {what}", where=f"at `{self.server}`", hint=hint, code=code)
 
 
 def signed(method: str, path: str, query: str, *, host: str, region: str, now: datetime.datetime) -> dict[str, str]:

@@ -220,12 +220,6 @@ def _pool(whole: ObjectsParameters, target: Target) -> JsonObject:
     }
 
 
-def _bucket(whole: ObjectsParameters) -> JsonObject:
-    """A bucket that is created for the study."""
-    url = running_server(whole.server_url, what="object store `s3`", example="s3://HOST:PORT")
-    return bucket(url, f"iosonde-{identity(whole)}", whole.region)
-
-
 def check_place(whole: ObjectsParameters, target: Target) -> None:
     """Raise unless a cluster can be started on the target. Nothing is written."""
     if target.kind != "directory":
@@ -306,8 +300,13 @@ class ObjectsWorkload(Workload[ObjectsParameters]):
     def load(self, streams: Mapping[str, ObjectsParameters], target: Target, *, seed: int) -> JsonObject:
         """A cluster that cannot be started here raises now."""
         whole = whole_of(streams)
+        if whole.object_store == "s3":
+            url = running_server(whole.server_url, what="object store `s3`", example="s3://HOST:PORT")
+            store = bucket(url, f"iosonde-{identity(whole)}", whole.region)
+        else:
+            store = _pool(whole, target)
         return {
-            "store": _bucket(whole) if whole.object_store == "s3" else _pool(whole, target),
+            "store": store,
             "object_bytes": whole.object_size,
             "objects": whole.objects,
             "content_seed": seed,

@@ -250,10 +250,17 @@ def _estimates(rule: Rule, found: Parameter, text: Text = rate_text) -> str:
 
 
 def conclusions(procedures: Sequence[tuple[Case, Conclusion | None]]) -> Iterator[Finding]:
-    """Return the findings of each identification that has ended."""
+    """Return the findings of each identification and comparison that has ended."""
     for case, conclusion in procedures:
         if isinstance(conclusion, LimitsConclusion) and not conclusion.found.failure:
             yield from _of(case, conclusion, conclusion.found)
+        if isinstance(conclusion, SharingConclusion) and not conclusion.found.failure:
+            yield LimitOfVolumes(
+                found=conclusion.found,
+                strength="moderate" if conclusion.found.verdict == "undecided" else "strong",
+                case_ids=conclusion.stages,
+                part=case.part,
+            )
 
 
 def _of(case: Case, conclusion: LimitsConclusion, found: Identification) -> Iterator[Finding]:
@@ -335,18 +342,6 @@ def _ends(found: Parameter) -> str:
     return f"{low} IOPS" if low == high else f"{low} to {high} IOPS"
 
 
-def sharing_conclusions(procedures: Sequence[tuple[Case, Conclusion | None]]) -> Iterator[Finding]:
-    """Return the finding of each comparison that has ended."""
-    for case, conclusion in procedures:
-        if isinstance(conclusion, SharingConclusion) and not conclusion.found.failure:
-            yield LimitOfVolumes(
-                found=conclusion.found,
-                strength="moderate" if conclusion.found.verdict == "undecided" else "strong",
-                case_ids=conclusion.stages,
-                part=case.part,
-            )
-
-
 def rows(found: Sharing) -> Iterator[tuple[str, str, str, str]]:
     """Yield parameter, value, interval and estimates."""
     named = [
@@ -360,5 +355,5 @@ def rows(found: Sharing) -> Iterator[tuple[str, str, str, str]]:
     yield f"{load_text(found.load)}: limit", found.verdict, "", found.reason
 
 
-CONCLUSIONS = (conclusions, sharing_conclusions)
+CONCLUSIONS = (conclusions,)
 OF_RESULTS = (credit_duration.find,)

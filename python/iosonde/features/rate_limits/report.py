@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -16,7 +15,6 @@ from iosonde.features.rate_limits.questions import Text, amount_text, rate_text,
 from iosonde.features.rate_limits.series import Load, Series
 from iosonde.features.rate_limits.sharing import Sharing, SharingConclusion
 from iosonde.features.rate_limits.walk import load_text
-from iosonde.planning.procedure.observations import Conclusion
 from iosonde.report import vega
 from iosonde.report.figure import Chart, Figure
 from iosonde.report.material import Material, Source
@@ -243,37 +241,30 @@ _Row = tuple[str, str, str, str]
 
 
 def tables(material: Material) -> list[Table]:
-    """Return the rules of each identification."""
+    """Return the rules of each identification, and the rates of each comparison."""
     return [
-        _table(source, conclusion.case_id, rows, named=len(material.sources) > 1)
+        _table(source, conclusion, named=len(material.sources) > 1)
         for source in material.sources
-        for conclusion, rows in _conclusions(source)
+        for _, conclusion in source.procedures
+        if isinstance(conclusion, LimitsConclusion | SharingConclusion)
     ]
 
 
-def _conclusions(source: Source) -> Iterator[tuple[Conclusion, Iterator[_Row]]]:
-    for _, conclusion in source.procedures:
-        if isinstance(conclusion, LimitsConclusion):
-            yield conclusion, itertools.chain(_rows(conclusion.found), _of_control_groups(conclusion))
-        elif isinstance(conclusion, SharingConclusion):
-            yield conclusion, questions.rows(conclusion.found)
-
-
-def _table(source: Source, case_id: str, found: Iterator[_Row], *, named: bool) -> Table:
-    rows = [list(map(_cell, row)) for row in found]
-    of = f"{source.label}: " if named else ""
+def _table(source: Source, conclusion: LimitsConclusion | SharingConclusion, *, named: bool) -> Table:
+    if isinstance(conclusion, LimitsConclusion):
+        known = known_limits.of_control_groups(conclusion.target)
+        limits = ((f"Control group limit on {each.device}", each.setting, "", each.describe()) for each in known)
+        rows = [*_rows(conclusion.found), *limits]
+    else:
+        rows = list(questions.rows(conclusion.found))
     return Table(
-        title=f"{of}Rate limits",
+        title=f"{source.label}: Rate limits" if named else "Rate limits",
         caption=_CAPTION,
         heads=["Parameter", "Value", "Interval", "Estimates"],
         labels=1,
-        rows=rows,
-        keys=[f"{source.label}\n{case_id}"] * len(rows),
+        rows=[[Cell(text=text or "-") for text in row] for row in rows],
+        keys=[f"{source.label}\n{conclusion.case_id}"] * len(rows),
     )
-
-
-def _cell(text: str) -> Cell:
-    return Cell(text=text or "-")
 
 
 def _rows(found: Identification) -> Iterator[_Row]:
@@ -301,11 +292,6 @@ def _rows(found: Identification) -> Iterator[_Row]:
         yield "Not decided", each, "", ""
     if not found.rules:
         yield "Result", found.verdict, "", found.reason
-
-
-def _of_control_groups(conclusion: LimitsConclusion) -> Iterator[_Row]:
-    for limit in known_limits.of_control_groups(conclusion.target):
-        yield f"Control group limit on {limit.device}", limit.setting, "", limit.describe()
 
 
 def _latency(seconds: float) -> str:
