@@ -10,9 +10,9 @@ from collections.abc import Callable
 import pytest
 
 from iosonde.features.rate_limits.limiter import judge
+from iosonde.features.rate_limits.run import Load, signature
 from iosonde.features.rate_limits.series import Load as StageLoad
 from iosonde.features.rate_limits.series import Series
-from iosonde.features.rate_limits.signature import Load, signature
 
 Model = Callable[[float], float]
 """Operations that were completed by an instant."""
