@@ -227,7 +227,7 @@ def documents(result_sets: Sequence[ResultSet], *, mix_simulated: bool = False) 
                 answer = answers[source.label]
                 metrics = chapter.material.summary.filter(result_set=source.label).drop("result_set").to_dicts()
                 document = {
-                    "result_set": str(source.directory),
+                    "result_set": str(source.results.directory),
                     "study": source.plan.study_name,
                     "title": chapter.study.title,
                     "question": chapter.study.question,

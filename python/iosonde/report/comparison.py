@@ -59,8 +59,9 @@ def pairs(material: Material, *, metrics: Sequence[str] = COMPARED, operation: s
         metrics=(*metrics, *named_among(material.run_metrics["metric"].unique())),
     )
     if not table.height:
+        before, after = (system.sources[0].results for system in material.systems)
         raise ResultsError(
-            f"`{baseline.sources[0].directory}` and `{contender.sources[0].directory}` have no case in common",
+            f"`{before.directory}` and `{after.directory}` have no case in common",
             where=f"both are of the study `{material.study.name}`, but no case has a result in both",
             hint="run the study with the same factors on both targets, or `iosonde report` them side by side",
         )

@@ -69,10 +69,4 @@ def embedded_json(data: Any) -> str:
     Control characters are escapes already; those beyond ASCII become such here.
     """
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return printable(
-        text.replace("<", "\\u003c")
-        .replace(">", "\\u003e")
-        .replace("&", "\\u0026")
-        .replace("\u2028", "\\u2028")
-        .replace("\u2029", "\\u2029")
-    )
+    return printable(text.translate({ord(each): f"\\u{ord(each):04x}" for each in "<>&\u2028\u2029"}))

@@ -263,7 +263,7 @@ def figure_table(figure: Figure) -> Table | None:
         heads = {name: heads[name] for name in sorted(heads, key=float)}
     down = {"percentiles": figure.series_title, "tradeoff": figure.step_title}.get(figure.kind) or figure.x_title
     xs = [Cell(text=row["x_text"], number=row["x"]) for cells in found.values() for row in cells.values()]
-    counts = [max((row["repeats"] or 0 for row in cells.values()), default=0) or None for cells in found.values()]
+    counts = [max(filter(None, (row["repeats"] for row in each.values())), default=None) for each in found.values()]
     table = tabulated(
         f"{figure.title}: values",
         [

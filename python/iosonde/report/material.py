@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -93,10 +92,6 @@ class Source:
     def key(self, case: Case) -> str:
         """Key of a case in tables, by which the page finds its runs."""
         return f"{self.label}\n{case.case_id}"
-
-    @property
-    def directory(self) -> Path:
-        return self.results.directory
 
     @property
     def simulated(self) -> bool:

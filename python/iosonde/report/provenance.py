@@ -108,7 +108,7 @@ def provenance(source: Source) -> list[FactGroup]:
         ("seed", str(plan.seed)),
         ("target", plan.target),
         *((f"set {name}", value) for name, value in plan.settings.items()),
-        ("result set", str(source.directory)),
+        ("result set", str(source.results.directory)),
     ]
     return [("Study", measured), *_preparations(source), *_targets(source), *_environments(source), *_engines(source)]
 
@@ -199,7 +199,7 @@ def completion(source: Source) -> tuple[str, str]:
     if source.failed and not (retryable or source.stopped or source.missing):
         return "To run the corrected study", rerun(source)
     retry = [*(["--retry-failed"] if retryable else []), *allowing(source.results.whole_plan)]
-    return "To continue", shlex.join(["iosonde", "resume", str(source.directory), *retry])
+    return "To continue", shlex.join(["iosonde", "resume", str(source.results.directory), *retry])
 
 
 def devices_text(source: Source) -> str:
@@ -337,13 +337,6 @@ def _runs(source: Source) -> str:
     return f"{complete} of {source.planned} complete{impossible}"
 
 
-IN_TEMPLATES = {
-    "simulated_meaning": WARNING,
-    "headline": headline,
-    "incomplete": incomplete,
-    "provenance": provenance,
-    "rerun": rerun,
-    "completion": completion,
-    "target_line": target_line,
-}
+_FUNCTIONS = (headline, incomplete, provenance, rerun, completion, target_line)
+IN_TEMPLATES = {"simulated_meaning": WARNING, **{each.__name__: each for each in _FUNCTIONS}}
 """Names in the templates of the page and of Markdown."""

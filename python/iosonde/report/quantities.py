@@ -118,20 +118,16 @@ def factor_column(name: str) -> str:
     return f"{name}_bytes" if unit_of_factor(name) == "B" and not name.endswith("bytes") else name
 
 
-def _name_text(factor: str, level: str) -> str:
-
-    if factor == "phase" and level.startswith("ycsb_"):
-        return f"YCSB {level.removeprefix('ycsb_').upper()}"
-    return store_name(level) if factor == "store" else level
-
-
 def level_text(name: str, level: Any) -> str:
     """Name a level for a reader."""
     if isinstance(level, bool):
         return "on" if level else "off"
     if not is_number(level):
         # Operations by the names of the engine: `major_fault`.
-        return str(level).replace("_", " ") if name == "operation" else _name_text(name, str(level))
+        text = str(level).replace("_", " ") if name == "operation" else str(level)
+        if name == "phase" and text.startswith("ycsb_"):
+            return f"YCSB {text.removeprefix('ycsb_').upper()}"
+        return store_name(text) if name == "store" else text
     unit = unit_of_factor(name)
     if unit == "B":
         return format_bytes(int(level))

@@ -492,31 +492,19 @@ def _where(row: Row) -> str:
     return ", ".join(str(part) for part in (row["panel"], row["series"]) if part) or row["source"]
 
 
-COLUMNS = {
-    "panel": pl.String,
-    "series": pl.String,
-    "source": pl.String,
+_TYPES: dict[str, pl.DataType | type[pl.DataType]] = {
+    **dict.fromkeys(("panel", "series", "source", "text", "no_value", "verdict", "mark"), pl.String),
+    **dict.fromkeys(("y", "low", "high", "csv_low", "csv_high"), pl.Float64),
     "published": pl.Boolean,
-    "y": pl.Float64,
-    "low": pl.Float64,
-    "high": pl.Float64,
-    "csv_low": pl.Float64,
-    "csv_high": pl.Float64,
     "repeats": pl.UInt32,
-    "text": pl.String,
-    "no_value": pl.String,
-    "verdict": pl.String,
-    "mark": pl.String,
 }
 
 
 def as_frame(rows: list[Row]) -> pl.DataFrame:
     """Return rows as a frame, whatever columns happen to be empty."""
     shown = [{name: value for name, value in row.items() if not name.startswith("_")} for row in rows]
-    frame = pl.DataFrame(
-        [{"mark": "", "csv_low": row["low"], "csv_high": row["high"], **row} for row in shown], infer_schema_length=None
-    )
-    return frame.with_columns(pl.col(name).cast(kind) for name, kind in COLUMNS.items())
+    complete = [{"mark": "", "csv_low": row["low"], "csv_high": row["high"], **row} for row in shown]
+    return pl.DataFrame(complete, infer_schema_length=None, schema_overrides=_TYPES)
 
 
 def _slug(text: str) -> str:

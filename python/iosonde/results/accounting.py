@@ -43,13 +43,10 @@ class Foreign:
     """Of all bytes of the devices; at least, where either of both is not known."""
 
 
-UNKNOWN = Foreign()
-
-
 def foreign(own_io: Json | None, workload: Json) -> Foreign:
     """The foreign bytes of a measurement; of the whole run with key-value stores, whose writes count until durable."""
     if not own_io:
-        return UNKNOWN
+        return Foreign()
     rows = _rows(own_io, workload)
     is_counted = own_io.get("version") is not None
     read = _unattributed(rows, "read") if is_counted else None

@@ -21,7 +21,7 @@ from pydantic_core import from_json
 
 from iosonde.engine.protocol.validation import mismatch_of_hello, mismatch_of_result, mismatch_of_spec
 from iosonde.errors import ResultsError
-from iosonde.plan import MOST_PLANNED_CASES, PREPARATION, Case, Plan, Run
+from iosonde.plan import MOST_PLANNED_CASES, PREPARATION, Case, Plan
 from iosonde.results import frames, shapes
 from iosonde.results.files import MARK, Directory
 from iosonde.results.schema import FORMAT, MANIFEST, RECORD_TABLES, WORKLOAD_TABLES, Record, check_numbers
@@ -43,11 +43,6 @@ def mismatch(case: Case, record: Record) -> str:
     tried = {name: level for name, level in record.levels.items() if name not in case.levels}
     wrong = (name for name, level in tried.items() if not isinstance(level, int | float))
     return next((f"`levels.{name}` is not a number, as a search tries" for name in wrong), "")
-
-
-def run(record: Record) -> Run:
-    """The run of a record."""
-    return Run(run_id=record.run_id, case_id=record.case_id, repeat=record.repeat, order=record.order, spec=record.spec)
 
 
 def _tried(case: Case, plan: Plan, records: Sequence[Record]) -> list[Case]:

@@ -341,7 +341,11 @@ class ResultSet:
     def known_runs(self) -> list[Run]:
         """The runs of the plan, and those that procedures have decided on, in the order of execution."""
         planned = {run.run_id for run in self.plan.runs}
-        return self._planned + [reading.run(record) for record in self.records() if record.run_id not in planned]
+        return self._planned + [
+            Run(run_id=each.run_id, case_id=each.case_id, repeat=each.repeat, order=each.order, spec=each.spec)
+            for each in self.records()
+            if each.run_id not in planned
+        ]
 
     def known_cases(self) -> list[Case]:
         """The cases of the plan; a case with a procedure is replaced by those that it has tried, if any."""

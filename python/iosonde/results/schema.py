@@ -91,11 +91,7 @@ STORED_TABLES: Mapping[str, Table] = {
                 ("response_latency_ns_min", "Smallest response latency, ns; null in closed loop"),
                 ("response_latency_ns_max", "Largest response latency, ns; null in closed loop"),
                 ("backlog_max", "Open loop: largest number of I/Os due but not started"),
-            ),
-            Column(
-                "engine_stalled_ns",
-                U64,
-                "Time in the interval during which the engine itself did not run, ns",
+                ("engine_stalled_ns", "Time in the interval during which the engine itself did not run, ns"),
             ),
         ),
     ),
@@ -146,9 +142,6 @@ STORED_TABLES: Mapping[str, Table] = {
                 ("discards", "Discards completed"),
                 ("discard_bytes", "Bytes discarded"),
                 ("flushes", "Flushes completed"),
-            ),
-            *stored(
-                U64,
                 ("media_read_bytes", "Bytes read from the media; simulated drives only"),
                 ("media_write_bytes", "Bytes programmed: host data, copies and padding; simulated drives only"),
                 ("copied_bytes", "Bytes of these that garbage collection copied"),

@@ -139,12 +139,12 @@ def _material(ours: list[ResultSet], theirs: list[ResultSet], *, mix_simulated: 
 
 
 def _document(material: Material, pairs: pl.DataFrame, summary: list[str]) -> dict[str, Any]:
-    baseline, contender = material.systems
+    sessions = [[str(source.results.directory) for source in system.sources] for system in material.systems]
     return {
         "study": material.study.name,
-        "baseline": str(baseline.sources[0].directory),
-        "contender": str(contender.sources[0].directory),
-        "sessions": [[str(source.directory) for source in system.sources] for system in material.systems],
+        "baseline": sessions[0][0],
+        "contender": sessions[1][0],
+        "sessions": sessions,
         "paired": material.paired,
         "cells": pairs.to_dicts(),
         "summary": summary,
