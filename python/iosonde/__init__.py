@@ -38,7 +38,6 @@ register(*FEATURES, *os.environ.get("IOSONDE_FEATURES", "").split())
 
 
 provide(
-    export="iosonde.results.export",
     interop="iosonde.interop",
     metrics="iosonde.metrics.metrics",
     query="iosonde.results.query",

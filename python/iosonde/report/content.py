@@ -44,6 +44,7 @@ from iosonde.report.tables import (
 )
 from iosonde.report.views import draw_view, drift
 from iosonde.results import ResultSet
+from iosonde.results.schema import RecordWarning
 from iosonde.results.shapes import LIBRARY_HINT, is_panic, panic_words
 from iosonde.study.model import Study, View
 
@@ -551,18 +552,19 @@ def _comparison(material: Material) -> tuple[list[str], list[Table]]:
 
 
 def _cautions(material: Material) -> list[Caution]:
-
-    found: dict[str, list[tuple[str, str, str]]] = {}
-    hints: dict[str, str] = {}
-    for source in material.sources:
-        for record in source.records:
-            for warning in record.warnings:
-                found.setdefault(warning.code, []).append((source.label, record.run_id, warning.message))
-                hints.setdefault(warning.code, warning.hint)
-    total = sum(len(source.records) for source in material.sources)
-    titles = {code: rules()[code].title if code in rules() else runs[0][2] for code, runs in found.items()}
+    found: dict[str, list[tuple[str, str, RecordWarning]]] = {}
+    records = [(source.label, record) for source in material.sources for record in source.records]
+    for label, record in records:
+        for warning in record.warnings:
+            found.setdefault(warning.code, []).append((label, record.run_id, warning))
     return [
-        Caution(code=code, title=titles[code], hint=hints[code], runs=runs, total=total)
+        Caution(
+            code=code,
+            title=rules()[code].title if code in rules() else runs[0][2].message,
+            hint=runs[0][2].hint,
+            runs=[(label, run_id, warning.message) for label, run_id, warning in runs],
+            total=len(records),
+        )
         for code, runs in sorted(found.items(), key=lambda each: -len(each[1]))
     ]
 

@@ -49,7 +49,9 @@ def summary(material: Material, own: Sequence[Table], figures: Sequence[Figure])
     card = _plain_card(material)
     short = next((table for table in own if 0 < len(table.rows) <= MOST_ROWS), None)
     if card is None and short is not None:
-        card = _first_columns(short)
+        last = len(short.heads) - 1
+        first = range(min(short.labels + VALUES, last + 1))  # Those that fit a page side by side.
+        card = selected(short, sorted({*first, *([last] if short.heads[last] == REPEATS else [])}))
         left_out = len(short.heads) - len(card.heads)
         more = "The complete table, below, has more columns." if left_out else ""
         caption = " ".join(filter(None, (f"{short.title}.", short.caption, more)))
@@ -68,13 +70,6 @@ def _judged(table: Table) -> Table:
     return selected(table, [place for place in range(len(table.heads)) if place not in unknown])
 
 
-def _first_columns(table: Table) -> Table:
-    """Return the first columns of a table, which fit a page side by side."""
-    last = len(table.heads) - 1
-    places = {*range(min(table.labels + VALUES, last + 1)), *([last] if table.heads[last] == REPEATS else [])}
-    return selected(table, sorted(places))
-
-
 def _plain_card(material: Material) -> Table | None:
     rates = {access: Values(material, metric) for access, metric in _RATES.items()}
     tails = {each: Values(material, f"completion_latency_ns_{each}") for each in ("p50", "p99")}
@@ -90,6 +85,8 @@ def _plain_card(material: Material) -> Table | None:
     if len(rows) < 2:
         return None
     pairs = [(subject.source, subject.case) for subject, _, _ in rows]
+    found = [(rate.cell(subject), " IOPS" * (rate.metric == "iops")) for subject, _, rate in rows]
+    rates_of_rows = [replace(cell, text=f"{cell.text}{unit}") for cell, unit in found]
     return tabulated(
         TITLE,
         [
@@ -100,7 +97,7 @@ def _plain_card(material: Material) -> Table | None:
             (VERDICT, [LIMITED_BY.get(source.verdict(case.case_id) or "", "-") for source, case in pairs]),
         ],
         [
-            ("Bandwidth or IOPS", [_rate_cell(rate, subject) for subject, _, rate in rows]),
+            ("Bandwidth or IOPS", rates_of_rows),
             *((f"Latency, {each}", [known.cell(subject) for subject, _, _ in rows]) for each, known in tails.items()),
             (REPEATS, [cell_of(rate.estimate(subject)[3]) for subject, _, rate in rows]),
         ],
@@ -108,11 +105,6 @@ def _plain_card(material: Material) -> Table | None:
         f"{medians_of(material, list(_RATES.values()))} Closed loop.",
         keys=[source.key(case) for source, case in pairs],
     )
-
-
-def _rate_cell(rate: Values, subject: Subject) -> Cell:
-    found = rate.cell(subject)
-    return replace(found, text=f"{found.text} IOPS") if rate.metric == "iops" else found
 
 
 def _loads(source: Source) -> dict[tuple[str, str], list[Case]]:

@@ -150,12 +150,9 @@ def _write_cache_text(source: Source) -> str:
     if any(record.target.get("simulated") for record in source.records):
         return "that of the simulated device"
     devices = [device for record in source.records for device in record.target.get("devices", [])]
-    return ", ".join(sorted({found for device in devices if (found := _write_cache(device))})) or "not known"
-
-
-def _write_cache(device: Mapping[str, Any]) -> str:
-    queue = device.get("queue")
-    return str((queue if isinstance(queue, Mapping) else {}).get("write_cache", device.get("write_cache")) or "")
+    queues = (each["queue"] if isinstance(each.get("queue"), Mapping) else {} for each in devices)
+    found = {queue.get("write_cache", each.get("write_cache")) for queue, each in zip(queues, devices, strict=True)}
+    return ", ".join(sorted(str(each) for each in found if each)) or "not known"
 
 
 def rerun(source: Source) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 
@@ -43,10 +43,6 @@ from iosonde.report.quantities import (
 )
 from iosonde.report.vega import MARKS, Frame
 from iosonde.study.model import Level, Reference, View
-
-if TYPE_CHECKING:
-    pass
-
 
 SERIES_TO_OVERLAY = 3
 """With more lines than this, result sets are compared in a panel for each series."""

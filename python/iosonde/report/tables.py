@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import polars as pl
 
@@ -345,6 +345,7 @@ def improvements_table(view: View, material: Material) -> Table:
     )
 
 
+T = TypeVar("T")
 _Improvement = tuple[str, str, str, Cell, Cell]
 """Device, what it is compared with, case, value and improvement."""
 
@@ -362,20 +363,22 @@ def _published_rows(reference: Reference) -> list[dict[str, Any]]:
 
 def _own_values(view: View, material: Material) -> Iterator[_Improvement]:
     """Each case over the same one in the baseline system, where two are compared."""
-    values, found = Values(material, view.y), subjects(view, material)
-    systems = _systems(material)
-    for subject in found:
+    values = Values(material, view.y)
+    found = [(each, values.estimate(each)[0]) for each in subjects(view, material)]
+    for subject, own in found:
         same = (subject.case.case_id, subject.stream, subject.operation)
-        number = systems.get(subject.source.label, 0)
-        others = (each for each in found if (each.case.case_id, each.stream, each.operation) == same)
-        base = next((each for each in others if systems.get(each.source.label, 0) < number), None)
-        yield (
-            _label(subject.source, material),
-            base.source.label if base else "-",
-            ", ".join(level_text(name, level) for name, level in subject.case.levels.items()),
-            metric_cell(view.y, values.estimate(subject)[0]),
-            _gain(view, values.estimate(subject)[0], values.estimate(base)[0] if base else None),
-        )
+        others = ((each.source, value) for each, value in found if each.key[1:] == same)
+        base, before = _baseline(subject.source, others, material)
+        case = ", ".join(level_text(name, level) for name, level in subject.case.levels.items())
+        yield _label(subject.source, material), base, case, metric_cell(view.y, own), _gain(view, own, before)
+
+
+def _baseline(source: Source, found: Iterable[tuple[Source, T]], material: Material) -> tuple[str, T | None]:
+    """Return the label of the first result set of an earlier system with its value; a dash where there is none."""
+    numbered = enumerate(material.systems)
+    systems = {each.label: number for number, system in numbered for each in system.sources}
+    own = systems.get(source.label, 0)
+    return next(((each.label, value) for each, value in found if systems.get(each.label, 0) < own), ("-", None))
 
 
 def _own_levels(view: View, material: Material) -> Iterator[_Improvement]:
@@ -418,18 +421,10 @@ def _gain(view: View, own: float | None, before: float | None) -> Cell:
 def _own_limits(view: View, material: Material) -> Iterator[_Improvement]:
     searches = [(source, each) for source, part, each in _searches(material) if part == view.part]
     found = [(source, each.value) for source, each in searches if each.reached and each.value]
-    systems = _systems(material)
     for source, value in found:
-        number = systems.get(source.label, 0)
-        base, before = next((each for each in found if systems.get(each[0].label, 0) < number), (None, None))
+        base, before = _baseline(source, found, material)
         ratio = value / before if before else None
-        yield _label(source, material), base.label if base else "-", "", cell_of(value, _plain), cell_of(ratio, _times)
-
-
-def _systems(material: Material) -> dict[str, int]:
-    """The number of the system of each result set, where two are compared."""
-    numbered = enumerate(material.systems)
-    return {source.label: number for number, system in numbered for source in system.sources}
+        yield _label(source, material), base, "", cell_of(value, _plain), cell_of(ratio, _times)
 
 
 def _searches(material: Material) -> Iterator[tuple[Source, str, SearchConclusion]]:

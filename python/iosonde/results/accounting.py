@@ -51,12 +51,13 @@ def foreign(own_io: Json | None, workload: Json) -> Foreign:
     is_counted = own_io.get("version") is not None
     read = _unattributed(rows, "read") if is_counted else None
     written = _unattributed(rows, "write") if is_counted and _is_plain(workload) else _bound(own_io, rows)
+    moved = sum(row["read_bytes"] + row["write_bytes"] for row in rows)
     return Foreign(
         read_bytes=read,
         write_bytes=written,
         read_share=_share(read, rows, "read"),
         write_share=_share(written, rows, "write"),
-        share=_share_of_all(read, written, rows),
+        share=((read or 0) + (written or 0)) / moved if moved else None,
     )
 
 
@@ -97,11 +98,6 @@ def _share(foreign_bytes: int | None, rows: list[Json], what: str) -> float | No
     if foreign_bytes < LEAST_BYTES:
         return 0.0
     return float(foreign_bytes / sum(row[f"{what}_bytes"] for row in rows))
-
-
-def _share_of_all(read: int | None, written: int | None, rows: list[Json]) -> float | None:
-    moved = sum(row["read_bytes"] + row["write_bytes"] for row in rows)
-    return ((read or 0) + (written or 0)) / moved if moved else None
 
 
 def _is_plain(workload: Json) -> bool:

@@ -46,28 +46,14 @@ def mismatch(case: Case, record: Record) -> str:
 
 
 def _tried(case: Case, plan: Plan, records: Sequence[Record]) -> list[Case]:
-    own = [record for record in records if plan.case_of(record.run_id) is case]
-    tried = {record.case_id: record for record in own}
-    if case.procedure and case.procedure.kind not in _OF_NUMBERS:
-        return [_case(case, record) for record in tried.values()] or [case]
-    return sorted((_case(case, record) for record in tried.values()), key=lambda each: _numbers(case, each)) or [case]
-
-
-def _case(case: Case, record: Record) -> Case:
-    return case.model_copy(
-        update={
-            "case_id": record.case_id,
-            "part": record.part,
-            "levels": record.levels,
-            "parameters": record.parameters,
-            "procedure": None,
-        }
-    )
-
-
-def _numbers(case: Case, tried: Case) -> list[float]:
-    """The numbers that were tried."""
-    return [float(level) for name, level in tried.levels.items() if name not in case.levels]
+    """The cases that a procedure has tried, or its own; of searches in the order of the numbers that were tried."""
+    own = {record.case_id: record for record in records if plan.case_of(record.run_id) is case}
+    names = ("case_id", "part", "levels", "parameters")
+    changes = [{name: getattr(record, name) for name in names} for record in own.values()]
+    tried = [case.model_copy(update={**each, "procedure": None}) for each in changes]
+    if case.procedure and case.procedure.kind in _OF_NUMBERS:
+        tried.sort(key=lambda each: [float(at) for name, at in each.levels.items() if name not in case.levels])
+    return tried or [case]
 
 
 OWN_NAMES = {

@@ -450,7 +450,7 @@ class ResultSet:
 
     def export(self, format: str, directory: Path | str) -> list[Path]:
         """Write every table (`csv`, `parquet`, `json`) or run (`fio-json`, `hdr`) to one file, with a README."""
-        return list(provided("export").export(self, format, Path(directory)))
+        return list(provided("query").export(self, format, Path(directory)))
 
     @property
     def _planned(self) -> list[Run]:
