@@ -21,28 +21,11 @@ from iosonde.findings.findings import answer as answer_of
 from iosonde.findings.interference import disturbances
 from iosonde.findings.question import OfResults, Results
 from iosonde.metrics.verdict.rules import rules
-from iosonde.report import comparison, views
-from iosonde.report.details import (
-    repeat_tables,
-    requirements_tables,
-    session_tables,
-    statistics_tables,
-    verdict_tables,
-    windows_table,
-)
+from iosonde.report import comparison, details, tables, views
 from iosonde.report.figure import Figure
 from iosonde.report.figure_values import figure_table, summary
 from iosonde.report.material import SIMULATED, WARNING, Material, Source, gather, require_distinct, subjects
 from iosonde.report.table import Table
-from iosonde.report.tables import (
-    accounts_table,
-    case_tables,
-    cross_table,
-    improvements_table,
-    limits_table,
-    search_tables,
-)
-from iosonde.report.views import draw_view, drift
 from iosonde.results import ResultSet
 from iosonde.results.schema import RecordWarning
 from iosonde.results.shapes import LIBRARY_HINT, is_panic, panic_words
@@ -125,13 +108,6 @@ def _parts(finding: Finding) -> set[str]:
     return {finding.part} if finding.part else {case_id.partition("/")[0] for case_id in finding.case_ids}
 
 
-def unanswered(study: Study, source: Source) -> Answer:
-    """Return the answer of a result set whose findings could not be computed: verdicts and outcomes only."""
-    ended = [record.ended for record in source.records]
-    trust = trust_from(ended, single=False, drift=None, simulated=source.simulated)
-    return Answer(question=study.question, summary=(), trust=trust, rest=())
-
-
 def answer(material: Material, source: Source) -> Answer:
     """Return the answer of one result set, with every other finding."""
     results = source.results
@@ -210,10 +186,10 @@ def computed(omitted: list[Omitted], title: str, compute: Callable[[], Computed]
 
 
 TABLES: Mapping[str, Callable[[View, Material], Table]] = {
-    "table": cross_table,
-    "accounts": accounts_table,
-    "limits": limits_table,
-    "improvements": improvements_table,
+    "table": tables.cross_table,
+    "accounts": tables.accounts_table,
+    "limits": tables.limits_table,
+    "improvements": tables.improvements_table,
 }
 """Views that are tables, and what makes them."""
 _FEATURE_TABLES: tuple[Callable[[Material], list[Table]], ...] = contributed("report", "TABLES")
@@ -293,12 +269,12 @@ class Chapter:
     @cached_property
     def requirements(self) -> list[Table]:
         """The requirements of the study, the worst first, then their reasons and sources; empty without any."""
-        return self._tables("Requirements", requirements_tables)
+        return self._tables("Requirements", details.requirements_tables)
 
     @cached_property
     def windows(self) -> Table | None:
         """The worst windows of requirements that each run must meet."""
-        return self._computed("Worst windows", lambda: windows_table(self.material), instead=None)
+        return self._computed("Worst windows", lambda: details.windows_table(self.material), instead=None)
 
     @property
     def required(self) -> list[Table]:
@@ -312,7 +288,9 @@ class Chapter:
         found = []
         for source in self.sources:
             compute = functools.partial(answer, self.material, source)
-            instead = unanswered(self.study, source)
+            ended = [record.ended for record in source.records]
+            trust = trust_from(ended, single=False, drift=None, simulated=source.simulated)
+            instead = Answer(question=self.study.question, summary=(), trust=trust, rest=())
             found.append((source.label, self._computed(f"Findings of {source.label}", compute, instead=instead)))
         return found
 
@@ -402,7 +380,7 @@ class Chapter:
         return self._computed(title, lambda: [*map(self._section, draw())], instead=[])
 
     def _drawn(self, view: View, number: int) -> Section | None:
-        shown = draw_view(view, number, self.material)
+        shown = views.draw_view(view, number, self.material)
         if isinstance(shown, str):
             return Section(title=view.title, undrawn=f"figure: {shown}")
         return self._section(shown) if shown else None
@@ -426,7 +404,7 @@ class Chapter:
     @cached_property
     def drift(self) -> Figure | None:
         """The control case through the study."""
-        drawn = self._computed("Drift", lambda: drift(self.material), instead=None)
+        drawn = self._computed("Drift", lambda: views.drift(self.material), instead=None)
         return drawn and marked_figure(drawn, self.sources)
 
     @property
@@ -437,19 +415,19 @@ class Chapter:
     @cached_property
     def case_tables(self) -> list[Table]:
         """Every case with its metrics, a table for each part."""
-        return [table for table in self._tables("All cases", case_tables) if table.rows]
+        return [table for table in self._tables("All cases", tables.case_tables) if table.rows]
 
     @cached_property
     def detail_tables(self) -> list[Table]:
         """Searches, rounds, tables of features, every case, and statistics of stores."""
         makers: Sequence[tuple[str, Callable[[Material], Iterable[Table]]]] = [
-            ("Sessions", session_tables),
-            ("Repeats", repeat_tables),
-            ("Searches", search_tables),
+            ("Sessions", details.session_tables),
+            ("Repeats", details.repeat_tables),
+            ("Searches", tables.search_tables),
             *(("Tables of features", tables) for tables in _FEATURE_TABLES),
         ]
         found = [table for title, make in makers for table in self._tables(title, make)]
-        return [*found, *self.case_tables, *self._tables("Statistics of stores", statistics_tables)]
+        return [*found, *self.case_tables, *self._tables("Statistics of stores", details.statistics_tables)]
 
     @property
     def tables(self) -> list[Table]:
@@ -487,7 +465,7 @@ class Chapter:
     @cached_property
     def verdicts(self) -> list[Table]:
         """The number of runs by verdict, and the evidence of every case; nothing without verdicts."""
-        return self._tables("Verdicts", verdict_tables)
+        return self._tables("Verdicts", details.verdict_tables)
 
     @cached_property
     def warnings(self) -> list[Caution]:

@@ -24,7 +24,6 @@ from iosonde.report.material import Material, Source
 from iosonde.report.quantities import case_name, metric_text, metric_title
 from iosonde.report.table import LIMITED_BY, RESULT, VERDICT, Cell, Column, Table, cell_of, tabulated
 from iosonde.results.schema import Record
-from iosonde.study.model import RequirementSource
 from iosonde.study.workload import names_where, store_name, streams_of
 from iosonde.units import format_bytes, format_count, format_duration, format_latency
 
@@ -67,10 +66,11 @@ def requirements_tables(material: Material) -> list[Table]:
         ("Interval", [_interval(result) for result in results]),
         ("Level", [result.requirement.level for result in results]),
     ]
+    sources = [result.requirement.source for result in results]
     notes: list[Column] = [
         (REASON, [result.reason or "-" for result in results]),
         (MEANING, [result.requirement.means for result in results]),
-        ("Source", [_source_text(result.requirement.source) for result in results]),
+        ("Source", [", ".join(filter(None, (s.title, s.publisher, s.version, s.address))) for s in sources]),
     ]
     wrong = any(record.has_wrong_data for source in material.sources for record in source.records)
     outcome = "FAIL" if wrong else overall(results).upper()
@@ -133,11 +133,6 @@ def _interval(result: Result) -> str:
     if result.high is None:
         return f"≥ {result.text(result.low)}"
     return range_text(result.text(result.low), result.text(result.high))
-
-
-def _source_text(source: RequirementSource) -> str:
-    """Write a source on one line."""
-    return ", ".join(filter(None, (source.title, source.publisher, source.version, source.address)))
 
 
 EXPLANATION = (

@@ -27,6 +27,8 @@ def headline(source: Source, material: Material, omitted: list[Omitted]) -> list
     """Return the main facts of a result set; those that cannot be computed are noted in `omitted`."""
     times = sorted(time for record in source.records for time in (record.started_at, record.ended_at) if time)
     servers = (case.parameters.get("server_url") for case in source.cases)
+    targets = (record.target["log"] for record in source.records if "log" in record.target)
+    logs = (f"{log['name']}, on {', '.join(_lowest_devices(log))}" for log in targets)  # Second targets of stores.
     none: list[tuple[str, str]] = []
     rows = [
         ("Simulated", WARNING if source.simulated else ""),
@@ -35,7 +37,7 @@ def headline(source: Source, material: Material, omitted: list[Omitted]) -> list
         ("Hosts", _hosts_text(source.plan)),
         ("Server", ", ".join(dict.fromkeys(str(url) for url in servers if url))),
         ("File system", _file_system_text(source)),
-        ("Log device", _log_text(source)),
+        ("Log device", ", ".join(dict.fromkeys(logs))),
         ("Measured", f"{_when(times[0])} to {_when(times[-1])}" if times else "nothing yet"),
         ("Runs", _runs(source)),
         ("Profile", f"{source.plan.profile}, {_repeats(source)}"),
@@ -233,12 +235,6 @@ def target_line(source: Source) -> str:
     }
     devices = source.plan.target if source.plan.target.startswith(("simulated:", "null:")) else devices_text(source)
     return "; ".join([devices, *sorted(mounted)])
-
-
-def _log_text(source: Source) -> str:
-    """Name the second target, which some cases have for a store's log, and its device."""
-    logs = (record.target["log"] for record in source.records if "log" in record.target)
-    return ", ".join(dict.fromkeys(f"{log['name']}, on {', '.join(_lowest_devices(log))}" for log in logs))
 
 
 def _file_system_text(source: Source) -> str:

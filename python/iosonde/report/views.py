@@ -456,8 +456,8 @@ _MAKERS: Mapping[str, Callable[[View, list[Subject], Material], Sketch | None]] 
 
 def measurement_windows(material: Material) -> list[Figure]:
     """Return a figure for each part with rounds that were judged, a panel for each tracking variable."""
-    found = (_window_figure(part, material) for part in material.study.parts if part.rounds and part.rounds.sought)
-    return [figure for figure in found if figure is not None]
+    parts = [part for part in material.study.parts if part.rounds and part.rounds.sought]
+    return [figure for part in parts if (figure := _window_figure(part, material))]
 
 
 def _window_figure(part: Part, material: Material) -> Figure | None:

@@ -40,7 +40,7 @@ def values(record: Record, columns: Sequence[Column]) -> dict[str, Any]:
     return {column.name: column.value(run) for column in columns if column.value}
 
 
-_SERVER_COUNTERS: Mapping[str, str] = {
+SERVER_COUNTERS: Mapping[str, str] = {
     COUNTED_NS: "Time between the two readings of these counters, ns",
     "server_cpu_ns": "CPU time of all its processes, ns",
     "wal_bytes": "Bytes of write-ahead log that it generated",
@@ -58,11 +58,9 @@ _SERVER_COUNTERS: Mapping[str, str] = {
     "server_major_faults": "Major page faults of its control group",
     "server_swap_in_bytes": "Bytes that the machine read from swap, in runs with a swap area",
     "server_swap_out_bytes": "Bytes that the machine wrote to swap, in runs with a swap area",
+    **dict(contributed("facts", "COUNTERS")),
 }
-"""Those of all servers, and of database servers with SQL."""
-
-SERVER_COUNTERS: Mapping[str, str] = {**_SERVER_COUNTERS, **dict(contributed("facts", "COUNTERS"))}
-"""Statistics of servers whose increase over the measurement is a fact of the run."""
+"""Statistics of servers whose increase over the measurement is a fact of the run: of all, with SQL, of features."""
 
 SERVER_STATES = ("sessions_active", "sessions_waiting_for_lock", "sessions_waiting_for_log", "sessions_waiting_for_io")
 """Statistics whose mean over the intervals is a fact of the run."""
