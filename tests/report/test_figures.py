@@ -157,7 +157,7 @@ def test_few_published_lines_are_drawn_dashed_over_measured_ones(tmp_path: Path)
     }
     facts = _study_of("grid", view, references=[reference])
     figure = figures([result_set(tmp_path / "set", facts, seconds=1, repeats=1)])[0]
-    assert [panel.title for panel in figure.panels] == ["read", "write"]
+    assert [panel.key for panel in figure.panels] == ["read", "write"]
     published = figure.rows.filter("published")
     assert published["source"].unique().to_list() == ["SP900 (Davidovic 2019)"]
     assert published.filter((pl.col("x") == 4096) & (pl.col("panel") == "read"))["y"].to_list() == [131.0]

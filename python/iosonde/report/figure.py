@@ -69,6 +69,10 @@ class Figure:
         """Panels side by side, where there is room."""
         return columns(len(self.panels))
 
+    def title_of(self, panel: Panel) -> str:
+        """Return the title of a panel, empty in a figure of one panel."""
+        return panel.key if len(self.panels) > 1 else ""
+
     @property
     def specification(self) -> dict[str, Any]:
         """Vega-Lite of the whole figure, without rows, colours and title."""
@@ -76,7 +80,7 @@ class Figure:
         return {
             "columns": self.columns,
             "spacing": SPACING,
-            "concat": [_part(panel, panel_width(self.columns)) for panel in self.panels],
+            "concat": [_part(panel, self.title_of(panel), panel_width(self.columns)) for panel in self.panels],
             "resolve": {"scale": dict.fromkeys(("color", "strokeDash", "shape"), sharing)},
         }
 
@@ -89,8 +93,6 @@ class Figure:
 class Panel:
     """One plot of a figure."""
 
-    title: str
-    """Empty in a figure of one panel."""
     key: str
     """Rows of the panel have this in column `panel`."""
     chart: Chart
@@ -111,9 +113,9 @@ def least_width(columns: int) -> int:
     return min(panel_width(columns), PAGE_WIDTHS[columns])
 
 
-def _part(panel: Panel, width: int) -> dict[str, Any]:
+def _part(panel: Panel, title: str, width: int) -> dict[str, Any]:
     return {
-        **({"title": panel.title} if panel.title else {}),
+        **({"title": title} if title else {}),
         "data": {"name": "figure"},
         "transform": [{"filter": {"field": "panel", "equal": panel.key}}],
         "width": width,
@@ -198,7 +200,7 @@ def drawings(figure: Figure) -> list[tuple[Panel, str]]:
             "config": theme.configuration() | {"background": None, "aria": False},
         }
         described = figure.description if len(figure.panels) == 1 else ""
-        name = escape(". ".join(filter(None, [figure.title, panel.title, described])))
+        name = escape(". ".join(filter(None, [figure.title, figure.title_of(panel), described])))
         # The name of a figure contains that of a part, chosen by a study file.
         text = as_svg(drawn, prefix=re.sub(r"\W+", "-", f"{figure.name}-{place}-"))
         named = f'<svg role="img" aria-label="{name}"'

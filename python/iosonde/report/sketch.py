@@ -11,7 +11,6 @@ import polars as pl
 
 from iosonde.findings.published import published
 from iosonde.metrics.statistics import WIDE_TEXT, is_wide
-from iosonde.metrics.verdict.verdict import Kind
 from iosonde.metrics.wording import counted
 from iosonde.report import vega
 from iosonde.report.figure import Chart, Figure, Panel, columns, least_width
@@ -374,6 +373,8 @@ def finish(sketch: Sketch, view: View, number: int, material: Material) -> Figur
     notes += filter(None, [durability_note(material, view.part)])
     with_values = {row[name] for row in kept if has_mark(row) for name in ("series", "source")}
     absent = frozenset({*sketch.frame.series, *sketch.frame.sources} - with_values)
+    width = least_width(columns(len(panels)))
+    frame = replace(sketch.frame, width=width, verdicts=verdicts, absent=absent)
     own = _domain([row for row in kept if row["y"] is not None and not row["published"]] or kept, sketch)
     shared = own if view.shared_y else None
     notes += filter(None, [device_state_note(view, material)])
@@ -389,7 +390,7 @@ def finish(sketch: Sketch, view: View, number: int, material: Material) -> Figur
         x_title=sketch.frame.x.title,
         series_title=sketch.frame.series_title,
         step_title=sketch.step_title,
-        panels=_panels(panels, kept, shared, sketch, verdicts, absent),
+        panels=[_panel(panel, kept, shared, frame, sketch) for panel in panels],
         rows=as_frame(kept),
         heads=_of_csv(sketch.heads | ({"verdict": "verdict"} if verdicts else {})),
         one_legend=view.kind != "heatmap",
@@ -405,27 +406,9 @@ def _of_csv(heads: dict[str, str]) -> dict[str, str]:
     return {column: head for head, column in named.items()}
 
 
-def _panels(
-    panels: Sequence[str], rows: list[Row], shared: tuple[float, float] | None, sketch: Sketch,
-    verdicts: Sequence[Kind], absent: frozenset[str],
-) -> list[Panel]:  # fmt: skip
-    width = least_width(columns(len(panels)))
-    return [
-        Panel(
-            title=panel if len(panels) > 1 else "",
-            key=panel,
-            chart=sketch.draw(
-                replace(
-                    sketch.frame,
-                    width=width,
-                    y=replace(sketch.frame.y, domain=_panel_domain(rows, panel, shared, sketch)),
-                    verdicts=verdicts,
-                    absent=absent,
-                )
-            ),
-        )
-        for panel in panels
-    ]
+def _panel(panel: str, rows: list[Row], own: tuple[float, float] | None, frame: Frame, sketch: Sketch) -> Panel:
+    y = replace(frame.y, domain=_panel_domain(rows, panel, own, sketch))
+    return Panel(key=panel, chart=sketch.draw(replace(frame, y=y)))
 
 
 def _panel_domain(rows: list[Row], panel: str, own: tuple[float, float] | None, sketch: Sketch) -> tuple[float, float]:

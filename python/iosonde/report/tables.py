@@ -258,10 +258,8 @@ def accounts_table(view: View, material: Material) -> Table:
         rows = []
     cited = _published(view, material, factors)
     # Rows of the same levels are below one another, in the order of the first of each.
-    alike: dict[tuple[str, ...], list[_Account]] = {}
-    for row in [*rows, *cited]:
-        alike.setdefault(tuple(row.levels), []).append(row)
-    rows = list(itertools.chain(*alike.values()))
+    order = [row.levels for row in [*rows, *cited]]
+    rows = sorted([*rows, *cited], key=lambda row: order.index(row.levels))
     return tabulated(
         view.title,
         [

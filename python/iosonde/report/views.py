@@ -490,12 +490,7 @@ def _window_figure(part: Part, material: Material) -> Figure | None:
         caption=" ".join(filter(None, notes)),
         description=f"Line charts of {metric_title(metric)} over the rounds, for {len(panels)} tracking variables, "
         "with the average of the measurement window and the line fitted to it.",
-        panels=[
-            Panel(
-                title=panel if len(panels) > 1 else "", key=panel, chart=vega.lines(_window_frame(rows, panel, scale))
-            )
-            for panel in shown
-        ],
+        panels=[Panel(key=panel, chart=vega.lines(_window_frame(rows, panel, scale))) for panel in shown],
         rows=as_frame([row for row in rows if row["panel"] in shown]),
         heads={"panel": "panel", "series": "line", "source": "result_set", "x": "round", "y": scale.column},
     )
@@ -586,7 +581,7 @@ def drift(material: Material) -> Figure | None:
         caption=f"{title} of the control case through the study. Where it changes, the machine or the device changed.",
         description=f"Line chart: {title} of {len(rows)} control runs, "
         f"{min(values):.1f} % to {max(values):.1f} % of their median.",
-        panels=[Panel(title="", key="", chart=vega.lines(frame))],
+        panels=[Panel(key="", chart=vega.lines(frame))],
         rows=as_frame(rows),
         heads={"source": "result_set", "x": "order", "x_text": "run_id", "y": f"{metric}_percent_of_median"},
     )

@@ -350,8 +350,12 @@ def attempt_of(name: str, plan: Plan) -> tuple[str, int] | None:
 
 
 def _read_record(directory: Directory, run_id: str, attempt: int, plan: Plan, *, tables: bool) -> Record:
-    sums = _read_manifest(directory)
-    record = _record_of(directory, sums, run_id, attempt)
+    sums, file = _read_manifest(directory), directory.path / "record.json"
+    with _naming(file):
+        record = Record.model_validate(parsed(_checked_file(directory, "record.json", sums)))
+        _check_parts(record)
+    if (record.run_id, record.attempt) != (run_id, attempt):
+        raise _DamagedError(f"`{file}` belongs to another run: `{record.run_id}`, attempt {record.attempt}")
     if tables:
         _check_tables(directory, sums, run_id)
     case = plan.case_of(run_id)
@@ -361,9 +365,9 @@ def _read_record(directory: Directory, run_id: str, attempt: int, plan: Plan, *,
     if record.arm != case.arm or (own != planned if planned else not own.startswith(case.case_id)):
         raise _DamagedError(f"`{directory.path}` belongs to another case: `{record.case_id}`")
     if problem := mismatch(case, record):
-        raise _DamagedError(f"`{directory.path / 'record.json'}` is damaged: {problem}")
+        raise _DamagedError(f"`{file}` is damaged: {problem}")
     if tables:
-        with _naming(directory.path / "record.json"):
+        with _naming(file):
             frames.check(record)
     return record
 
@@ -379,16 +383,6 @@ def _check_tables(directory: Directory, sums: Mapping[str, str], run_id: str) ->
             if rows["run_id"].ne_missing(run_id).any():
                 raise ValueError("it has rows from another run")
             check_numbers(rows)
-
-
-def _record_of(directory: Directory, sums: Mapping[str, str], run_id: str, attempt: int) -> Record:
-    file = directory.path / "record.json"
-    with _naming(file):
-        record = Record.model_validate(parsed(_checked_file(directory, "record.json", sums)))
-        _check_parts(record)
-    if (record.run_id, record.attempt) != (run_id, attempt):
-        raise _DamagedError(f"`{file}` belongs to another run: `{record.run_id}`, attempt {record.attempt}")
-    return record
 
 
 def _check_parts(record: Record) -> None:
