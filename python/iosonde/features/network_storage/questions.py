@@ -78,8 +78,9 @@ class NotUnavailable(Finding, kind="no unavailability", topic="path"):
 
 def outages(question: Question) -> Iterator[Finding]:
     """State the unavailable time of each case of the part."""
+    runs = _runs(question, "outcome")
     for case_id in question.cases.filter(pl.col("part") == question.part.name)["case_id"]:
-        ended = _outcomes(question, case_id)
+        ended = runs.filter(pl.col("case_id") == case_id)["outcome"].to_list()
         failed = sum(each != "complete" for each in ended)
         found = {name: question.repeats(name, case_id) for name in (UNAVAILABLE, LENGTH, CAUGHT_UP)}
         about: dict[str, Any] = {"load": question.load({}, case_id), "case_ids": (case_id,), "part": question.part.name}
@@ -106,10 +107,13 @@ def outages(question: Question) -> Iterator[Finding]:
         )
 
 
-def _outcomes(question: Question, case_id: str) -> list[str]:
-    if question.outcomes is None or "outcome" not in question.outcomes.columns:
-        return []
-    return question.outcomes.filter(pl.col("case_id") == case_id)["outcome"].to_list()
+def _runs(question: Question, *columns: str) -> pl.DataFrame:
+    """The runs of the part in the view `runs`; none where it has not these columns."""
+    found = question.outcomes
+    if found is None or not set(columns) <= set(found.columns):
+        return pl.DataFrame(schema=dict.fromkeys(("case_id", *columns), pl.String))
+    cases = question.cases.filter(pl.col("part") == question.part.name)["case_id"].to_list()
+    return found.filter(pl.col("case_id").is_in(cases))
 
 
 LATENCY = "completion_latency_ns_mean"
@@ -171,7 +175,7 @@ def find(question: Question) -> Iterator[Finding]:
     divided = question.cells_by(DIVIDED, factors)
     for row in divided.iter_rows(named=True):
         yield _divided(question, row)
-    complete = _complete(question)
+    complete = _runs(question, "outcome", "network_transport").filter(pl.col("outcome") == "complete")
     if complete.is_empty() or complete["network_transport"].null_count() < len(complete):
         yield from _undivided(question, known=set(divided["case_id"]))
     else:
@@ -202,23 +206,12 @@ def _load(question: Question, levels: Mapping[str, Any], case_id: str) -> str:
     return f"{named}, {wording.level_words(over, levels[over])}" if over in levels else named
 
 
-def _complete(question: Question) -> pl.DataFrame:
-    """The complete runs of the part in the view `runs`; empty without their transports."""
-    outcomes = question.outcomes
-    if outcomes is None or not {"outcome", "network_transport"} <= set(outcomes.columns):
-        return pl.DataFrame()
-    cases = question.cases.filter(pl.col("part") == question.part.name)["case_id"].to_list()
-    return outcomes.filter(pl.col("case_id").is_in(cases), pl.col("outcome") == "complete")
-
-
 def _undivided(question: Question, *, known: set[str]) -> Iterator[UndividedLatency]:
-    outcomes = question.outcomes
-    if outcomes is None or "network_unseparated" not in outcomes.columns:
-        return
+    runs = _runs(question, "network_unseparated")
     measured = question.cases.filter(pl.col("part") == question.part.name)["case_id"].to_list()
     alike: dict[str, list[str]] = {}
     for case_id in measured:
-        reasons = outcomes.filter(pl.col("case_id") == case_id)["network_unseparated"]
+        reasons = runs.filter(pl.col("case_id") == case_id)["network_unseparated"]
         reason = next((str(each) for each in reasons if each), "")
         if case_id not in known and reason:
             alike.setdefault(reason, []).append(case_id)

@@ -74,9 +74,7 @@ _FIRST_OF_OWN = 3
 """File descriptors below it are standard streams."""
 
 _FIELDS = {
-    "mss_bytes": ("I", 16),
     "round_trip_us": ("I", 68),
-    "congestion_window": ("I", 80),
     "retransmits": ("I", 100),
     "acknowledged_bytes": ("Q", 120),
     "received_bytes": ("Q", 128),

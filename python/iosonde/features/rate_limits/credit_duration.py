@@ -284,11 +284,16 @@ def _spending(
     provider = context.provider_of(part.context) if part else None
     if not provider:
         return
+    models = [str(device.get("model", "")).lower() for device in record.target.get("devices", ())]
     for limit in known_limits.limits(size_bytes=size_bytes, provider=provider):
         if limit.burst_seconds is None or limit.burst_rate is None or limit.operations != "all":
             continue
         used = _used(limit, record.spec["workload"]["streams"], rates)
-        known_by = _type_known_by(limit, record, records)
+        known_by = ""
+        if models and all(limit.title.lower() in each for each in models):
+            known_by = "the device's model"
+        elif any(_is_drop_of(limit, each) for each in records):
+            known_by = "a drop between its published rates"
         if known_by and (1 + AGREEMENT) * limit.rate < used <= (1 + AGREEMENT) * limit.burst_rate:
             yield CreditDuration(
                 words=words.get(record.case_id, f"`{record.case_id}`"),
@@ -300,14 +305,6 @@ def _spending(
                 strength="moderate",
                 case_ids=(record.case_id,),
             )
-
-
-def _type_known_by(limit: PublishedLimit, record: Record, records: Sequence[Record]) -> str:
-    """Return what shows that the volume is of the type of this limit; empty if nothing does."""
-    models = [str(device.get("model", "")).lower() for device in record.target.get("devices", ())]
-    if models and all(limit.title.lower() in each for each in models):
-        return "the device's model"
-    return "a drop between its published rates" if any(_is_drop_of(limit, each) for each in records) else ""
 
 
 def _is_drop_of(limit: PublishedLimit, record: Record) -> bool:

@@ -194,18 +194,12 @@ def _lost(alone: Sequence[Sequence[Level]], together: Sequence[Level]) -> float:
 
 
 def _level(series: Sequence[Series], last: Segment) -> Level:
-    counts = [_completed(each, last) for each in series]
+    counts = [float(each.operations[np.cumsum(each.seconds) > last.start_s].sum()) for each in series]
     return Level(
         rates=tuple(last.rate * count / max(sum(counts), 1e-9) for count in counts),
         sum=last,
         is_harness_limited=any(each.is_harness_limited for each in series),
     )
-
-
-def _completed(series: Series, last: Segment) -> float:
-    """Operations of a volume in the last segment of the sum."""
-    ends = np.cumsum(series.seconds)
-    return float(series.operations[ends > last.start_s].sum())
 
 
 def _sum(series: Sequence[Series]) -> Series:

@@ -258,11 +258,6 @@ def _check_level(text: str, level: str, drives: int) -> None:
         )
 
 
-def _shipped() -> list[ShippedTarget]:
-    drives = {f"sim:{name}": load_model(name, target=f"sim:{name}") for name in models()}
-    return [ShippedTarget(name=name, title=model.title, class_=model.class_) for name, model in drives.items()]
-
-
 DIRECTORY = "temporary-drive-state"
 """Its name in a result set."""
 
@@ -356,6 +351,11 @@ class DriveState(TargetState):
             return (self.path / "setup").read_text(encoding="utf-8")
         except FileNotFoundError:
             return None
+
+
+def _shipped() -> list[ShippedTarget]:
+    drives = {f"sim:{name}": load_model(name, target=f"sim:{name}") for name in models()}
+    return [ShippedTarget(name=name, title=model.title, class_=model.class_) for name, model in drives.items()]
 
 
 TARGETS = (TargetKind(prefix="sim", open=open_simulated, shipped=_shipped, state=DriveState),)

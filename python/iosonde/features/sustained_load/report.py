@@ -54,7 +54,8 @@ def _of_part(part: Part, source: Source, material: Material) -> Iterator[Table]:
 
 def _convergence(part: Part, found: list[Convergence], states: DeviceStates, of: str) -> Table:
     assert part.rounds, "a part with rounds"
-    metric = part.rounds.metric
+    metric, hold = part.rounds.metric, part.rounds.hold
+    closing = f", and in the {hold} that follow{'s' * (hold == 1)} at its level (closing check)" if hold else ""
     heads = [
         *(factor_title(name) for name in [*part.factors, *part.rounds.factors]),
         *("Pass", "Rounds", "Window", "Steady", "Average", "Range", "Range allowed", "Slope x rounds", "Slope allowed"),
@@ -64,16 +65,11 @@ def _convergence(part: Part, found: list[Convergence], states: DeviceStates, of:
     return Table(
         title=f"Convergence: {part.title or part.name}{of}",
         caption=f"Tracking variable: {metric_title(metric)}. Where the criterion is met, range and slope of all "
-        f"tracking variables are within what is allowed, in one window{_closing(part)}; x is the number of the round.",
+        f"tracking variables are within what is allowed, in one window{closing}; x is the number of the round.",
         heads=heads,
         labels=len(part.factors) + len(part.rounds.factors),
         rows=rows,
     )
-
-
-def _closing(part: Part) -> str:
-    hold = part.rounds.hold if part.rounds else 0
-    return f", and in the {hold} that follow{'s' * (hold == 1)} at its level (closing check)" if hold else ""
 
 
 def _convergence_row(part: Part, each: Convergence, tracked: Tracked, metric: str, states: DeviceStates) -> list[Cell]:

@@ -157,11 +157,6 @@ def check_in_effect(point: Path, asked: NfsSetup) -> None:
         )
 
 
-def key_of(own: str) -> Path:
-    """Return the mount point of the file system that is exported for a study."""
-    return MOUNTS / own / "exported"
-
-
 def undo_export(entry: Entry) -> None:
     """Remove the export and unmount its file system; `OSError` if it is in use."""
     point = Path(entry.path)
@@ -223,7 +218,7 @@ def temporarily_mounted(source: Path, own: str) -> Iterator[Path]:
 def _export(device: Path, version: str, own: str) -> Path:
     """Create ext4 on a device and export it -> `ADDRESS:/PATH`."""
     check_server()
-    point = key_of(own)
+    point = MOUNTS / own / "exported"
     journal.created(point, EXPORTED, facts={"own": own})
     identity = file_systems.uuid_of(own, "data")
     call("mkfs.ext4", *file_systems.EXT4, "-U", identity, device)
