@@ -52,7 +52,7 @@ def test_qualify_states_how_long_credits_last_at_its_load(
     """1,000 reads/s exceed the sustained 300 by 700: 5.4 million credits last for 7,714 s."""
     options = ("--set", "arrival=constant", "--set", f"rate={rate}") if rate else ()
     stdout, found = qualified("sim:gp2-100g", *options)
-    assert [(each.kind, each.spending.limit.volume, each.spending.seconds) for each in found] == (
+    assert [(each.kind, each.limit.volume, each.seconds) for each in found] == (
         [("credit duration", "gp2", pytest.approx(seconds, rel=0.02))] if seconds else []
     )
     lasting = "the credits of Amazon EBS gp2 with 100 GiB last 33 min 20 s, then the rate drops to 300 IOPS"

@@ -164,8 +164,13 @@ class CreditDuration(Finding, kind="credit duration", topic="limits", place=FIRS
     cases: int
     """Cases."""
 
+    @property
+    def seconds(self) -> float:
+        """Time that a full bucket lasts."""
+        return self.limit.seconds_at(self.rate)
+
     def _sentence(self) -> str:
-        limit, lasting = self.limit, _time(self.limit.seconds_at(self.rate))
+        limit, lasting = self.limit, _time(self.seconds)
         used, sustained = (known_limits.quantity(each, limit.counts) for each in (self.rate, limit.rate))
         volume = f"{limit.title} with {format_bytes(self.size_bytes)}"
         if self.cases == 1:
@@ -224,7 +229,7 @@ def find(results: Results) -> Iterator[Finding]:
         each for record in records for each in _spending(record, records, rates.get(record.run_id, {}), words, cases)
     ]
     if found:
-        worst = min(found, key=lambda each: each.limit.seconds_at(each.rate))
+        worst = min(found, key=lambda each: each.seconds)
         spending = {case_id for each in found if each.limit == worst.limit for case_id in each.case_ids}
         yield replace(worst, case_ids=tuple(sorted(spending)))
 
