@@ -38,7 +38,7 @@ AREAS = {
     "metrics and statistics": (40, "python/iosonde/metrics/*.py"),
     "guard and journal": (35, "python/iosonde/storage/safety/**/*.py"),
     "comparison": (20, "python/iosonde/findings/comparison/**/*.py"),
-    "regression": (15, "python/iosonde/findings/regression/**/*.py"),
+    "regression": (15, "python/iosonde/findings/regression.py"),
     "fio import": (25, "python/iosonde/interop/fio/**/*.py"),
     "histogram": (15, "crates/harness/src/metrics/histogram.rs"),
     "arrivals": (8, "crates/harness/src/load/arrival.rs"),

@@ -35,7 +35,6 @@ from iosonde.metrics.statistics import (
     maximum_interval,
     mean_moments,
     median_intervals,
-    percentile_interval,
     pooled_ratio,
     ratio,
     repeat_correlation,
@@ -290,11 +289,6 @@ def test_the_interval_of_a_correlated_series_is_wider_than_of_a_shuffled_one() -
     single = series_interval(random.permutation(series) + 100)
     assert blocks.high - blocks.low > 1.5 * (single.high - single.low)  # type: ignore[operator]
     assert series_interval([1.0, 2.0, 3.0]) == Estimate(2.0)
-
-
-def test_the_interval_of_a_bootstrap_has_a_fortieth_of_its_values_at_each_end() -> None:
-    found = percentile_interval(500, np.arange(1001.0))
-    assert (found.low, found.high) == pytest.approx((25, 975))
 
 
 def test_one_outlier_does_not_turn_a_slope() -> None:

@@ -71,6 +71,8 @@ MOST_SPECIFIC = 3
 class _Kind(ABC):
     kind: ClassVar[str]
     topic: ClassVar[Topic]
+    evidence_text: ClassVar[str] = ""
+    """Evidence of a kind for which it is always the same."""
     states_verdicts: ClassVar[bool] = False
     """True if the sentence itself states what limited its runs."""
     states_duration: ClassVar[bool] = False
@@ -147,8 +149,8 @@ class Finding(_Kind):
     @abstractmethod
     def _sentence(self) -> str: ...
 
-    @abstractmethod
-    def _evidence(self) -> str: ...
+    def _evidence(self) -> str:
+        return self.evidence_text
 
 
 def _estimates(value: object) -> Iterator[Estimate]:
@@ -173,15 +175,11 @@ class Count(Finding):
     count: int
     total: int
     noun: ClassVar[str] = "run"
-    evidence_text: ClassVar[str] = ""
 
     @property
     def some(self) -> str:
         """`2 of 5 runs`."""
         return wording.some(self.count, self.total, self.noun)
-
-    def _evidence(self) -> str:
-        return self.evidence_text
 
 
 def some(chosen: pl.DataFrame, of: pl.DataFrame) -> dict[str, Any]:

@@ -118,14 +118,12 @@ class MissingRuns(Count, kind="missing runs", topic="quality"):
 class FailedIos(Finding, kind="failed I/Os", topic="quality"):
     """I/Os that failed in runs that continued."""
 
+    evidence_text = "failed and short I/Os are counted separately and are in no rate or latency"
     count: int
     runs: int
 
     def _sentence(self) -> str:
         return f"{wording.counted(self.count, 'I/O')} failed in {wording.counted(self.runs, 'run')} that continued"
-
-    def _evidence(self) -> str:
-        return "failed and short I/Os are counted separately and are in no rate or latency"
 
 
 class LittlesLaw(Count, kind="Little's law", topic="quality"):
@@ -252,6 +250,7 @@ _LOSSES: Mapping[str, Loss] = {
 class TooFewSamples(Finding, kind="too few samples", topic="quality"):
     """A percentile that no run of a part, or of some of its levels, has enough samples for."""
 
+    evidence_text = "a percentile requires ten samples beyond it; use a longer `duration`"
     metric: str
     levels: tuple[str, ...] = ()
     """Levels of the cases, in words; empty for all cases of the part."""
@@ -259,9 +258,6 @@ class TooFewSamples(Finding, kind="too few samples", topic="quality"):
     def _sentence(self) -> str:
         levels = f" with {wording.listing(self.levels)}" if self.levels else ""
         return f"Too few samples for {wording.metric_words(self.metric)} in every case of part `{self.part}`{levels}"
-
-    def _evidence(self) -> str:
-        return "a percentile requires ten samples beyond it; use a longer `duration`"
 
 
 class Warned(Finding, kind="warning", topic="quality"):

@@ -103,6 +103,7 @@ class AlsoMet(_OfSearch, kind="also met", topic="limits"):
 class NotPrecise(Count, kind="not precise", topic="limits", place=2):
     """Cases whose repeats ended before their intervals were as narrow as required."""
 
+    evidence_text = "raise `until.maximum`, or accept wider intervals with `--precision`"
     noun = "case"
     wanted: float
     """Half-width of an interval, as a share of its value."""
@@ -119,9 +120,6 @@ class NotPrecise(Count, kind="not precise", topic="limits", place=2):
             reached = f"{title} is known within {wording.percent_text(self.widest)} where it is least precise"
         wanted = wording.percent_text(self.wanted)
         return f"Precision of {wanted} not reached in {self.some} after up to {self.repeats} repeats: {reached}"
-
-    def _evidence(self) -> str:
-        return "raise `until.maximum`, or accept wider intervals with `--precision`"
 
 
 def find(procedures: Sequence[Ended], hosts: int = 0) -> Iterator[Finding]:

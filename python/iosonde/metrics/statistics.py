@@ -448,13 +448,6 @@ def plausible_medians(values: ArrayLike, *, seed: int) -> Floats:
     return found
 
 
-def percentile_interval(value: float, resampled: Floats, n: int = 0) -> Estimate:
-    """Return an estimate from a statistic and its bootstrap distribution."""
-    tail = 100 * (1 - CONFIDENCE) / 2
-    low, high = np.percentile(resampled, [tail, 100 - tail])
-    return Estimate(value, float(low), float(high), BOOTSTRAP, n)
-
-
 def ratio(numerator: ArrayLike, denominator: ArrayLike, *, paired: bool = False) -> Estimate:
     """Return the ratio of two groups of positive values, with its interval.
 
@@ -631,7 +624,9 @@ def slope(x: ArrayLike, y: ArrayLike) -> Estimate:
     resamples = max(100, min(1000, 2_000_000 // len(xs) ** 2))
     drawn = np.random.default_rng(SEED).integers(0, len(xs), size=(resamples, len(xs)), dtype=np.intp)
     slopes = _theil_sen(xs[drawn], ys[drawn])
-    return percentile_interval(float(value), slopes[~np.isnan(slopes)], len(xs))
+    tail = 100 * (1 - CONFIDENCE) / 2
+    low, high = np.percentile(slopes[~np.isnan(slopes)], [tail, 100 - tail])
+    return Estimate(float(value), float(low), float(high), BOOTSTRAP, len(xs))
 
 
 def _theil_sen(xs: Floats, ys: Floats) -> Floats:

@@ -45,9 +45,6 @@ class Criteria:
     min_written: float = 0.01
     """Share of the active range that each round of a run moves at least."""
 
-    def __post_init__(self) -> None:
-        assert self.window >= 2 and self.range > 0 and self.slope > 0, "a window has a range and a slope"
-
     @classmethod
     def from_parameters(cls, parameters: Mapping[str, Any]) -> Criteria:
         """Those that a case was made with (`Rounds.criteria`); SNIA's where it names none."""

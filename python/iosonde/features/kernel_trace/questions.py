@@ -57,15 +57,13 @@ class PathStages(Finding, kind="stages of an I/O", topic="path"):
 class UntracedPath(Finding, kind="stages not traced", topic="quality"):
     """A backend whose stages are not known."""
 
+    evidence_text = "latencies of the backends still show what one costs more than another"
     load: str
     backend: str
     reason: str
 
     def _sentence(self) -> str:
         return f"{self.load}, {self.backend}: the stages of an I/O are unknown: {self.reason}"
-
-    def _evidence(self) -> str:
-        return "latencies of the backends still show what one costs more than another"
 
 
 class TracingCost(Finding, kind="cost of tracing", topic="quality"):

@@ -343,15 +343,13 @@ SURVIVES = {
 class DifferentDurability(Finding, kind="different durability", topic="stores"):
     """Stores that a study compares although their writes survive different failures."""
 
+    evidence_text = "durability of acknowledged writes under the options in effect; set `sync = true` to compare them"
     stores: tuple[tuple[str, str], ...]
     """Store, and what its acknowledged writes survive."""
 
     def _sentence(self) -> str:
         listed = [f"writes of {store_name(store)} {SURVIVES[survives]}" for store, survives in self.stores]
         return f"Stores are not ranked: {wording.listing(listed)}"
-
-    def _evidence(self) -> str:
-        return "durability of acknowledged writes under the options in effect; set `sync = true` to compare them"
 
 
 def difference(question: Question) -> DifferentDurability | None:

@@ -159,14 +159,12 @@ class UndividedLatency(Finding, kind="latency not separable", topic="path"):
 class NoNetworkStorage(Finding, kind="no network storage", topic="path", place=FIRST):
     """A target below which no transport of network storage was recognized, such as a local disk."""
 
+    evidence_text = "mount and devices of the target (docs/network.md)"
     runs: int
 
     def _sentence(self) -> str:
         runs = wording.counted(self.runs, "run")
         return f"no network storage was recognized below the target in {runs}: latency is not divided"
-
-    def _evidence(self) -> str:
-        return "mount and devices of the target (docs/network.md)"
 
 
 def find(question: Question) -> Iterator[Finding]:

@@ -116,6 +116,7 @@ class SoftwareShare(Finding, kind="software share", place=FIRST, topic="performa
 class UnknownSoftwareShare(Finding, kind="unknown software share", topic="performance"):
     """No run of the user-level driver at queue depth 1 gives the floor of the latency."""
 
+    evidence_text = "no complete run of the user-level driver at queue depth 1, which gives the floor of the latency"
     load: str
 
     def _sentence(self) -> str:
@@ -123,9 +124,6 @@ class UnknownSoftwareShare(Finding, kind="unknown software share", topic="perfor
             f"{self.load}: the software share of the latency is unknown, because the backend `{NAME}` "
             "was not measured at queue depth 1"
         )
-
-    def _evidence(self) -> str:
-        return "no complete run of the user-level driver at queue depth 1, which gives the floor of the latency"
 
 
 def _share_text(share: Estimate) -> str:

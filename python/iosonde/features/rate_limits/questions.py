@@ -209,15 +209,13 @@ class LimiterLatency(Finding, kind="limiter latency", topic="limits", place=1):
 class NotLimited(Finding, kind="not limited", topic="limits", place=FIRST):
     """No rule, or none that differs from a device."""
 
+    evidence_text = "rates over time, block size and queue depth"
     is_decided: bool
     reason: str
 
     def _sentence(self) -> str:
         what = "no rate limit found" if self.is_decided else "not decided whether a rate limit applies"
         return f"{what}: {self.reason}"
-
-    def _evidence(self) -> str:
-        return "rates over time, block size and queue depth"
 
 
 class RejectedRules(Finding, kind="rejected rules", topic="limits"):
