@@ -21,7 +21,7 @@ from needs import BTRFS
 from iosonde.errors import TargetError
 from iosonde.execution.run_loop import Observer
 from iosonde.execution.session import execute, resume
-from iosonde.features.arrays import btrfs, members
+from iosonde.features.arrays import btrfs, setup
 from iosonde.features.arrays import run as array_health
 from iosonde.features.arrays.record import ArrayReading, MemberFailed
 from iosonde.features.arrays.setup import ArraySetup
@@ -123,7 +123,7 @@ def test_a_degraded_array_lacks_its_members_and_one_is_replaced_while_an_array_i
 def test_unequal_devices_give_a_warning_and_the_smallest_counts(directory: Path) -> None:
     with loop_devices(directory, 160 * MIB, 192 * MIB) as devices:
         with pytest.raises(TargetError, match="a chunk of 160 MiB is too large for members of 160 MiB"):
-            members.check(devices, ArraySetup(level="raid0", chunk=160 * MIB))
+            setup.check_members(devices, ArraySetup(level="raid0", chunk=160 * MIB))
         built = btrfs.build(devices, ArraySetup(level="raid0", kind="btrfs"), "iosonde-00000001")
         assert [btrfs.label_on(device) for device in devices] == ["iosonde-00000001"] * 2
         journal.undo(built.key)

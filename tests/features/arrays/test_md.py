@@ -13,10 +13,10 @@ import pytest
 from loop_stacks import loop_devices
 from plans import a_record, hand_plan
 
-from iosonde.features.arrays import md, members
+from iosonde.features.arrays import md
 from iosonde.features.arrays.facts import from_evidence
 from iosonde.features.arrays.run import thread_warnings
-from iosonde.features.arrays.setup import ArraySetup, announce
+from iosonde.features.arrays.setup import ArraySetup, announce, erase_superblocks, failing_members
 from iosonde.plan import Setup
 from iosonde.results.run_facts import RUNS, values
 from iosonde.storage import tools
@@ -85,7 +85,7 @@ def test_the_command_names_level_chunk_and_devices() -> None:
 )
 def test_members_fail_so_that_the_array_survives(level: str, count: int, expected: list[int]) -> None:
     setup = ArraySetup(level=level, state="degraded", failed_members=count)  # type: ignore[arg-type]
-    assert members.failing(DEVICES, setup) == [DEVICES[number] for number in expected]
+    assert failing_members(DEVICES, setup) == [DEVICES[number] for number in expected]
 
 
 NAME = "iosonde-12345678"
@@ -175,7 +175,7 @@ def test_a_name_that_leads_elsewhere_between_check_and_erasure_changes_nothing_e
         name.symlink_to(theirs)
         return [4096] if os.pread(descriptor, 4, 4096) else []
 
-    members.erase(name, checked)
+    erase_superblocks(name, checked)
     assert content(ours, 4096) == bytes(1024)
     assert content(theirs, 4096).startswith(md_superblock(f"any:{NAME}"))
 

@@ -19,6 +19,7 @@ from iosonde.features.block_caches import bcache, device_mapper, run, storage
 from iosonde.features.block_caches.setup import JOURNALED, MODULES, BlockCacheSetup
 from iosonde.plan import Setup
 from iosonde.storage import tools
+from iosonde.storage.block_layer.block_nodes import chosen
 from iosonde.storage.safety import journal
 from iosonde.storage.safety.journal import MOUNTS
 from iosonde.study.setup import resolve
@@ -124,7 +125,7 @@ def test_a_superblock_is_read_and_anything_else_is_none(tmp_path: Path) -> None:
 )
 def test_numbers_and_chosen_words_are_read_as_bcache_prints_them(text: str, expected: int | None) -> None:
     assert bcache.number(text) == expected
-    assert bcache.chosen(f"writethrough [{text}] writearound none") == bcache.chosen(text) == text
+    assert chosen(f"writethrough [{text}] writearound none") == chosen(text) == text
 
 
 DM_CACHE = (

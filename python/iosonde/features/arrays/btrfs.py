@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from iosonde.errors import TargetError
-from iosonde.features.arrays import members
+from iosonde.features.arrays import setup
 from iosonde.features.arrays.setup import Array, ArraySetup, announce
 from iosonde.plan import Setup
 from iosonde.storage.block_layer.block_nodes import number_of, opened, read
@@ -74,11 +74,11 @@ def build(devices: Sequence[Path], array: ArraySetup, name: str) -> BtrfsArray:
     """Create the file system over the devices, and remove members if the state requires it."""
     check_possible()
     used = list(devices)
-    sizes = members.check(used, array)
+    sizes = setup.check_members(used, array)
     key, identity = MOUNTS / name / "array", str(uuid.uuid4())
     announce(key, "btrfs", used, name=name, uuid=identity)
     steps = [call(*create_command(used, array, name, identity)), call("btrfs", "device", "scan", *used)]
-    failed = members.failing(used, array)
+    failed = setup.failing_members(used, array)
     for member in failed:
         steps += _take_away(member, name)
     left = [member for member in used if member not in failed]
@@ -91,7 +91,7 @@ def build(devices: Sequence[Path], array: ArraySetup, name: str) -> BtrfsArray:
         "members": [str(each) for each in used],
         "failed": [str(each) for each in failed],
         "member_bytes": sizes,
-        **members.unequal(sizes),
+        **setup.unequal(sizes),
         "rebuild": array.state == "rebuilding",
         "steps": steps,
     }
@@ -150,7 +150,9 @@ def _release(member: Path) -> None:
 
 def _take_away(member: Path, name: str) -> list[dict[str, Any]]:
     """Erase the superblocks of a member, and make the kernel forget that it was one."""
-    erased = members.erase(member, lambda opened: [each for each in SUPERBLOCKS_AT if _label_at(opened, each) == name])
+    erased = setup.erase_superblocks(
+        member, lambda opened: [each for each in SUPERBLOCKS_AT if _label_at(opened, each) == name]
+    )
     return [erased, call("btrfs", "device", "scan", "--forget", member)]
 
 

@@ -19,6 +19,8 @@ from iosonde.study.model import Analysis, Level
 from iosonde.study.workload.block.backends import VIRTUAL
 
 Row = Mapping[str, Any]
+Load = tuple[dict[str, Any], list[Row]]
+"""The levels that name a load, and its rows."""
 LOSSES = (
     "member_ios_per_operation",
     "member_reads_per_operation",
@@ -112,7 +114,7 @@ class Loads:
         sets = {name for level in levels if isinstance(level, Level) for name in level.set}
         return factor in LAYOUT or bool(sets & set(LAYOUT))
 
-    def divide(self, rows: Sequence[Row]) -> list[tuple[dict[str, Any], list[Row]]]:
+    def divide(self, rows: Sequence[Row]) -> list[Load]:
         """Return each load with its rows, in the order of the rows."""
         found: dict[tuple[Any, ...], list[Row]] = {}
         for row in rows:
@@ -163,33 +165,23 @@ class Loads:
         }
         return [name for name in ("block_size", "access", "io_mode") if name not in sets or name in self.quantities]
 
-    def together(
-        self, loads: Sequence[tuple[dict[str, Any], list[Row]]], value: Callable[[Row], float]
-    ) -> list[tuple[dict[str, Any], list[Row]]]:
+    def together(self, loads: Sequence[Load], value: Callable[[Row], float]) -> list[Load]:
         """Merge loads along each factor where all of its levels have similar results."""
         merged = list(loads)
         for factor in self.apart:
             levels = {key[factor] for key, _ in loads if factor in key}
-            merged = self._along(factor, levels, merged, value) if len(levels) > 1 else merged
+            if len(levels) < 2:
+                continue
+            alike: dict[tuple[Any, ...], list[Load]] = {}
+            for key, rows in merged:
+                rest = tuple((name, level) for name, level in key.items() if name != factor)
+                alike.setdefault(rest, []).append((key, rows))
+            merged = []
+            for rest, members in alike.items():
+                middles = [median(value(row) for row in rows) for _, rows in members]
+                whole = len(members) == len(levels) and max(middles) - min(middles) <= ALIKE
+                merged += [(dict(rest), [row for _, rows in members for row in rows])] if whole else members
         return merged
-
-    @staticmethod
-    def _along(
-        factor: str,
-        levels: set[Any],
-        loads: Sequence[tuple[dict[str, Any], list[Row]]],
-        value: Callable[[Row], float],
-    ) -> list[tuple[dict[str, Any], list[Row]]]:
-        alike: dict[tuple[Any, ...], list[tuple[dict[str, Any], list[Row]]]] = {}
-        for key, rows in loads:
-            rest = tuple((name, level) for name, level in key.items() if name != factor)
-            alike.setdefault(rest, []).append((key, rows))
-        found = []
-        for rest, members in alike.items():
-            middles = [median(value(row) for row in rows) for _, rows in members]
-            whole = len(members) == len(levels) and max(middles) - min(middles) <= ALIKE
-            found += [(dict(rest), [row for _, rows in members for row in rows])] if whole else members
-        return found
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from iosonde.errors import TargetError
-from iosonde.features.arrays import members
+from iosonde.features.arrays import setup
 from iosonde.features.arrays.setup import Array, ArraySetup, announce
 from iosonde.storage.block_layer.block_nodes import number_of, opened, read
 from iosonde.storage.safety import journal
@@ -105,7 +105,7 @@ def build(devices: Sequence[Path], array: ArraySetup, name: str) -> MdArray:
             hint=f"stop it with `mdadm --stop {node}` if it is not needed, and try again",
         )
     used = list(devices)
-    sizes = members.check(used, array)
+    sizes = setup.check_members(used, array)
     announce(node, "md", used, name=name)
     steps = [call(*create_command(node, used, array))]
     folder = _folder(node)
@@ -116,7 +116,7 @@ def build(devices: Sequence[Path], array: ArraySetup, name: str) -> MdArray:
         "device": str(node),
         "members": [str(each) for each in used],
         "member_bytes": sizes,
-        **members.unequal(sizes),
+        **setup.unequal(sizes),
         "steps": steps,
         "synchronisation_seconds": waited,
         "state": state_of(folder),
@@ -191,7 +191,7 @@ def _name_on(descriptor: int) -> str:
 
 
 def _erase(member: Path, name: str) -> dict[str, Any]:
-    return members.erase(member, lambda descriptor: [SUPERBLOCK_AT] if _name_on(descriptor) == name else [])
+    return setup.erase_superblocks(member, lambda descriptor: [SUPERBLOCK_AT] if _name_on(descriptor) == name else [])
 
 
 def _bring_to_state(
@@ -201,7 +201,7 @@ def _bring_to_state(
     waited = 0.0
     if array.level in REDUNDANT and array.state != "clean":
         waited = wait_until_idle(folder)
-    failed = members.failing(devices, array)
+    failed = setup.failing_members(devices, array)
     for member in failed:
         steps.append(call("mdadm", node, "--fail", member))
         steps.append(patiently(partial(call, "mdadm", node, "--remove", member)))

@@ -2,7 +2,7 @@
 
 For each cell that is an array there is a cell with one device and the same load. It is compared with two values. The
 *expected* throughput is the model of the level (`expected`), times the device. The *bound* is sharper: the work that
-requests of this size bring to the members (`stripes.py`), shared out evenly among as many of them as this load can keep
+requests of this size bring to the members, shared out evenly among as many of them as this load can keep
 busy, at the speed at which one device reads and writes; and no more than a link that all members share, or than memory
 copies where everything passes through the page cache. If an array stays below its bound, member counters show why.
 """
@@ -101,7 +101,7 @@ def request(
     """Return the work of a request of `block` bytes at multiples of `block`.
 
     `merged` is for requests that reach the array one after the other and may be joined to whole stripes, by the page
-    cache or by the array itself. `copies` as in `expected.expected`. All sizes are bytes.
+    cache or by the array itself. `copies` as in `expected`. All sizes are bytes.
     """
     mirrors = {"raid1": copies or devices, "raid10": 2}.get(level, 1)
     parities = PARITIES.get(level, 0)
@@ -195,40 +195,23 @@ BOUND_WORDS = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
 class Setting:
-    """Parameters that determine the expected throughput of a case; sizes in bytes."""
+    """Parameters that determine the expected throughput of a case, a row of the view `cases`; sizes in bytes."""
 
-    array: str
-    array_kind: str
-    state: str
-    devices: int
-    failed: int
-    chunk: int
-    block: int | None
-    read_fraction: float
-    sequential: bool
-    buffered: bool
-    concurrency: int
-
-    @classmethod
-    def from_case(cls, case: Mapping[str, Any]) -> Setting:
-        """Read it off a row of the view `cases`."""
+    def __init__(self, case: Mapping[str, Any]) -> None:
         kind: Kind = case.get("array_kind") or "md"
         block = case.get("block_size")
-        return cls(
-            array=str(case.get("array") or SINGLE),
-            array_kind=kind,
-            state=str(case.get("array_state") or ""),
-            devices=int(case.get("devices") or 1),
-            failed=int(case.get("failed_members") or 0),
-            chunk=DEFAULT_CHUNK[kind] if kind == "btrfs" else int(case.get("chunk") or DEFAULT_CHUNK[kind]),
-            block=int(block) if isinstance(block, int | float) else None,
-            read_fraction=float(1 if case.get("read_fraction") is None else case["read_fraction"]),
-            sequential=case.get("access") == "sequential",
-            buffered=case.get("io_mode") == "buffered",
-            concurrency=int(case.get("jobs") or 1) * int(case.get("queue_depth") or 1),
-        )
+        self.array = str(case.get("array") or SINGLE)
+        self.array_kind = kind
+        self.state = str(case.get("array_state") or "")
+        self.devices = int(case.get("devices") or 1)
+        self.failed = int(case.get("failed_members") or 0)
+        self.chunk = DEFAULT_CHUNK[kind] if kind == "btrfs" else int(case.get("chunk") or DEFAULT_CHUNK[kind])
+        self.block = int(block) if isinstance(block, int | float) else None
+        self.read_fraction = float(1 if case.get("read_fraction") is None else case["read_fraction"])
+        self.sequential = case.get("access") == "sequential"
+        self.buffered = case.get("io_mode") == "buffered"
+        self.concurrency = int(case.get("jobs") or 1) * int(case.get("queue_depth") or 1)
 
     @property
     def is_single(self) -> bool:
@@ -275,7 +258,7 @@ def array_performance(
     for each byte of the host), `members_in_use`; `capacity, expected_capacity` (bytes); `repeats,
     case_id, baseline_case_id`. A cell without a single device of the same load has no row.
     """
-    settings = {row["case_id"]: Setting.from_case(row) for row in cases.iter_rows(named=True)}
+    settings = {row["case_id"]: Setting(row) for row in cases.iter_rows(named=True)}
     facts = _facts(runs, cases, per_io=metric != "bandwidth")
     singles: dict[tuple[Any, ...], tuple[str, Floats]] = {}
     for row in cells.iter_rows(named=True):

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from iosonde.errors import TargetError, os_errors
-from iosonde.features.block_caches.setup import BlockCache, BlockCacheSetup, announce, begin
+from iosonde.features.block_caches.setup import SMALLEST, BlockCache, BlockCacheSetup, announce, begin
 from iosonde.storage.block_layer import block_stack, signatures
-from iosonde.storage.block_layer.block_nodes import node_of, number_of, opened_exclusively, read
+from iosonde.storage.block_layer.block_nodes import chosen, node_of, number_of, opened_exclusively, read
 from iosonde.storage.safety import journal
 from iosonde.storage.tools import call, wait_until
 from iosonde.units import format_bytes
@@ -65,7 +65,6 @@ BUSY_S = 10.0
 EMPTY_S = 3600.0
 """Longest time to write dirty data back."""
 POLL_S = 0.05
-SMALLEST_BYTES = 64 << 20
 BUCKETS = ((256 << 20, "128k"), (1 << 60, "512k"))
 """Bucket size for cache devices below a size: a set needs 128 buckets, and 512 KiB is the default of make-bcache."""
 COUNTERS_UPDATE_S = 300 / 22
@@ -199,20 +198,15 @@ def number(text: str) -> int | None:
     return round(value * (1 << 10 * (_UNITS.index(unit) + 1 if unit else 0)))
 
 
-def chosen(text: str) -> str:
-    """The selected one of several words: `writethrough [writeback] writearound none`."""
-    return next((word.strip("[]") for word in text.split() if word.startswith("[")), text)
-
-
 def _check(backing: Path, cache: Path) -> None:
     if number_of(backing) == number_of(cache):
         raise TargetError(
             f"`{cache}` is both backing device and cache device", hint="name two devices, the cache device last"
         )
     size = block_stack.size_bytes(number_of(cache))
-    if size < SMALLEST_BYTES:
+    if size < SMALLEST:
         raise TargetError(
-            f"the cache device `{cache}` has {format_bytes(size)}, and bcache needs {format_bytes(SMALLEST_BYTES)}",
+            f"the cache device `{cache}` has {format_bytes(size)}, and bcache needs {format_bytes(SMALLEST)}",
             hint="name a larger cache device, or set `cache_file_size`",
         )
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from iosonde.errors import TargetError
-from iosonde.features.block_caches.setup import BlockCache, BlockCacheSetup, begin
+from iosonde.features.block_caches.setup import SMALLEST, BlockCache, BlockCacheSetup, begin
 from iosonde.storage.block_layer import block_stack, signatures
 from iosonde.storage.block_layer.block_nodes import node_of, number_of, opened, opened_exclusively, read, sys_path
 from iosonde.storage.block_layer.kernel import Kernel
@@ -29,7 +29,6 @@ BLOCK_BYTES = 64 * KIB
 WRITECACHE_BLOCK_BYTES = 4 * KIB
 METADATA_BYTES_PER_BLOCK = 16
 METADATA_BYTES = 4 * MIB
-SMALLEST_BYTES = 64 * MIB
 EMPTY_S = 3600.0
 UUID_PREFIX = "IOSONDE-"
 
@@ -64,10 +63,10 @@ class MappedCache(BlockCache):
 def build(backing: Path, cache: Path, setup: BlockCacheSetup, name: str) -> BlockCache:
     """Create the device mapper devices."""
     size = block_stack.size_bytes(number_of(cache))
-    if size < SMALLEST_BYTES or number_of(cache) == number_of(backing):
+    if size < SMALLEST or number_of(cache) == number_of(backing):
         raise TargetError(
             f"`{cache}` ({format_bytes(size)}) cannot be the cache device of `{backing}`",
-            hint=f"name another device of {format_bytes(SMALLEST_BYTES)} or more, last",
+            hint=f"name another device of {format_bytes(SMALLEST)} or more, last",
         )
     key = begin(setup.kind, name, backing, cache)
     steps = [] if setup.kind == "dm-writecache" else _create_parts(cache, name, size)

@@ -10,7 +10,6 @@ import polars as pl
 from iosonde.metrics.metric import Metric, over
 from iosonde.metrics.scopes import RUN_KEYS
 from iosonde.results.column import NUMBER, U64, facts
-from iosonde.results.schema import Record
 
 if TYPE_CHECKING:
     from iosonde.metrics.facts import Facts
@@ -19,14 +18,8 @@ if TYPE_CHECKING:
 Json = Mapping[str, Any]
 
 
-def paging_facts(record: Record) -> Json:
-    """The part of a record about paging; empty without it."""
-    found: Json = (record.result or {}).get("paging") or {}
-    return found
-
-
 COLUMNS = facts(
-    paging_facts,
+    lambda record: (record.result or {}).get("paging") or {},
     ("page_bytes", U64, "size of a page, bytes"),
     ("fault_threshold_ns", U64,
         "accesses that took at least this long were classified by the kernel's fault counters, ns",

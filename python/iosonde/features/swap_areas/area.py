@@ -186,15 +186,7 @@ def on_device(number: str, own: str, size_bytes: int | None) -> SwapArea:
     """Enable the block device with that number; mkswap(8) and the kernel claim it, so no claim may exist."""
     device = node_of(number)
     with _refusals(f"use `{device}` as swap"), opened(number, os.O_RDWR) as descriptor:
-        device_bytes = os.lseek(descriptor, 0, os.SEEK_END)
-        size_bytes = size_bytes or device_bytes
-        if size_bytes > device_bytes:
-            raise TargetError(
-                f"swap area of {format_bytes(size_bytes)} exceeds `{device}`, which has {format_bytes(device_bytes)}",
-                where="by the parameter `swap_size`",
-                hint="make it smaller with `--set swap_size=...`",
-            )
-        return _enable(own, "device", device, descriptor, size_bytes)
+        return _enable(own, "device", device, descriptor, size_bytes or os.lseek(descriptor, 0, os.SEEK_END))
 
 
 def on_zram(own: str, size_bytes: int) -> SwapArea:

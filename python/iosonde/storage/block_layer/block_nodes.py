@@ -164,6 +164,12 @@ def read(file: Path, errors: str = "replace") -> str:
         return ""
 
 
+def chosen(text: str) -> str:
+    """The selected one of several words: `writethrough [writeback] writearound none`; all of it if none is."""
+    found = re.search(r"\[(.*?)\]", text)
+    return found[1] if found else text
+
+
 def _nodes(number: str) -> list[Path]:
     """Paths of its nodes from the kernel (devtmpfs) and udev."""
     lines = read(SYS / "dev/block" / number / "uevent").splitlines()

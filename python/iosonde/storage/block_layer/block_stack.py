@@ -16,6 +16,7 @@ from iosonde.errors import TargetError
 from iosonde.storage import pcie
 from iosonde.storage.block_layer.block_nodes import (
     SYS,
+    chosen,
     device_number,
     identity_at,
     loop_status,
@@ -117,17 +118,12 @@ def describe(device: str) -> dict[str, Any]:
         **_queue(disk),
         "io_counters": None if _counts_io(disk) else "off",
         **_link(disk),
-        **_temperature(disk),
+        **temperature(device),
         **_array(path),
         "limits": limits(device),
         "io_control": controls(device),
     }
     return {name: value for name, value in facts.items() if value not in (None, "", [])}
-
-
-def temperature(device: str) -> dict[str, Any]:
-    """Temperature and limit of a device; empty if it reports none."""
-    return _temperature(sys_path(disk_of(device)))
 
 
 def name_of(device: str) -> str:
@@ -239,7 +235,6 @@ def _hardware(disk: Path) -> dict[str, Any]:
 
 def _queue(disk: Path) -> dict[str, Any]:
     queue = disk / "queue"
-    chosen = re.search(r"\[(.+?)\]", read(queue / "scheduler"))
     numbers = {
         "logical_block_bytes": "logical_block_size",
         "physical_block_bytes": "physical_block_size",
@@ -254,7 +249,7 @@ def _queue(disk: Path) -> dict[str, Any]:
     return {
         **{name: int(text) for name, file in numbers.items() if (text := read(queue / file)).lstrip("-").isdigit()},
         "rotational": read(queue / "rotational") == "1" if (queue / "rotational").exists() else None,
-        "scheduler": chosen[1] if chosen else read(queue / "scheduler"),
+        "scheduler": chosen(read(queue / "scheduler")),
         "write_cache": read(queue / "write_cache"),
         "hardware_queues": len(names_in(disk / "mq")) or None,
     }
@@ -292,7 +287,9 @@ def _pcie_link(function: Path, which: str) -> str:
     return f"{read(function / f'{which}_link_speed')} x{read(function / f'{which}_link_width')}"
 
 
-def _temperature(disk: Path) -> dict[str, Any]:
+def temperature(device: str) -> dict[str, Any]:
+    """Temperature and limit of a device; empty if it reports none."""
+    disk = sys_path(disk_of(device))
     # NVMe: below the controller; SATA with the module drivetemp: below the SCSI device.
     for pattern in (
         "device/hwmon*/temp1_input",

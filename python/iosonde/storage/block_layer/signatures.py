@@ -120,7 +120,8 @@ def _signature(listed: dict[str, Any], name: str, descriptor: int) -> Signature:
         kind=listed["type"],
         label=listed.get("label") or "",
         uuid=listed.get("uuid") or "",
-        is_one_of_several=listed["type"] == "btrfs" and _btrfs_devices(descriptor) > 1,
+        is_one_of_several=listed["type"] == "btrfs"
+        and int.from_bytes(os.pread(descriptor, 8, _BTRFS_DEVICES_AT), "little") > 1,
     )
 
 
@@ -139,7 +140,3 @@ def _samples(size_bytes: int) -> list[int]:
     found |= {start + group * _GROUP_BYTES for start in (0, EDGE_BYTES) for group in (1, 3, 5, 7, 9)}
     found |= {size_bytes * number // SAMPLES // SAMPLE_BYTES * SAMPLE_BYTES for number in range(SAMPLES)}
     return sorted(each for each in found if EDGE_BYTES <= each < size_bytes - EDGE_BYTES)
-
-
-def _btrfs_devices(descriptor: int) -> int:
-    return int.from_bytes(os.pread(descriptor, 8, _BTRFS_DEVICES_AT), "little")

@@ -465,8 +465,7 @@ def undo_abandoned(path: Path) -> None:
     entry = find(path)
     if entry is not None:
         _check_unused(entry)
-        with undoing(f"restore `{path}`"):
-            undo(path)
+        _restore(path)
 
 
 def undoing(what: str) -> AbstractContextManager[None]:

@@ -149,10 +149,11 @@ def opened_on_mount(path: Path) -> Iterator[int]:
 def unmount(point: Path) -> None:
     """Unmount everything mounted there; `TargetError` if it is in use."""
     while found := [mount for mount in mounts() if mount.point == str(point)]:
-        if found[-1].kind in NETWORK and not answers(point):
-            _force(point)
-        else:
+        if found[-1].kind not in NETWORK or answers(point):
             call("umount", point)
+        # Without the server: calls that wait for it fail, and what it did not get yet is lost.
+        elif _LIBC.umount2(os.fsencode(point), _MNT_FORCE | _MNT_DETACH):
+            raise TargetError(f"cannot unmount `{point}`: {os.strerror(ctypes.get_errno())}")
 
 
 def answers(point: Path) -> bool:
@@ -163,12 +164,6 @@ def answers(point: Path) -> bool:
         return True
     asking.kill()  # It may not end: the call that waits for the server is uninterruptible.
     return False
-
-
-def _force(point: Path) -> None:
-    """Unmount without the server: calls that wait for it fail, and what it did not get yet is lost."""
-    if _LIBC.umount2(os.fsencode(point), _MNT_FORCE | _MNT_DETACH):
-        raise TargetError(f"cannot unmount `{point}`: {os.strerror(ctypes.get_errno())}")
 
 
 def abort_calls(point: Path) -> bool:

@@ -16,7 +16,6 @@ import contextlib
 import errno
 import fcntl
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from iosonde.errors import TargetError
-from iosonde.storage.block_layer.block_nodes import opened, read
+from iosonde.storage.block_layer.block_nodes import chosen, opened, read
 from iosonde.storage.block_layer.block_stack import incarnation
 from iosonde.storage.safety import journal
 from iosonde.storage.safety.journal import QUEUE_SETTING, Entry
@@ -240,6 +239,4 @@ def _disk_of(path: Path) -> str:
 
 
 def _value(path: Path) -> str:
-    text = path.read_text(encoding="utf-8").strip()
-    chosen = re.search(r"\[(.+?)\]", text)
-    return chosen[1] if chosen else text
+    return chosen(path.read_text(encoding="utf-8").strip())

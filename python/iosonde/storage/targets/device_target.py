@@ -95,11 +95,14 @@ class DeviceTarget(Target, DeviceProvider):
             if not os.access(device, os.R_OK | os.W_OK):
                 raise TargetError(f"you may not write to `{device}`", hint="run iosonde as root")
             findings = guard.examine(number, kernel=kernel)
+            hint = "`iosonde devices` shows the users of each device; nothing was written"
+            for point in findings.mounted_at[:1]:
+                hint = f"name a directory on it, such as `{point}`, to measure files there"
             if findings.refusals:
                 raise guard.InUseError(
                     f"`{device}` must not be written: {findings.refusals[0]}",
                     where="; ".join(findings.refusals[1:]),
-                    hint=_instead(findings),
+                    hint=hint,
                 )
             found.append(findings)
         return found
@@ -426,13 +429,6 @@ def _check_unused(name: str, number: str, kernel: Kernel) -> None:
             where="; ".join(found[1:]),
             hint="completed runs are kept; stop that use, then continue with `iosonde resume DIR`",
         )
-
-
-def _instead(findings: guard.Findings) -> str:
-    """Return the hint for a device that must not be written."""
-    if findings.mounted_at:
-        return f"name a directory on it, such as `{findings.mounted_at[0]}`, to measure files there"
-    return "`iosonde devices` shows the users of each device; nothing was written"
 
 
 def _entry(number: str, own: str) -> Path:

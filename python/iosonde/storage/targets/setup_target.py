@@ -290,7 +290,11 @@ class ActiveSetup:
 
     def _create(self) -> dict[str, Any]:
         setup, began = self.target.setup, time.monotonic()
-        _create_place(self.target.place)
+        place = self.target.place
+        journal.created(place, "setup")
+        with os_errors(f"cannot create `{place}`", hint="`iosonde cleanup` removes leftovers of an earlier run"):
+            MOUNTS.mkdir(mode=0o755, exist_ok=True)
+            own_directory.create(place)
         provided = self.target.provider.provide(setup)
         self._journal_device = provided.journal_device
         device, steps, layers = provided.devices[0], list[dict[str, Any]](), {}
@@ -362,10 +366,3 @@ def undo(entry: journal.Entry) -> None:
         place.rmdir()
     with contextlib.suppress(OSError):  # Another study may have something there.
         MOUNTS.rmdir()
-
-
-def _create_place(place: Path) -> None:
-    journal.created(place, "setup")
-    with os_errors(f"cannot create `{place}`", hint="`iosonde cleanup` removes leftovers of an earlier run"):
-        MOUNTS.mkdir(mode=0o755, exist_ok=True)
-        own_directory.create(place)
