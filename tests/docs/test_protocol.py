@@ -208,13 +208,16 @@ def test_every_spec_but_those_of_servers_is_carried_out(tmp_path: Path, monkeypa
     specs = [json.loads(block.text) for block in blocks("json spec")]
     carried_out = [spec for spec in specs if "server" not in spec["workload"]]
     assert len(carried_out) > 2
+    operations = 0
     for spec in carried_out:
         done, events = carry_out(spec, real_engine().absolute())
         for event in events:
             validate(event, "event")
         assert done.failure is None
         assert done.result and done.result["outcome"] == "complete"
-        assert counted(done) == sum(job["operations"] for job in done.result["jobs"]) > 0
+        assert counted(done) == sum(job["operations"] for job in done.result["jobs"])
+        operations += counted(done)
+    assert operations, "one of them may have had no CPU for the time of its measurement"
 
 
 def front_to_back(tmp_path: Path) -> tuple[dict[str, Any], Path]:

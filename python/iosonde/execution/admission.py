@@ -212,7 +212,7 @@ def require_commands_allowed(plan: Plan, given: str) -> None:
 
 
 RequiredConsent = Callable[[Plan, Target, Consent], None]
-"""`TargetError` if a plan requires more consent before it starts. Listed in `REQUIRED` of a feature's `consent.py`."""
+"""`TargetError` if a plan requires more consent before it starts. `CONSENT` of a feature's `run.py`."""
 
 
 def require_consent(plan: Plan, target: Target, consent: Consent) -> None:

@@ -26,8 +26,8 @@ from iosonde.metrics.verdict.evidence import SOME
 from iosonde.metrics.verdict.rules import Bias, rules
 from iosonde.metrics.wording import counted, value_text
 from iosonde.plan import Case, Scalar
+from iosonde.planning.procedure import observations_in
 from iosonde.planning.procedure.condition import UPPER, Condition, MetricBound, limit_of, parse
-from iosonde.planning.procedure.observations import Observations
 from iosonde.results import ResultSet, accounting
 from iosonde.results.schema import Record
 from iosonde.study.model import Requirement
@@ -429,7 +429,7 @@ class _Judge:
     def _of_repeats(self, records: Sequence[Record]) -> Result:
         """Judge a metric by the interval of its repeats, and a rule for slices of time by the worst of all runs."""
         condition = self.condition
-        observations = Observations(self.results)
+        observations = observations_in(self.results)
         ids = {each.run_id for each in records}
         found = [observations.observation(run) for run in self.results.known_runs() if run.run_id in ids]
         usable = [each for each in found if each is not None]

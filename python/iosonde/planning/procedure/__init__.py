@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Protocol
@@ -153,9 +153,16 @@ class Remaining:
         )
 
 
+def observations_in(
+    results: ResultSet, *, ignoring: Collection[tuple[str, int]] = (), session: str = ""
+) -> Observations:
+    """Return the observations in a result set without some attempts (run id, number), read when they are needed."""
+    return Observations(results, lambda case, seen: progress(case, seen).conclusion, ignoring=ignoring, session=session)
+
+
 def conclusions(results: ResultSet) -> Sequence[tuple[Case, Conclusion | None]]:
     """Every case with a procedure in a result set, with its conclusion, or that of its runs so far."""
-    observations = Observations(results)
+    observations = observations_in(results)
     return [(case, progress(case, observations, so_far=True).conclusion) for case in results.plan.adaptive]
 
 
@@ -172,7 +179,7 @@ class Schedule:
         ignoring = [(each.run_id, each.attempt) for each in failed]
         self._replayed: dict[str, Progress] = {}
         self._replayed_at = -1
-        self._evidence = Observations(result_set, ignoring=ignoring, session=session)
+        self._evidence = observations_in(result_set, ignoring=ignoring, session=session)
 
     def next_run(self) -> Run | None:
         """The next run; the same one until it has a record, None at the end."""
@@ -248,7 +255,7 @@ class Schedule:
 
 def open_runs(result_set: ResultSet) -> list[Run]:
     """The next runs of all procedures of a result set; empty once all have ended."""
-    observations = Observations(result_set)
+    observations = observations_in(result_set)
     found = (progress(case, observations).next_run for case in result_set.plan.adaptive)
     return [run for run in found if run]
 

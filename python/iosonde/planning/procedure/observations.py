@@ -182,11 +182,18 @@ class Observation:
 class Observations:
     """The observations in a result set, read when they are needed."""
 
-    def __init__(self, results: ResultSet, *, ignoring: Collection[tuple[str, int]] = (), session: str = "") -> None:
+    def __init__(
+        self,
+        results: ResultSet,
+        conclude: Callable[[Case, Observations], Conclusion | None],
+        *,
+        ignoring: Collection[tuple[str, int]] = (),
+        session: str = "",
+    ) -> None:
         """`ignoring`: attempts (run id, number) that do not count, so that their runs are repeated."""
         self.session = session
         """The current `run` or `resume`; empty for a reader."""
-        self._results = results
+        self._results, self._conclude = results, conclude
         self._ignoring = frozenset(ignoring)
 
     def observation(self, run: Run) -> Observation | None:
@@ -241,10 +248,8 @@ class Observations:
 
     def conclusion(self, part: str, levels: Mapping[str, Any]) -> Conclusion | None:
         """The conclusion of the procedure of the part's case with these levels."""
-        from iosonde.planning.procedure import progress
-
         cases = [case for case in self._results.plan.adaptive if case.part == part and _agree(case.levels, levels)]
-        return progress(cases[0], self).conclusion if cases else None
+        return self._conclude(cases[0], self) if cases else None
 
 
 def _metrics_by_run(results: ResultSet, attempts: Mapping[str, int]) -> dict[tuple[str, int], pl.DataFrame]:
