@@ -17,14 +17,23 @@ _MAX_DEPTH = 200
 """Levels of directories; each needs a descriptor while its contents are removed."""
 
 
-def remove(parent: int, name: str) -> None:
+def remove(parent: int, name: str, depth: int = 0) -> None:
     """Remove a directory with its contents; `OSError` if another file system is mounted in it (`EXDEV`)."""
-    _remove(parent, name, 0)
+    if depth > _MAX_DEPTH:
+        raise OSError(errno.ELOOP, f"directories are nested more than {_MAX_DEPTH} deep", name)
+    with opened_in(parent, name) as directory:
+        if _mount_of(directory) != _mount_of(parent):
+            raise OSError(errno.EXDEV, "another file system is mounted there", name)
+        _empty(directory, depth)
+    os.rmdir(name, dir_fd=parent)
 
 
-def remove_any(parent: int, name: str) -> None:
+def remove_any(parent: int, name: str, depth: int = 0) -> None:
     """Remove a directory with its contents, or a file of any kind."""
-    _remove_any(parent, name, 0)
+    if stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
+        remove(parent, name, depth)
+    else:
+        os.unlink(name, dir_fd=parent)
 
 
 def empty(path: Path | int) -> None:
@@ -36,26 +45,9 @@ def empty(path: Path | int) -> None:
         os.close(directory)
 
 
-def _remove(parent: int, name: str, depth: int) -> None:
-    if depth > _MAX_DEPTH:
-        raise OSError(errno.ELOOP, f"directories are nested more than {_MAX_DEPTH} deep", name)
-    with opened_in(parent, name) as directory:
-        if _mount_of(directory) != _mount_of(parent):
-            raise OSError(errno.EXDEV, "another file system is mounted there", name)
-        _empty(directory, depth)
-    os.rmdir(name, dir_fd=parent)
-
-
 def _empty(directory: int, depth: int) -> None:
     for name in names(directory):
-        _remove_any(directory, name, depth + 1)
-
-
-def _remove_any(parent: int, name: str, depth: int) -> None:
-    if stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
-        _remove(parent, name, depth)
-    else:
-        os.unlink(name, dir_fd=parent)
+        remove_any(directory, name, depth + 1)
 
 
 def names(directory: int) -> list[str]:
