@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Sequence
-from typing import IO, Any
+from typing import Any
 
 from iosonde.base.tools import TOOLS, find
 from iosonde.errors import LabError
@@ -28,17 +27,11 @@ done < /proc/self/mounts
 device of that file system is in use, whatever the study itself unmounts."""
 
 
-def start_bound(
-    script: str,
-    *arguments: str,
-    stdin: int | IO[Any] = subprocess.DEVNULL,
-    stdout: int | IO[Any] = subprocess.DEVNULL,
-    stderr: int | IO[Any] = subprocess.DEVNULL,
-    pass_fds: Sequence[int] = (),
-) -> subprocess.Popen[bytes]:
+def start_bound(script: str, *arguments: str, **options: Any) -> subprocess.Popen[bytes]:
     """Start a shell script as root in a mount namespace of its own; it ends with `exec` of the program wanted.
 
     The script finds its arguments in `$1` and on. Mounts that it makes are seen by itself and its children alone.
+    `options` are those of `subprocess.Popen`; streams that they do not name are `/dev/null`.
     """
     command = [
         find_tool("setpriv"),
@@ -47,15 +40,9 @@ def start_bound(
         *("--mount", "--propagation", "private"),
         *("/bin/sh", "-c", f"{_STILL_WANTED}{DETACH_OWN_MOUNTS}set -e\n{script}", str(os.getpid()), *arguments),
     ]
-    return subprocess.Popen(
-        command,
-        stdin=stdin,
-        stdout=stdout,
-        stderr=stderr,
-        pass_fds=tuple(pass_fds),
-        # Ctrl-C is for the owner: it ends what it started in order.
-        start_new_session=True,
-    )
+    streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+    # Ctrl-C is for the owner: it ends what it started in order.
+    return subprocess.Popen(command, **{**streams, **options}, start_new_session=True)
 
 
 def end(process: subprocess.Popen[bytes]) -> None:

@@ -7,7 +7,7 @@ what they must agree on) is left to `arrange`.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -154,12 +154,13 @@ class _Load:
         starts = self.get("startdelay") or [0]
         if len(starts) > 1:
             self.note("startdelay", "a stream starts at one time; it starts at the earliest of the range")
+        page_cache = "warm" if self.get("pre_read") else "drop" if self.get("invalidate", True) else "keep"
         return Job(
             name=self.get("name") if named else given.section.name,
             title=self.get("description", ""),
             given=given,
             stream=stream,
-            run={**self._backend(), **self._ramp(stream), **self._page_cache(), **self._verification(unverifiable)},
+            run={**self._backend(), **self._ramp(stream), "page_cache": page_cache, **self._verification(unverifiable)},
             jobs=self.jobs,
             place=self.place,
             start_ns=starts[0],
@@ -322,12 +323,6 @@ class _Load:
             self.note(name, "fio lets every job run on any of these CPUs; job `i` is pinned to the `i`-th of them")
         return {"cpus": cpus}
 
-    def _page_cache(self) -> dict[str, Any]:
-        """Return the page cache state before the load."""
-        if self.get("pre_read"):
-            return {"page_cache": "warm"}
-        return {"page_cache": "drop" if self.get("invalidate", True) else "keep"}
-
     # Contents, durability and verification
 
     def _durability(self) -> dict[str, Any]:
@@ -427,12 +422,12 @@ class _Load:
         span = increment if place.span is None else place.span
         if increment < span:
             self.note("offset_increment", "ranges of jobs do not overlap in part; all jobs address all of them")
-            return Place(files=place.files, offset=place.offset, span=(self.jobs - 1) * increment + span)
+            return replace(place, span=(self.jobs - 1) * increment + span)
         if increment > span:
             self.note(
                 "offset_increment", "ranges of jobs lie without gaps; each job's range is as long as the increment"
             )
-        return Place(files=place.files, offset=place.offset, span=self.jobs * increment, split=True)
+        return replace(place, span=self.jobs * increment, split=True)
 
     def _files(self) -> tuple[str, ...]:
         given = self.given

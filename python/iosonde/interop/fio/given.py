@@ -168,10 +168,6 @@ def _flag(text: str, _: int) -> bool:
     return int(text, 0) != 0
 
 
-def _percent(text: str, _: int) -> float:
-    return share(text)
-
-
 def _size_or_share(text: str, kb_base: int) -> int | str:
     """Bytes, or a share as `20%`."""
     return f"{share(text):g}%" if text.endswith("%") else size(text, kb_base)
@@ -258,7 +254,7 @@ _CONVERTERS: dict[str, Callable[[str, int], Any]] = {
         ("pre_read registerfiles sqthread_poll stonewall time_based zero_buffers", _flag),
         ("fdatasync fsync iodepth kb_base loops nrfiles number_ios numjobs", size),
         ("io_size offset offset_increment size", _size_or_share),
-        ("buffer_compress_percentage dedupe_percentage rwmixread rwmixwrite", _percent),
+        ("buffer_compress_percentage dedupe_percentage rwmixread rwmixwrite", lambda text, _: share(text)),
         ("runtime ramp_time", lambda text, _: time_ns(text)),
         ("log_avg_msec", lambda text, _: time_ns(text, "ms")),
         ("startdelay", lambda text, _: [time_ns(end) for end in text.split("-") if end]),
