@@ -73,14 +73,6 @@ class Messages:
         """Print what others must not read: also with `--quiet`, and never to the log file."""
         print(text, file=sys.stderr, flush=True)
 
-    def _abandon_log(self, error: OSError) -> None:
-        """Continue without the log file: a study must not end because of it."""
-        name, log, self._log = getattr(self._log, "name", ""), self._log, None
-        with suppress(OSError):
-            if log:
-                log.close()
-        self.warning(f"warning: cannot write the log file `{name}`: {error.strerror}; continuing without it")
-
     def record(self, text: str) -> None:
         """Write to the log file only."""
         if not self._log:
@@ -89,8 +81,11 @@ class Messages:
         try:
             self._log.writelines(f"{now} {line}\n" for line in text.splitlines() if line)
             self._log.flush()
-        except OSError as error:
-            self._abandon_log(error)
+        except OSError as error:  # A study must not end because of it.
+            name, log, self._log = self._log.name, self._log, None
+            with suppress(OSError):
+                log.close()
+            self.warning(f"warning: cannot write the log file `{name}`: {error.strerror}; continuing without it")
 
 
 def _open_log(path: Path) -> TextIO:

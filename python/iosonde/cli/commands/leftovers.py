@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -59,18 +59,14 @@ def _places(target: Path) -> list[Path]:
     from iosonde.storage.safety.journal import OWN_DIRECTORY
 
     own = sorted(path for path in target.iterdir() if OWN_DIRECTORY.fullmatch(path.name) and path.is_dir())
-    places = [place for place in [target, *own] if any(_journals(place))]
+    # An empty journal belongs to a file that was later written without verification.
+    places = [place for place in [target, *own] if any(path.stat().st_size for path in place.glob("*.verify"))]
     if not places:
         raise TargetError(
             f"`{target}` has no data written with `verify`",
             hint="run a study with `--set verify=after` or `--set verify=during`, and keep its files with `--keep`",
         )
     return places
-
-
-def _journals(directory: Path) -> Iterator[Path]:
-    """Journals with content; an empty one belongs to a file that was later written without verification."""
-    return (path for path in directory.glob("*.verify") if path.stat().st_size)
 
 
 def _check(place: Path, *, quiet: bool) -> dict[str, Any]:
@@ -110,18 +106,19 @@ def _print(result: dict[str, Any]) -> None:
     checked = f"{result['target']}: {format_bytes(result['checked_bytes'])} checked"
     if result["unknown_bytes"]:
         checked += f" ({format_bytes(result['unknown_bytes'])} without a journal entry)"
-    wrong = {name: count for name, count in result["faults"].items() if count}
-    print(f"{checked}, {sum(wrong.values()) or 'no'} wrong {'sector' if sum(wrong.values()) == 1 else 'sectors'}")
-    for name, count in wrong.items():
-        print(f"  {count} {'sector' if count == 1 else 'sectors'} {name}: {FAULTS[name]}")
+    wrong = sum(result["faults"].values())
+    print(f"{checked}, {wrong or 'no'} wrong {'sector' if wrong == 1 else 'sectors'}")
+    for name, count in result["faults"].items():
+        if count:
+            print(f"  {count} {'sector' if count == 1 else 'sectors'} {name}: {FAULTS[name]}")
     for finding in result["findings"]:
         print(
             f"  {finding['path']} at {finding['offset_bytes']}, {finding['bytes']} bytes {finding['fault']}: "
             f"{finding['found']}, expected {finding['expected']}"
         )
     listed = sum(finding["bytes"] for finding in result["findings"]) // 512
-    if listed < sum(wrong.values()):
-        print(f"  {listed} of {sum(wrong.values())} wrong sectors are listed")
+    if listed < wrong:
+        print(f"  {listed} of {wrong} wrong sectors are listed")
 
 
 def cleanup_command(

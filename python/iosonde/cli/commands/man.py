@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -31,27 +31,14 @@ def entries() -> Iterator[Entry]:
     for name in COMMANDS:
         found = root.commands[name]
         below = getattr(found, "commands", {})
-        if not below:
-            yield _entry(name, found)
-        for part, subcommand in below.items():
-            yield _entry(f"{name} {part}", subcommand)
-
-
-def _entry(name: str, command: Any) -> Entry:
-    context = typer.Context(command, info_name=f"iosonde {name}")
-    records = [parameter.get_help_record(context) for parameter in command.params]
-    pieces = " ".join(command.collect_usage_pieces(context)).replace("{", "").replace("}", "")
-    return Entry(
-        name=name,
-        usage=f"iosonde {name} {pieces}",
-        text=inspect.cleandoc(command.help or ""),
-        parameters=tuple((_without_type(name), text) for name, text in filter(None, records)),
-    )
-
-
-def _without_type(name: str) -> str:
-    """Drop `<str>` and other types, and keep choices such as `<html|md>`."""
-    return re.sub(r" <[^|>]*>$", "", name)
+        for each, command in {f"{name} {part}": below[part] for part in below}.items() or [(name, found)]:
+            context = typer.Context(command, info_name=f"iosonde {each}")
+            records = [parameter.get_help_record(context) for parameter in command.params]
+            pieces = " ".join(command.collect_usage_pieces(context)).replace("{", "").replace("}", "")
+            # Without `<str>` and other types; choices such as `<html|md>` stay.
+            parameters = tuple((re.sub(r" <[^|>]*>$", "", option), text) for option, text in filter(None, records))
+            text = inspect.cleandoc(command.help or "")
+            yield Entry(name=each, usage=f"iosonde {each} {pieces}", text=text, parameters=parameters)
 
 
 def markdown() -> str:
@@ -66,7 +53,8 @@ def markdown() -> str:
         "/usr/local/share/man/man1/iosonde.1`.",
     ]
     for entry in entries():
-        lines += ["", f"## iosonde {entry.name}", "", "```text", entry.usage, "```", "", _paragraphs(entry.text), ""]
+        lines += ["", f"## iosonde {entry.name}", "", "```text", entry.usage, "```", ""]
+        lines += ["\n\n".join(" ".join(each.split()) for each in entry.text.split("\n\n")), ""]
         lines += ["| parameter | meaning |", "|---|---|"]
         lines += [f"| `{_cell(name)}` | {_cell(help)} |" for name, help in entry.parameters]
     lines += ["", "## Exit codes", "", "| code | meaning |", "|---|---|"]
@@ -83,19 +71,18 @@ def roff() -> str:
         '.TH IOSONDE 1 "" "iosonde" "User Commands"',
         ".SH NAME",
         r"iosonde \- measure storage and explain the results",
-    ]
-    lines += [
         ".SH SYNOPSIS",
         r".B iosonde",
         r"\fISUBCOMMAND\fR [\fIOPTION\fR]... [\fIARGUMENT\fR]...",
         ".SH SUBCOMMANDS",
     ]
     for entry in entries():
-        lines += [f".SS {_roff(entry.usage)}", *_roff_paragraphs(entry.text)]
-        for name, help in entry.parameters:
-            lines += [".TP", rf"\fB{_roff(name)}\fR", _roff(help)]
-    lines += [".SH EXIT STATUS", *_roff_list({str(code): text for code, text in reference.EXIT_CODES.items()})]
-    lines += [".SH ENVIRONMENT", *_roff_list(reference.ENVIRONMENT)]
+        lines.append(f".SS {_roff(entry.usage)}")
+        for paragraph in entry.text.split("\n\n"):
+            lines += [".PP", _roff(" ".join(paragraph.split()))]
+        lines += _roff_list(entry.parameters)
+    lines += [".SH EXIT STATUS", *_roff_list((str(code), text) for code, text in reference.EXIT_CODES.items())]
+    lines += [".SH ENVIRONMENT", *_roff_list(reference.ENVIRONMENT.items())]
     lines += [
         ".SH EXAMPLES",
         ".nf",
@@ -106,14 +93,9 @@ def roff() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _roff_list(entries: dict[str, str]) -> Iterator[str]:
-    for name, text in entries.items():
+def _roff_list(entries: Iterable[tuple[str, str]]) -> Iterator[str]:
+    for name, text in entries:
         yield from (".TP", rf"\fB{_roff(name)}\fR", _roff(text))
-
-
-def _roff_paragraphs(text: str) -> Iterator[str]:
-    for paragraph in text.split("\n\n"):
-        yield from (".PP", _roff(" ".join(paragraph.split())))
 
 
 def _roff(text: str) -> str:
@@ -121,10 +103,6 @@ def _roff(text: str) -> str:
     escaped = text.replace("\\", "\\e").replace("-", "\\-").replace("'", "\\(aq")
     escaped = f"\\&{escaped}" if escaped.startswith(".") else escaped
     return re.sub(r"`([^`]+)`", r"\\fB\1\\fR", escaped)
-
-
-def _paragraphs(text: str) -> str:
-    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 
 def _cell(text: str) -> str:

@@ -170,20 +170,12 @@ def _setup_lines(plan: Plan) -> Iterator[str]:
     for case in plan.cases:
         if case.setup:
             setups.setdefault((case.setup.text, case.setup.fresh), []).append(case)
-    for (text, _), cases in setups.items():
-        yield f"setup     {text}: {_how_often(cases, plan)}"
-
-
-def _how_often(cases: Sequence[Case], plan: Plan) -> str:
-    runs = [run for run in plan.runs if run.case_id in {case.case_id for case in cases}]
-    number = f"{len(cases)} case{'s' * (len(cases) != 1)}"
-    match cases[0].setup.fresh if cases[0].setup else "study":
-        case "run":
-            return f"created for every run of {number}" + (f" ({len(runs)} runs)" if runs else "")
-        case "case":
-            return f"created for each of {number}"
-        case _:
-            return f"created once for {number}"
+    for (text, fresh), cases in setups.items():
+        runs = sum(run.case_id in {case.case_id for case in cases} for run in plan.runs)
+        of_runs = f" ({runs} runs)" if runs else ""
+        number = f"{len(cases)} case{'s' * (len(cases) != 1)}"
+        often = {"run": f"for every run of {number}{of_runs}", "case": f"for each of {number}"}
+        yield f"setup     {text}: created {often.get(fresh, f'once for {number}')}"
 
 
 def _part_lines(part: Part, cases: Sequence[Case], plan: Plan) -> Iterator[str]:

@@ -130,8 +130,13 @@ def _material(ours: list[ResultSet], theirs: list[ResultSet], *, mix_simulated: 
         )
     materials = gather([*ours, *theirs], mix_simulated=mix_simulated)
     if len(materials) != 1:
-        everyone = [*ours, *theirs]
-        raise _different([ours[0], next(each for each in everyone if each.plan.study_name != ours[0].plan.study_name)])
+        study = ours[0].plan.study_name
+        other = next(each for each in (*ours, *theirs) if each.plan.study_name != study)
+        raise ResultsError(
+            f"cannot compare `{ours[0].directory}` with `{other.directory}`",
+            where=f"the first is of the study `{study}`, the second of `{other.plan.study_name}`",
+            hint="run the same study on both targets, or report both side by side with `iosonde report DIR DIR`",
+        )
     if paired:
         return materials[0]
     labels = [source.label for source in materials[0].sources]
@@ -170,15 +175,6 @@ def _print_by_case(rows: Sequence[list[str]], *, labels: int) -> None:
     for case, of_case in groupby(rows, key=lambda row: row[:labels]):
         print(", ".join(case))
         print_table([[f"  {row[labels]}", *row[labels + 1 :]] for row in of_case], right=[1], styles=STYLES)
-
-
-def _different(result_sets: list[ResultSet]) -> ResultsError:
-    baseline, contender = (result_set.plan.study_name for result_set in result_sets)
-    return ResultsError(
-        f"cannot compare `{result_sets[0].directory}` with `{result_sets[1].directory}`",
-        where=f"the first is of the study `{baseline}`, the second of `{contender}`",
-        hint="run the same study on both targets, or report both side by side with `iosonde report DIR DIR`",
-    )
 
 
 def check_command(

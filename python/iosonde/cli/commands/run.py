@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from iosonde.plan import Plan, Run
     from iosonde.results import ResultSet
     from iosonde.results.schema import Record
-    from iosonde.storage.safety.guard import Consent
 
 
 @takes(
@@ -155,6 +154,9 @@ def io_command(
 
     Prints one line per interval and a table. Defaults: random 4 KiB reads, queue depth 1, one job, direct I/O, 1 GiB.
     """
+    from iosonde.execution.session import Interrupted, execute
+    from iosonde.storage.targets.temporary_files import scratch
+
     typed = {
         "access": access,
         "block_size": block_size,
@@ -177,8 +179,13 @@ def io_command(
             error.where = error.where.replace(f"`--set {name}={value}`", f"`--{name.replace('_', '-')} {value}`")
         raise
     consent = given.consent(targets_of(plan))
-    with _directory(output) as directory:
-        result_set = _measure(plan, directory, consent)
+    with ExitStack() as stack:
+        directory = output or stack.enter_context(scratch()) / "io"
+        try:
+            result_set = execute(plan, directory, observer=_Intervals(), consent=consent)
+        except Interrupted:
+            messages.warning("Stopped. An incomplete measurement is not kept")
+            raise typer.Exit(reference.EXIT_INTERRUPTED) from None
         record = result_set.records()[0]
         if as_json:
             typer.echo(record.model_dump_json(indent=2))
@@ -204,27 +211,6 @@ def _plan(given: RunOptions, settings: dict[str, str]) -> Plan:
         profiles={"standard": Profile()},
     )
     return expand(study, open_target(given.target), settings=settings, seed=given.seed, keep=given.keep)
-
-
-@contextmanager
-def _directory(output: Path | None) -> Iterator[Path]:
-    from iosonde.storage.targets.temporary_files import scratch
-
-    if output:
-        yield output
-        return
-    with scratch() as directory:
-        yield directory / "io"
-
-
-def _measure(plan: Plan, directory: Path, consent: Consent) -> ResultSet:
-    from iosonde.execution.session import Interrupted, execute
-
-    try:
-        return execute(plan, directory, observer=_Intervals(), consent=consent)
-    except Interrupted:
-        messages.warning("Stopped. An incomplete measurement is not kept")
-        raise typer.Exit(reference.EXIT_INTERRUPTED) from None
 
 
 class _Intervals(Observer):
@@ -260,27 +246,21 @@ def _print_table(result_set: ResultSet, record: Record) -> None:
     if len(operations) > 1:
         operations.append("all")
     loop = result_set.runs["loop"].item()
-    rows = [
-        [label, *(text(values.get((operation, metric))) for operation in operations)]
-        for label, metric, text in _rows(loop)
+    lines: list[tuple[str, str, Callable[[float], str]]] = [
+        ("IOPS", "iops", format_count),
+        ("bandwidth", "bandwidth", format_bandwidth),
     ]
+    for latency in ("completion",) if loop == "closed" else ("completion", "response"):
+        for statistic in _LATENCY:
+            label = f"{latency} latency {statistic.replace('_', '.')}"
+            lines.append((label, f"{latency}_latency_ns_{statistic}", format_latency))
+    rows = []
+    for label, metric, text in lines:
+        # A percentile with fewer than ten samples beyond it has no value.
+        found = [values.get((operation, metric)) for operation in operations]
+        rows.append([label, *("-" if value is None else text(value) for value in found)])
     print_table(rows, heads=["", *operations], right=range(1, len(operations) + 1))
     console = stdout()
     if record.verdict:
         console.print(f"{record.verdict.kind}: {record.verdict.because[0]}", soft_wrap=True, markup=False)
     console.print(_LOOPS[loop])
-
-
-def _rows(loop: str) -> Iterator[tuple[str, str, Callable[[float | None], str]]]:
-    """Label, metric and format of every row."""
-    yield "IOPS", "iops", _or_dash(format_count)
-    yield "bandwidth", "bandwidth", _or_dash(format_bandwidth)
-    for latency in ("completion",) if loop == "closed" else ("completion", "response"):
-        for statistic in _LATENCY:
-            label = f"{latency} latency {statistic.replace('_', '.')}"
-            yield label, f"{latency}_latency_ns_{statistic}", _or_dash(format_latency)
-
-
-def _or_dash(format: Callable[[float], str]) -> Callable[[float | None], str]:
-    """A percentile with fewer than ten samples beyond it has no value."""
-    return lambda value: "-" if value is None else format(value)

@@ -120,7 +120,12 @@ def _print_studies() -> None:
     for heading, rows in groupby(studies, key=lambda study: str(study["heading"])):
         print(heading)
         print_table(
-            [f"  {study['name']:{width}}", _time(study), _with_needs(study["title"], study["needs"])] for study in rows
+            [
+                f"  {study['name']:{width}}",
+                _time(study),
+                study["title"] + (f" [{', '.join(study['needs'])}]" if study["needs"] else ""),
+            ]
+            for study in rows
         )
         print()
     print("Times are those of the profile `standard`. Details: iosonde show STUDY")
@@ -128,18 +133,10 @@ def _print_studies() -> None:
 
 def _time(study: dict[str, Any]) -> str:
     profile = study["profiles"]["standard"]
-    text = f"{'≤' if profile['at_most'] else ''}{_rounded(profile['seconds'])}"
-    return f"{text:>7}"
-
-
-def _rounded(seconds: float) -> str:
-    if seconds < 5400:
-        return f"{max(round(seconds / 60), 1)} min"
-    return f"{seconds / 3600:.0f} h" if seconds >= 36000 else f"{seconds / 3600:.1f} h"
-
-
-def _with_needs(title: str, needs: list[str]) -> str:
-    return f"{title} [{', '.join(needs)}]" if needs else title
+    minutes = profile["seconds"] / 60
+    digits = 1 if minutes < 600 else 0
+    text = f"{minutes / 60:.{digits}f} h" if minutes >= 90 else f"{max(round(minutes), 1)} min"
+    return f"{'≤' if profile['at_most'] else ''}{text}".rjust(7)
 
 
 def _list_suites(as_json: bool) -> None:
