@@ -13,6 +13,7 @@ from measured import record
 from stores import command, small_file_system
 
 from iosonde.base import memory
+from iosonde.engine.protocol.validation import mismatch_of_spec
 from iosonde.errors import StudyError, TargetError
 from iosonde.execution.attempt import judged
 from iosonde.features.graph.questions import DeviceShare, find
@@ -90,6 +91,14 @@ def test_the_size_while_written_includes_the_area_for_sorting() -> None:
     assert (size.vertices, size.stored_edges, size.adjacency_bytes) == (1024, 32768, 131072)
     assert size.graph_bytes == 4096 + 12288 + 131072
     assert size.written_bytes(MIB) >= size.graph_bytes + 32768 * 8
+
+
+def test_specs_of_algorithms_of_earlier_versions_stay_readable(tmp_path: Path) -> None:
+    whole = GRAPH.resolve({"main": GRAPH.build({})}, open_target(str(tmp_path)), seed=1, run_id="r")
+    for kind, found in (("bfs", ""), ("components", ""), ("dijkstra", "in a spec: ")):
+        reading = {**whole["workload"]["reading"], "merge_gap_bytes": 32768}
+        workload = {**whole["workload"], "algorithm": {"kind": kind}, "reading": reading}
+        assert mismatch_of_spec({**whole, "workload": workload})[: len("in a spec: ")] == found
 
 
 @pytest.mark.needs("root")

@@ -13,6 +13,7 @@ from jsonschema_rs import Draft202012Validator
 from stores import WIREDTIGER
 from study_texts import study_text
 
+from iosonde.engine.protocol.validation import mismatch_of_spec
 from iosonde.errors import StudyError
 from iosonde.features.key_value_stores.parameters import LOADS, PHASES, STORES, KvParameters
 from iosonde.features.key_value_stores.workload import KV
@@ -182,6 +183,13 @@ def test_different_databases_have_different_directories(directory: str) -> None:
     names = [Path(workload(directory, **each)["target"]["path"]).name for each in (*same, *other)]
     assert names[0] == names[1] == names[2], "the same records in the same store"
     assert len(set(names)) == 4
+
+
+def test_specs_of_stores_of_earlier_versions_stay_readable(directory: str) -> None:
+    whole = KV.resolve({"main": KV.build({})}, open_target(directory), seed=1, run_id="r")
+    for kind, found in (("redb", ""), ("fjall", ""), ("leveldb", "in a spec: ")):
+        workload = {**whole["workload"], "store": {**whole["workload"]["store"], "kind": kind}}
+        assert mismatch_of_spec({**whole, "workload": workload})[: len("in a spec: ")] == found
 
 
 def test_a_load_costs_its_records_and_reads_write_nothing(directory: str) -> None:

@@ -15,6 +15,10 @@ from pydantic_core import CoreSchema, ErrorDetails, SchemaValidator, core_schema
 
 from iosonde.engine.protocol import VERSION, Event, schema
 
+_RETIRED_STORES = ("redb", "fjall")
+_RETIRED_ALGORITHMS = ("bfs", "components")
+"""Earlier versions measured these. Their result sets stay readable; engines refuse such a spec."""
+
 _OF_NUMBERS = ("greater_than_equal", "less_than", "finite_number")
 """Kinds of errors about numbers that are out of range."""
 
@@ -56,12 +60,16 @@ def mismatch_of_spec(value: Any) -> str:
         return f"`protocol` of a spec is {_shown(version)}, this iosonde reads {VERSION}"
     workload = value.get("workload")
     is_command = isinstance(workload, dict) and workload.get("kind") == "command"
+    if isinstance(workload, dict):
+        value = {**value, "workload": _without_retired(workload)}
     found = _mismatch(_validator("Spec", of_command=is_command), value, is_closed=True)
     return found and f"in a spec: {found}"
 
 
 def mismatch_of_result(value: Any) -> str:
     """Return the first part of a recorded `result` event that is not as the protocol defines it."""
+    if isinstance(value, dict):
+        value = _without_retired(value)
     found = _mismatch(_validator("RunResult"), value)
     return found and f"in the result: {found}"
 
@@ -101,6 +109,20 @@ def _why_unsupported(found: ErrorDetails, spec: Any) -> str:
 
 def _located(place: Sequence[int | str]) -> str:
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).removeprefix(".")
+
+
+def _without_retired(value: dict[str, Any]) -> dict[str, Any]:
+    """Return a workload or result with alternatives that the protocol has instead of retired ones."""
+    store, reading, algorithm = (value.get(name) for name in ("store", "reading", "algorithm"))
+    current = dict(value)
+    if isinstance(store, dict) and store.get("kind") in _RETIRED_STORES:
+        current["store"] = {**store, "kind": "null"}
+    if isinstance(reading, dict):
+        current["reading"] = {name: each for name, each in reading.items() if name != "merge_gap_bytes"}
+    if isinstance(algorithm, dict) and algorithm.get("kind") in _RETIRED_ALGORITHMS:
+        pagerank = {"kind": "pagerank", "mode": "pull", "damping": 0.85, "tolerance": 0.0, "iterations": 1}
+        current["algorithm"] = pagerank
+    return current
 
 
 def _mismatch(validator: Any, value: Any, *, at: str = "", is_closed: bool = False) -> str:

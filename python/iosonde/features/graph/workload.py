@@ -253,6 +253,8 @@ _STATE_BYTES = 24
 """Memory of a vertex, without its entry in the index."""
 
 _FILE = re.compile(r"[0-9a-f]{8}\.graph")
+_ALGORITHMS = {"bfs": "breadth-first search", "components": "connected components"}
+"""Algorithms of earlier versions, whose result sets stay readable."""
 
 
 class GraphWorkload(Workload[GraphParameters]):
@@ -385,6 +387,8 @@ class GraphWorkload(Workload[GraphParameters]):
 
     def words(self, case: Mapping[str, Any]) -> dict[str, str]:
         """Words that make up `PageRank (pull)`."""
+        if (algorithm := case.get("algorithm")) in _ALGORITHMS:
+            return {self.subject: _ALGORITHMS[algorithm]}
         return {self.subject: f"PageRank ({case['mode']})" if case.get("mode") else "PageRank"}
 
 
