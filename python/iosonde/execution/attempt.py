@@ -112,7 +112,7 @@ def _prepared_and_measured(context: RunContext, on_event: Callable[[Event], None
         return _not_started(context, error, UNSUPPORTED if isinstance(error, UnsupportedError) else "setup")
     for state in session.data:
         spec, warnings = state.prepare(context.run, case)
-        context = replace(context.with_spec(spec), warnings=warnings)
+        context = replace(context.with_spec(spec), warnings=[*context.warnings, *warnings])
     try:
         server = servers.prepare(context)
     except TargetError as error:
@@ -139,7 +139,8 @@ def _measured(context: RunContext, on_event: Callable[[Event], None]) -> Attempt
                 return _not_started(context, error, error.code)
             done = _drive(context, instruments, on_event)
             reading = instrument.stop(instruments, done)
-            own = {"harness": session.harness.costs(run.spec), "target_after": temperatures(context.target_facts)}
+            # Temperatures first: the costs may be measured now.
+            own = {"target_after": temperatures(context.target_facts), "harness": session.harness.costs(run.spec)}
             warnings = [*reading.warnings, *context.warnings]
             reading = replace(reading, facts={**reading.facts, **own}, warnings=warnings)
     except TargetError as error:

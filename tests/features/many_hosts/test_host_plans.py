@@ -39,18 +39,24 @@ def test_a_study_uses_the_first_hosts_that_its_cases_require(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("message", [{}, {"is": "note"}, "text"])
-def test_a_malformed_message_loses_its_host(message: Any) -> None:
+def test_a_malformed_message_loses_its_host_whose_agent_ends_by_itself(message: Any) -> None:
+    calls = []
+
     class Client:
         async def run(self, *call: Any, workers: list[str]) -> dict[str, Any]:
+            calls.append(call[1])
             return {workers[0]: 1 if call[0] is worker.start else [message]}
 
     async def answer() -> None:
         host = Host(name="north", address="tls://10.0.0.1", client=Client())  # type: ignore[arg-type]
         await host.start()
-        await asyncio.wait_for(host.receive("opened"), 10.0)
+        with pytest.raises(HostLostError, match="host `north` was lost: a message of its agent is malformed: "):
+            await asyncio.wait_for(host.receive("opened"), 10.0)
+        await host.end()
 
-    with pytest.raises(HostLostError, match="host `north` was lost: its agent sent a malformed message: "):
-        asyncio.run(answer())
+    asyncio.run(answer())
+    assert "end" in calls
+    assert "kill" not in calls, "it restores what it has changed"
 
 
 SSH_HOSTS = """

@@ -149,7 +149,8 @@ class Host:
         except HostLostError:
             pass
         except (KeyError, TypeError) as error:
-            self.lost = f"its agent sent a malformed message: {error!r}"
+            # It is alive, and restores the host when it is told to end.
+            self.lost = f"a message of its agent is malformed: {error!r}"
         self._messages.put_nowait({"is": "lost"})
 
     def _take(self, message: Message) -> None:

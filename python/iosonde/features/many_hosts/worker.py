@@ -263,7 +263,7 @@ async def watch(drop: bool, dask_worker: Worker) -> None:
     await watched(dask_worker)  # What a lost coordinator has left.
     if drop:
         await asyncio.to_thread(os.sync)
-        DROP_CACHES.write_text("1", encoding="ascii")
+        await asyncio.to_thread(DROP_CACHES.write_text, "1", encoding="ascii")
     samples: list[dict[str, int]] = []
     dask_worker.iosonde_samples = samples  # type: ignore[attr-defined]
     dask_worker.iosonde_watch = asyncio.create_task(_sample(samples))  # type: ignore[attr-defined]

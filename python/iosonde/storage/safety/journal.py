@@ -580,15 +580,21 @@ def _all_entries() -> tuple[list[Entry], list[Cleaned]]:
 
 def _temporary_files() -> list[Cleaned]:
     """Remove what killed writers left of entries, for which nothing was created yet, and of files in the cache."""
-    cleaned = []
-    written = _files(lambda name: name.startswith(TEMPORARY))
-    # A process that still runs may be writing this moment.
-    left = (file for file in written if not Path("/proc", file.name.rpartition("-")[2]).exists())
-    for file in (*abandoned(), *left):
+    cleaned: list[Cleaned] = []
+
+    def remove(file: Path) -> None:
         with suppress(OSError):
-            if file.lstat().st_uid == os.geteuid():
-                file.unlink()
-                cleaned.append(Cleaned(path=str(file), reason="removed"))
+            file.unlink()
+            cleaned.append(Cleaned(path=str(file), reason="removed"))
+
+    for file in abandoned():
+        remove(file)
+    for file in _files(lambda name: name.startswith(TEMPORARY)):
+        # A process that still runs may be writing this moment.
+        if not Path("/proc", file.name.rpartition("-")[2]).exists():
+            with suppress(OSError):
+                if file.lstat().st_uid == os.geteuid():
+                    remove(file)
     return cleaned
 
 
