@@ -251,9 +251,9 @@ MEMCACHED = {
 }
 ANOTHER_USER = f"""\
 import ctypes, encodings.ascii, encodings.idna, os, sys
-from iosonde.engine.supervisor import run
+from iosonde.base.python_process import installed_version
 from iosonde.engine.supervisor.__main__ import main
-run._version()
+installed_version("iosonde")
 os.setgroups([]); os.setresgid({STRANGER}, {STRANGER}, {STRANGER}); os.setresuid({STRANGER}, {STRANGER}, {STRANGER})
 ctypes.CDLL(None).prctl(4, 1)  # PR_SET_DUMPABLE: the user can write the maps of its user namespace.
 sys.exit(main(sys.argv[1:]))

@@ -24,7 +24,8 @@ from iosonde.collections.history import history
 from iosonde.collections.history.page import render as history_page
 from iosonde.collections.library.indexing import index
 from iosonde.collections.library.page import render as library_page
-from iosonde.findings.regression import Cell, Check, Settings, check
+from iosonde.findings import regression
+from iosonde.findings.regression import Cell, Check, Settings
 from iosonde.report import save_figures, write
 from iosonde.report.document import embedded_json
 from iosonde.results import ResultSet
@@ -230,10 +231,10 @@ def test_the_outcome_of_a_check_has_no_markup_of_others() -> None:
     values = {"change": -0.5, "baseline": 2.0, "candidate": 1.0, "low": -0.6, "high": -0.4}
     cell = Cell(case_id=EVIL, metric="iops", outcome="regression", reason=EVIL, **values)
     outcome = Check(cells=[cell], settings=Settings(), baselines=["a"], candidates=["b"], notes=[EVIL])
-    written = check.markdown(outcome)
+    written = regression.markdown(outcome)
     assert not [kind for kind, _ in tokens(written) if kind.startswith(("html", "link", "image"))]
     assert controls(written) == set()
-    suite = ElementTree.fromstring(check.junit(outcome))
+    suite = ElementTree.fromstring(regression.junit(outcome))
     assert [each.tag for each in suite.iter()] == ["testsuite", "testcase", "failure"]
 
 

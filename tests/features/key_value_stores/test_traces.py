@@ -56,6 +56,12 @@ def test_a_csv_file_becomes_rows_with_times_from_the_first(tmp_path: Path) -> No
     assert found.has_ttl
 
 
+def test_values_may_all_be_in_quotes_and_spaces_may_follow_the_last_row(tmp_path: Path) -> None:
+    text = '"time","operation","key","value_size"\r\n"1","set","a","100"\r\n"2","get","ä",""\r\n  '
+    found = trace.converted(written(tmp_path, text))
+    assert rows_of(found)["value_bytes"].tolist() == [100, 0]
+
+
 def test_gets_of_deleted_keys_are_counted_and_rows_numbered_across_blocks(tmp_path: Path) -> None:
     """State carries over between blocks: there is more than a block of other rows in between."""
     first = ["get,a,,", "set,a,20,", "get,a,,", "delete,a,,", "get,a,,", "get,b,,", "delete,b,,", "get,b,,"]

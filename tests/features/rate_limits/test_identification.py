@@ -25,9 +25,12 @@ from volume_models import (
 
 from iosonde.features.rate_limits.identify import Settings, identify
 from iosonde.features.rate_limits.known_limits import Identification
+from iosonde.features.rate_limits.procedures import SETTINGS
 from iosonde.features.rate_limits.series import Load, Series, Stage
+from iosonde.features.rate_limits.sharing import Bounds
 from iosonde.features.rate_limits.stages import stopped_in
 from iosonde.features.rate_limits.walk import OutOfTimeError
+from iosonde.results.shapes import mismatch_of
 
 LONG = Settings(drain_s=900, rest_s=7200, writes=True)
 READS = Settings(drain_s=900, rest_s=7200)
@@ -294,3 +297,13 @@ def test_a_throttle_is_recognised_on_a_busy_machine(
     assert (rule.counts, rule.unit_bytes, rule.bucket) == (counts, None, None)
     assert rule.rate.value == pytest.approx(rate, rel=0.02)
     assert found.change is None
+
+
+@pytest.mark.parametrize("kind", [0, 1])
+def test_settings_of_a_plan_that_lack_a_bound_or_have_one_of_the_target_are_refused(kind: int) -> None:
+    name, model = SETTINGS[kind]
+    given = (Settings(), Bounds(probe_s=5, drain_s=60, total_s=600))[kind].model_dump(exclude={"touch_span"})
+    assert mismatch_of(given, model, is_closed=True) == "", name
+    without = {each: value for each, value in given.items() if each != "total_s"}
+    assert "`total_s` is missing" in mismatch_of(without, model, is_closed=True)
+    assert "no such field" in mismatch_of({**given, "touch_span": 1 << 30}, model, is_closed=True)

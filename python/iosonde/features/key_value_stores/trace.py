@@ -133,15 +133,21 @@ def _of_csv(path: str) -> Iterator[pl.DataFrame]:
             if len(rest) == BLOCK_BYTES and not rest.endswith(b"\n"):
                 what, number = f"a row is longer than {format_bytes(BLOCK_BYTES)}", first + content.count(b"\n")
                 raise invalid(path, what, place=f", row {number}", hint="end rows with a line feed")
-            content = (content + rest).replace(b"\r\n", b"\n").removesuffix(b"\n")
-            rows = _checked(path, first, names, content)
-            yield pl.read_csv(content, has_header=False, new_columns=names, infer_schema=False, eol_char="\n")
-            first += rows
+            content = (content + rest).replace(b"\r\n", b"\n")
+            whole, _, last = content.rpartition(b"\n")
+            if content := content if last.strip() else whole:
+                rows = _checked(path, first, names, content)
+                table = pl.read_csv(content, has_header=False, new_columns=names, infer_schema=False, eol_char="\n")
+                yield table.with_columns(pl.col(names[-1]).replace("", None))
+                first += rows
 
 
 def _checked(path: str, first: int, names: list[str], content: bytes) -> int:
     """The number of rows; `StudyError` for the first that has not one value for each column."""
-    is_plain = content.isascii() and b'"' not in content and b"\0" not in content
+    try:
+        is_plain = b'"' not in content and "\0" not in content.decode("utf-8")
+    except UnicodeDecodeError:
+        is_plain = False
     commas, lines = len(names) - 1, content.split(b"\n")
     for number, line in enumerate(lines, start=first):
         if not is_plain or line.count(b",") != commas or not line.strip():

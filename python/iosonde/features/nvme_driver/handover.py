@@ -193,10 +193,12 @@ def _wait_until_unused(device: Path) -> None:
 def _having_open(nodes: set[str]) -> list[int]:
     """Processes with a descriptor of one of these nodes."""
     found = set()
-    for each in PROCESSES.glob("[0-9]*/fd/*"):
-        with contextlib.suppress(OSError):  # It was closed.
-            if str(each.readlink()) in nodes:
-                found.add(int(each.parts[-3]))
+    for process in PROCESSES.glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # It has exited.
+            for each in (process / "fd").iterdir():
+                with contextlib.suppress(OSError):  # It was closed.
+                    if str(each.readlink()) in nodes:
+                        found.add(int(process.name))
     return sorted(found)
 
 

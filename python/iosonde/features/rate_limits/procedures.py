@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from iosonde.errors import StudyError
 from iosonde.features.rate_limits import sharing
@@ -166,7 +166,16 @@ class _Kind:
 
 
 KINDS = ((NAME, _Kind()), (sharing.NAME, sharing.Kind()))
-SETTINGS = ((NAME, Settings), (sharing.NAME, sharing.Bounds))
+
+
+def _of_plan(settings: type[BaseModel]) -> type[BaseModel]:
+    """Settings as a plan has them: all, but for the one that follows from the target."""
+    given: dict[str, Any] = {name: (each.annotation, ...) for name, each in settings.model_fields.items()}
+    given.pop("touch_span", None)
+    return create_model(settings.__name__, **given)
+
+
+SETTINGS = ((NAME, _of_plan(Settings)), (sharing.NAME, _of_plan(sharing.Bounds)))
 
 
 def _text(settings: Settings) -> str:
