@@ -113,8 +113,9 @@ def test_a_target_can_be_of_the_kind_of_the_toy(tmp_path: Path) -> None:
 
 
 CORE = [path for path in PYTHON.iterdir() if path.is_dir() and path.name not in ("features", "data", "__pycache__")]
-LEFT_OUT = ("base/memory.py", "base/tools.py")
-"""Counters of the kernel with names of columns; packages that features need."""
+LEFT_OUT = ("base/memory.py", "base/tools.py", "engine/protocol/validation.py")
+"""Counters of the kernel with names of columns; packages that features need; the check of specs and records, some of which
+have stores that the protocol no longer has."""
 
 
 WORDS = ("zram", "zswap", "memcached", "cassandra", "mongodb", "rocksdb", "lmdb", "wiredtiger")

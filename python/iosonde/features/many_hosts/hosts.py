@@ -149,7 +149,7 @@ class Host:
         except HostLostError:
             pass
         except (KeyError, TypeError) as error:
-            # It is alive, and restores the host when it is told to end.
+            # It is alive, and restores the host at the end.
             self.lost = f"a message of its agent is malformed: {error!r}"
         self._messages.put_nowait({"is": "lost"})
 
