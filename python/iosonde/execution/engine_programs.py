@@ -132,7 +132,7 @@ def _schema(engine: Path) -> dict[str, Any] | None:
 
 
 def _answer(engine: Path, *arguments: str | Path) -> Any:
-    """What an engine prints as JSON; None if it fails, or prints something else."""
+    """Return the JSON that an engine prints; None if it fails, or prints something else."""
     asked = ask(engine, *arguments)
     if asked is None or asked.returncode:
         return None

@@ -72,7 +72,7 @@ class Section:
     title: str
     figure: Figure | None = None
     undrawn: str = ""
-    """What it lacks, and why: `figure: no case has a result`."""
+    """The missing part, and the reason: `figure: no case has a result`; empty if nothing is missing."""
     findings: Sequence[Labelled] = ()
     tables: Sequence[Table] = field(default_factory=tuple)
     """Folded below the figure; the content of a section without one."""

@@ -102,7 +102,7 @@ class Fleet(Strict):
 
 @dataclass(frozen=True, kw_only=True)
 class Measurable:
-    """What is known about a target that can be measured."""
+    """A target that can be measured, with its plan."""
 
     hardware: frozenset[str]
     devices: Sequence[str]

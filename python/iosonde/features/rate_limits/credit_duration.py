@@ -160,7 +160,7 @@ class CreditDuration(Finding, kind="credit duration", topic="limits", place=FIRS
     limit: PublishedLimit
     size_bytes: int
     known_by: str
-    """What shows the type of the volume."""
+    """Source of the type of the volume."""
     cases: int
     """Cases."""
 

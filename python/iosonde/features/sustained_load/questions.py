@@ -531,7 +531,7 @@ def idle_recoveries(study: Study, results: ResultSet) -> list[IdleRecovery]:
 
 
 def _cycle(record: Record) -> tuple[int, int] | None:
-    """Nanoseconds of load, and from one begin of it to the next; None where load and pause do not alternate."""
+    """Length of the load and of a whole cycle, in ns; None where load and pause do not alternate."""
     active = record.parameters.get("active")
     window = active_window(active) if isinstance(active, str) else None
     every_ns = window.get("every_ns") if window else None

@@ -398,7 +398,7 @@ class CephCluster:
         return done.stdout
 
     def _commanded(self, command: str) -> str:
-        """What the program `ceph` prints for a command."""
+        """Return the output of the program `ceph` for a command."""
         base = ["--connect-timeout", "20", "-c", str(self.configuration), "-f", "json"]
         return self._call("ceph", *base, *command.split())
 
