@@ -21,6 +21,7 @@ from iosonde.planning import expand
 from iosonde.results import ResultSet
 from iosonde.storage import cleanup, open_target
 from iosonde.storage.safety import journal
+from iosonde.storage.tools import wait_until
 
 pytestmark = pytest.mark.usefixtures("inside_user_mode_linux")
 
@@ -65,8 +66,18 @@ def test_an_array_has_the_requested_state_until_it_is_removed(
     level: str, asked: dict[str, Any], degraded: int | None, status: str
 ) -> None:
     setup = ArraySetup(level=level, chunk=64 << 10, **asked)  # type: ignore[arg-type]
-    built = md.build(disks()[:4], setup, NAME)
-    state, kernel = built.state(), Path("/proc/mdstat").read_text()
+    is_rebuilding = asked["state"] == "rebuilding"
+    fastest = Path("/proc/sys/dev/raid/speed_limit_max")
+    usual = fastest.read_text()
+    fastest.write_text("1000")  # KiB/s: a rebuild takes minutes. It does not hold for the first synchronisation.
+    try:
+        built = md.build(disks()[:4], setup, NAME)
+        state = built.state()
+        # The list has a rebuild once its first sectors are read, which is after it has started.
+        wait_until(lambda: ("recovery" in Path("/proc/mdstat").read_text()) == is_rebuilding, 60, "it is not in the list")
+        kernel = Path("/proc/mdstat").read_text()
+    finally:
+        fastest.write_text(usual)
     with pytest.raises(TargetError, match=f"there is an array `/dev/md/{NAME}` already"):
         md.build(disks()[:4], setup, NAME)
     if level == "raid1":
@@ -76,7 +87,7 @@ def test_an_array_has_the_requested_state_until_it_is_removed(
         journal.undo(built.key)
     assert (state["level"], state["raid_disks"], state.get("degraded")) == (level, 4, degraded)
     assert status in kernel
-    assert md.is_synchronising(state) == ("recovery" in kernel) == (asked["state"] == "rebuilding")
+    assert md.is_synchronising(state) == is_rebuilding
     assert level == "raid1" or state["chunk_bytes"] == 64 << 10
 
 

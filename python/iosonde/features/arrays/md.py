@@ -209,6 +209,13 @@ def _bring_to_state(
         for member in failed:
             steps.append(_erase(member, node.name))
             steps.append(call("mdadm", node, "--add", member))
+        # The thread of md starts it some time after the command has returned.
+        wait_until(
+            lambda: is_synchronising(state_of(folder)) or not _number(folder / "degraded"),
+            APPEARS_S,
+            "the array did not start to rebuild",
+            hint="see `/proc/mdstat` and the kernel log (`dmesg`)",
+        )
     return waited
 
 
