@@ -74,7 +74,9 @@ def test_an_array_has_the_requested_state_until_it_is_removed(
         built = md.build(disks()[:4], setup, NAME)
         state = built.state()
         # The list has a rebuild once its first sectors are read, which is after it has started.
-        wait_until(lambda: ("recovery" in Path("/proc/mdstat").read_text()) == is_rebuilding, 60, "it is not in the list")
+        wait_until(
+            lambda: ("recovery" in Path("/proc/mdstat").read_text()) == is_rebuilding, 60, "it is not in the list"
+        )
         kernel = Path("/proc/mdstat").read_text()
     finally:
         fastest.write_text(usual)

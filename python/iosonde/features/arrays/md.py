@@ -214,7 +214,6 @@ def _bring_to_state(
             lambda: is_synchronising(state_of(folder)) or not _number(folder / "degraded"),
             APPEARS_S,
             "the array did not start to rebuild",
-            hint="see `/proc/mdstat` and the kernel log (`dmesg`)",
         )
     return waited
 
