@@ -54,7 +54,9 @@ fn stop_for(engine: &Engine, duration: Duration) -> u64 {
     let tasks = format!("/proc/{}/task", engine.child.id());
     let is_stopped = |task: std::io::Result<std::fs::DirEntry>| {
         let stat = std::fs::read_to_string(task.unwrap().path().join("stat")).unwrap();
-        stat.rsplit(") ").next().unwrap().starts_with('T')
+        let state = stat.rsplit(") ").next().unwrap();
+        assert!(!state.starts_with(['Z', 'X']), "the engine has ended: {stat}");
+        state.starts_with('T')
     };
     while !std::fs::read_dir(&tasks).unwrap().all(is_stopped) {
         std::thread::sleep(Duration::from_millis(1));
