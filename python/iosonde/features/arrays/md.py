@@ -209,7 +209,7 @@ def _bring_to_state(
         for member in failed:
             steps.append(_erase(member, node.name))
             steps.append(call("mdadm", node, "--add", member))
-        # The thread of md starts it some time after the command has returned.
+        # A thread of md starts the rebuild, some time after the command has returned.
         wait_until(
             lambda: is_synchronising(state_of(folder)) or not _number(folder / "degraded"),
             APPEARS_S,
