@@ -20,6 +20,7 @@ from command_line import Iosonde
 from fills import fills
 from leftovers import killed_once
 from loop_stacks import MIB, run
+from namespaces import mounted_apart
 from needs import BTRFS, XFS
 
 from iosonde.errors import TargetError
@@ -217,16 +218,14 @@ def test_an_alias_makes_no_difference_and_a_mount_after_the_plan_is_refused(disk
     alias.symlink_to(disk.path)
     run("mkfs.ext4", "-q", disk.path)
     (tmp_path / "point").mkdir()
-    run("mount", "-o", "ro", disk.path, tmp_path / "point")  # One mounted for writing may be written at any time.
-    try:
+    # One mounted for writing may be written at any time.
+    with mounted_apart(disk.path, tmp_path / "point", "-o", "ro"):
         before = disk.digest()
         with pytest.raises(TargetError, match="is mounted at"):
             execute(plan, tmp_path / "set", consent=consent(disk))
         with pytest.raises(TargetError, match="is mounted at"):
             open_target(str(alias))
         assert disk.digest() == before
-    finally:
-        run("umount", tmp_path / "point")
     with pytest.raises(TargetError, match="are the same device"):
         open_target(f"{disk.path},{alias}")
     run("wipefs", "--all", disk.path)

@@ -19,6 +19,7 @@ from fleet_samples import STUDY
 from hosts_in_namespaces import Network, await_, network
 from loop_stacks import MIB, loop_devices
 from loop_stacks import run as run_program
+from namespaces import mounted_apart
 from strangers import listening, sharing_network
 
 from iosonde.base import ssh_hosts
@@ -178,15 +179,12 @@ def test_each_device_requires_consent_and_those_on_one_disk_take_turns(
         assert "1 of 2 targets are refused, so none is measured" in refused.stderr and not directory.exists()
         run_program("mkfs.ext4", "-q", devices[1])
         (tmp_path / "mounted").mkdir()
-        run_program("mount", devices[1], tmp_path / "mounted")
-        try:
+        with mounted_apart(devices[1], tmp_path / "mounted"):
             planned_with = iosonde(*command, "--plan")
             assert (
                 planned_with.returncode == 3 and f"refused: `{devices[1]}` must not be written" in planned_with.stdout
             )
             refused = iosonde(*command, "--destroy-all-listed")
-        finally:
-            run_program("umount", tmp_path / "mounted")
         assert refused.returncode == 1 and not directory.exists()
         for text in ("1 of 2 targets are refused, so none is measured", f"is mounted at `{tmp_path}/mounted`"):
             assert text in refused.stderr
