@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from iosonde.lab.bound_process import DETACH_OWN_MOUNTS
+from iosonde.storage.block_layer.mounts import namespaces, unmount_copy
 
 
 def private_mounts(script: str, *arguments: str | Path) -> list[str]:
@@ -33,3 +35,11 @@ def mounted_apart(device: Path, point: Path, *options: str) -> Iterator[None]:
         finally:
             process.communicate()
     assert process.returncode == 0
+
+
+def unmount_copies(point: Path, deadline: float) -> None:
+    """Unmount what namespaces of other tests have copied from a file system that was mounted there."""
+    while copies := [each for each, table in namespaces() if any(mount.point == str(point) for mount in table)]:
+        assert time.monotonic() < deadline, f"still mounted in {copies}"
+        for process in copies:
+            unmount_copy(int(process.name), str(point))

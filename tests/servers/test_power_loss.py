@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 from engines import real_engine
+from namespaces import unmount_copies
 from servers.conftest import restored
 
 from iosonde.engine import protocol
@@ -118,6 +119,7 @@ def mounted(what: Path, directory: Path, *options: str) -> Iterator[None]:
         while (done := subprocess.run(["umount", directory], capture_output=True, text=True)).returncode:
             assert "busy" in done.stderr and time.monotonic() < deadline, done.stderr
             time.sleep(0.1)
+        unmount_copies(directory, deadline)
 
 
 def workload(instance: Instance, **changes: Any) -> dict[str, Any]:
