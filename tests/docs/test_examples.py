@@ -23,14 +23,17 @@ OPTIONS = {
 }
 
 
-def commands() -> Iterator[tuple[str, list[str]]]:
-    """Every command of iosonde in a block of shell text, with its page."""
+def commands(*, sessions: bool = False) -> Iterator[tuple[str, list[str]]]:
+    """Every command of iosonde in a block of shell text, with its page; or those after a prompt, in sessions."""
+    block_start, prompt = ("console", "$ ") if sessions else ("sh", "")
     for page in pages():
         if page.name == "cli.md":
             continue
-        for block in re.findall(r"^```sh\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
+        for block in re.findall(rf"^```{block_start}\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
             for line in block.replace("\\\n", " ").splitlines():
-                words = shlex.split(line, comments=True)
+                if not line.startswith(prompt):
+                    continue
+                words = shlex.split(line.removeprefix(prompt).removeprefix("sudo "), comments=True)
                 if words[:1] == ["iosonde"] and len(words) > 1 and words[1] in COMMANDS:
                     yield page.name, words[1:]
 
@@ -41,7 +44,9 @@ def own_options(words: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("page", "words"), list(commands()), ids=lambda value: value if isinstance(value, str) else " ".join(value)[:60]
+    ("page", "words"),
+    [*commands(), *commands(sessions=True)],
+    ids=lambda value: value if isinstance(value, str) else " ".join(value)[:60],
 )
 def test_every_subcommand_option_and_study_exists(page: str, words: list[str]) -> None:
     name = " ".join(words[:2]) if words[0] == "lab" else words[0]

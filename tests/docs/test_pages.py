@@ -1,4 +1,7 @@
-"""The pages find each other, the site builds from them, and the page of the command line is up to date."""
+"""Pages open with a command and its output, link each other by title, and are listed in the index.
+
+The site builds from them, and the page of the command line is up to date.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,10 @@ from iosonde.cli.commands import man
 
 def test_the_index_and_the_navigation_list_every_page_and_no_other() -> None:
     names = {path.name for path in (ROOT / "docs").glob("*.md")}
-    listed = set(re.findall(r"^\| \[([\w-]+\.md)\]\(\1\)", (ROOT / "docs/README.md").read_text(), re.MULTILINE))
-    assert listed == names - {"README.md"}
+    index = (ROOT / "docs/README.md").read_text()
+    listed = dict(re.findall(r"^\| \[([^\]]+)\]\(([\w-]+\.md)\) \|", index, re.MULTILINE))
+    titles = {(ROOT / "docs" / name).read_text().partition("\n")[0].removeprefix("# "): name for name in names}
+    assert listed == {title: name for title, name in titles.items() if name != "README.md"}
     text = (ROOT / "mkdocs.yml").read_text()
     in_navigation = set(re.findall(r"([\w-]+\.md)$", text, re.MULTILINE))
     assert in_navigation == names | {"ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"}
@@ -41,6 +46,117 @@ def anchors(page: Path) -> set[str]:
     """Headings as GitHub makes anchors of them."""
     headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+OPENING_LINES = 4
+PAGES_TO_DO = {
+    *(
+        "README.md",
+        "arrays.md",
+        "backends.md",
+        "block-cache.md",
+        "cli.md",
+        "commands.md",
+        "comparison.md",
+        "concepts.md",
+        "containers.md",
+        "databases.md",
+        "devices.md",
+        "fio.md",
+        "fleet.md",
+        "glossary.md",
+        "graph.md",
+        "history.md",
+        "hosts.md",
+    ),
+    # -
+    *(
+        "kernel-tax.md",
+        "lab.md",
+        "library.md",
+        "limits.md",
+        "live.md",
+        "metrics.md",
+        "network.md",
+        "nvme-driver.md",
+        "objects.md",
+        "paging.md",
+        "performance.md",
+        "protocol.md",
+        "python.md",
+    ),
+    # -
+    *(
+        "qualify.md",
+        "recipes.md",
+        "regression.md",
+        "requirements.md",
+        "results.md",
+        "simulation.md",
+        "statistics.md",
+        "stores.md",
+        "studies.md",
+        "suites.md",
+        "sustained.md",
+        "traces.md",
+        "troubleshooting.md",
+        "tutorial.md",
+        "verification.md",
+        "warnings.md",
+    ),
+    # -
+}
+"""Pages without such an opening so far."""
+
+
+def opening(text: str) -> list[str]:
+    """Lines of the first block of a page: a session that follows the title and at most one paragraph."""
+    before, fence, after = text.partition("\n```")
+    language, *lines = after.partition("\n```")[0].split("\n")
+    assert fence and language in ("console", "pycon"), f"the first block is `{language}`, not `console`"
+    title, _, rest = before.partition("\n")
+    paragraph = rest.strip()
+    assert title.startswith("# ") and not paragraph.startswith(("#", "|", ">")), "a page starts with title and text"
+    assert "\n\n" not in paragraph and len(paragraph.split("\n")) <= OPENING_LINES, "one short paragraph is enough"
+    prompt = {"console": r"\$ (?:sudo )?(?:iosonde|python|make|podman) ", "pycon": ">>> "}[language]
+    assert re.match(prompt, lines[0]), f"`{lines[0]}` is not a command"
+    output = [
+        line for line in lines if line.strip() not in ("", "...") and not re.match(r"\$ |>>> |\.\.\. | +--", line)
+    ]
+    assert output, "a command without its output"
+    return lines
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda page: page.name)
+def test_a_page_opens_with_a_command_and_its_output(page: Path) -> None:
+    if page.name in PAGES_TO_DO:
+        with pytest.raises(AssertionError):  # a page that has an opening leaves the list
+            opening(page.read_text())
+        return
+    assert len(opening(page.read_text())) <= 24
+
+
+def test_an_opening_without_output_and_one_after_an_essay_are_refused() -> None:
+    assert opening("# A\n\nOne.\nTwo.\n\n```console\n$ iosonde list\nquick\n...\n```\n") == [
+        "$ iosonde list",
+        "quick",
+        "...",
+    ]
+    for wrong in (
+        "# A\n\n```console\n$ iosonde list\n...\n```\n",
+        "# A\n\n```sh\niosonde list\nquick\n```\n",
+        "# A\n\n```console\niosonde list\nquick\n```\n",
+        "# A\n\nOne.\n\nTwo.\n\n```console\n$ iosonde list\nquick\n```\n",
+        "# A\n\n## B\n\n```console\n$ iosonde list\nquick\n```\n",
+        "# A\n\nNo block.\n",
+    ):
+        with pytest.raises(AssertionError):
+            opening(wrong)
+
+
+@pytest.mark.parametrize("page", list(pages()), ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_are_titles_or_phrases_and_never_names_of_files(page: Path) -> None:
+    assert re.findall(r"\[[^\]]*\w\.(?:md|txt)[^\]]*\]\([^)\s]+\)", page.read_text()) == []
 
 
 @pytest.mark.parametrize("entry", list(man.entries()), ids=lambda entry: entry.name)

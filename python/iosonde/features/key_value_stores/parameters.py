@@ -251,7 +251,7 @@ class KvParameters(WithRules):
     """Open loop: operations per second of all jobs together; closed loop: an upper limit."""
     trace: FilePath = None
     """`phase = "trace"`: CSV or Parquet file with the operations, named with `--set trace=FILE`
-    ([traces.md](traces.md))."""
+    (see [Trace replay](traces.md))."""
     trace_speed: float = Field(1.0, gt=0, le=1e6)
     """`arrival = "trace"`: multiple of the speed of the trace; 2 is twice as fast."""
     background: bool = False
