@@ -154,11 +154,24 @@ def test_cases_are_matched_and_judged(iosonde: Iosonde, sets: Path) -> None:
     assert sum(row[-1:] == ["better"] for row in [first, *rest]) == 16
     text = " ".join(done.stdout.split())
     assert "choose second: higher rate and shorter tail" in text
-    assert "16 values compared at a false discovery rate of 5 %: 16 differ" in text
+    assert "16 values compared one by one at a false discovery rate of 5 %: 16 differ" in text
     assert "a standard deviation of 2 % is assumed" in text
     html = iosonde("compare", sets / "first", sets / "second", "--html", sets / "both.html")
     assert (html.returncode, html.stderr) == (0, f"{sets}/both.html\n")
     assert "second against first: bandwidth better in 4 of 4 cases" in (sets / "both.html").read_text()
+
+
+def test_a_recommendation_of_means_says_so_where_no_case_differs_by_itself(iosonde: Iosonde, tmp_path: Path) -> None:
+    result_set(tmp_path / "first", small_study(), seconds=1, calm=6)
+    result_set(tmp_path / "second", small_study(), seconds=1, calm=6, speed=1.2, seed=2)
+    result_set(tmp_path / "equal", small_study(), seconds=1, calm=6, seed=3)
+    faster, equal = (
+        " ".join(iosonde("compare", tmp_path / "first", tmp_path / name).stdout.split()) for name in ("second", "equal")
+    )
+    none = "16 values compared one by one at a false discovery rate of 5 %: none differs"
+    assert "choose second: higher rate and shorter tail" in faster
+    assert f"{none} by itself; the recommendation compares means over all cases of a workload" in faster
+    assert none in equal and "none differs by itself" not in equal
 
 
 def test_further_sessions_of_both_systems_replace_the_assumed_variance(iosonde: Iosonde, sets: Path) -> None:

@@ -14,6 +14,7 @@ from iosonde.findings.comparison.cases import (
     FALSE_DISCOVERIES,
     UNUSABLE,
     Design,
+    Recommendation,
     compare,
     recommend,
     sentences,
@@ -72,9 +73,10 @@ def pairs(material: Material, *, metrics: Sequence[str] = COMPARED, operation: s
 
 def lines(table: pl.DataFrame, material: Material) -> list[str]:
     """Describe pairs: recommendations, the basis of the comparison, sums, and parameters that differ."""
+    recommended = recommendations(material)
     return [
-        *recommendations(material),
-        *method(table, material),
+        *sentences(recommended, {"baseline": material.systems[0].label, "contender": material.systems[1].label}),
+        *method(table, material, recommended),
         *summary(table, material),
         *differing(table),
     ]
@@ -91,16 +93,15 @@ def summary(table: pl.DataFrame, material: Material) -> list[str]:
     return [f"{contender.label} against {baseline.label}: {'; '.join(lines)}"] if lines else []
 
 
-def recommendations(material: Material) -> list[str]:
+def recommendations(material: Material) -> list[Recommendation]:
     """Recommend one of the two for each workload, with the evidence."""
     baseline, contender = material.systems
-    found = recommend(
+    return recommend(
         _runs(baseline, material),
         _runs(contender, material),
         {case.case_id: _workload(case) for case in baseline.cases if not case.control},
         design=_design(material),
     )
-    return list(sentences(found, {"baseline": baseline.label, "contender": contender.label}))
 
 
 def _of_different_durability(material: Material) -> dict[str, str]:
@@ -162,14 +163,17 @@ def _drift(material: Material, source: Source) -> float:
     return abs(found.change.value)
 
 
-def method(table: pl.DataFrame, material: Material) -> list[str]:
+def method(table: pl.DataFrame, material: Material, recommended: Sequence[Recommendation]) -> list[str]:
     """Return the basis of the comparison: hypotheses, expected errors, sessions, drift, and exclusions."""
     used = table.filter(pl.col("verdict") != "excluded")
     decided = used.filter(pl.col("verdict").is_in(("better", "worse")))
     false = f"of which at most {FALSE_DISCOVERIES * decided.height:.1f} are expected to be false"
+    pooled = any(each.choice in ("baseline", "contender") for each in recommended)
+    means = "by itself; the recommendation compares means over all cases of a workload, which vary less"
+    none = f"none differs {means}" if pooled else "none differs"
     lines = [
-        f"{used.height} values compared at a false discovery rate of {100 * FALSE_DISCOVERIES:g} %: "
-        + (f"{decided.height} differ, {false}" if decided.height else "none differs"),
+        f"{used.height} values compared one by one at a false discovery rate of {100 * FALSE_DISCOVERIES:g} %: "
+        + (f"{decided.height} differ, {false}" if decided.height else none),
         *_session_lines(table, material),
     ]
     for label, share in _design(material).drift.items():
