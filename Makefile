@@ -54,10 +54,8 @@ recordings: setup-dev ## Record result sets for tests again with the real engine
 fresh: setup-dev ## Install iosonde on a fresh Debian 12 in a chroot and run the demo there (as root, ten minutes)
 	pytest -q -m fresh --also fresh
 
-wheel: setup ## Build a wheel with all programs for any Linux with glibc 2.31 or newer, and the source distribution, in dist/
-	MATURIN_PEP517_ARGS='--features workloads' pip install --quiet --constraint packaging/constraints.txt --editable '.[wheel]'
-	maturin build --profile dist --zig --compatibility manylinux_2_31 --out dist
-	python scripts/build-sdist dist
+wheel: ## Build a wheel with all programs for any Linux with glibc 2.31 or newer, and the source distribution, in dist/
+	scripts/release wheel sdist
 
 format: setup-dev ## Format the code
 	cargo fmt

@@ -31,7 +31,7 @@ RUN = ("cargo", "run", "--quiet", "--offline")
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("dist")
-    command = [sys.executable, str(CHECKOUT / "scripts/build-sdist"), str(directory)]
+    command = [str(CHECKOUT / "scripts" / "release"), "sdist", "--out", str(directory)]
     subprocess.run(command, cwd=CHECKOUT, check=True, capture_output=True)
     [archive] = directory.iterdir()
     return archive

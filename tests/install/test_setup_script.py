@@ -78,10 +78,10 @@ def declared() -> list[tuple[Requirement, str]]:
     project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())
     extras = project["project"]["optional-dependencies"].values()
     listed = [*project["project"]["dependencies"], *(line for extra in extras for line in extra)]
-    of_moto = (CHECKOUT / "packaging/moto/requirements.txt").read_text().splitlines()
+    tools = {name: (CHECKOUT / "packaging" / name / "requirements.txt").read_text() for name in ("moto", "release")}
     return [
         *((Requirement(line), "") for line in [*listed, *project["build-system"]["requires"]]),
-        *((Requirement(line), "moto") for line in of_moto if not line.startswith("#")),
+        *((Requirement(line), name) for name, text in tools.items() for line in text.splitlines() if line[0] != "#"),
     ]
 
 
@@ -94,10 +94,9 @@ def pinned(directory: str = "") -> dict[str, Version]:
 def test_each_pinned_version_installs_with_the_python_of_debian_12() -> None:
     """`make setup-dev` failed there: a pinned package required Python 3.11.5, and Debian 12 has 3.11.2."""
     for name, version in pinned().items():
-        if name != "ziglang":  # Only `make wheel` installs it.
-            found = metadata.metadata(name)
-            assert Version(found["Version"]) == version, "run `make setup-dev`"
-            assert Version("3.11.2") in SpecifierSet(found.get("Requires-Python", "")), name
+        found = metadata.metadata(name)
+        assert Version(found["Version"]) == version, "run `make setup-dev`"
+        assert Version("3.11.2") in SpecifierSet(found.get("Requires-Python", "")), name
 
 
 def test_a_program_is_found_once_it_is_installed_unless_by_a_snap(

@@ -162,6 +162,7 @@ _TABLE: dict[Kind, str] = {
         qemu-img/qemu-utils: tests with a volume that loads its blocks when they are read
         linux.uml/user-mode-linux: tests with NFS in User Mode Linux
         debootstrap chroot/coreutils: the test of an installation on a fresh Debian
+        objcopy/binutils objdump/binutils sha256sum/coreutils: tests of `scripts/release`
         fio: the study `command-fio`, and comparison with fio
         strace: the test that fio and the engine do the same I/O
         lmdb/liblmdb0: the store `lmdb` with the library of the system, and its tests
