@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import re
 import shlex
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ import pytest
 from command_line import Iosonde
 from engines import real_engine
 from typer.testing import CliRunner
-from vocabulary import pages
+from vocabulary import ROOT, pages
 
 from iosonde.cli import COMMANDS, app
 from iosonde.cli.commands import man
@@ -80,3 +81,12 @@ def test_the_tutorial_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert (tmp_path / "first/report.html").exists()
     assert (tmp_path / "first.md").exists()
     assert list((tmp_path / "first-csv").iterdir())
+
+
+@pytest.mark.engine
+def test_the_session_of_the_python_page_prints_what_it_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("IOSONDE_ENGINE", str(real_engine()))
+    session = (ROOT / "docs/python.md").read_text().partition("```pycon\n")[2].partition("```")[0]
+    test = doctest.DocTestParser().get_doctest(session, {}, "python.md", None, 0)
+    assert doctest.DocTestRunner(verbose=False).run(test) == (0, 4)

@@ -70,19 +70,10 @@ PAGES_TO_DO = {
     ),
     # -
     *(
-        "kernel-tax.md",
-        "lab.md",
-        "library.md",
-        "limits.md",
-        "live.md",
-        "metrics.md",
         "network.md",
         "nvme-driver.md",
         "objects.md",
-        "paging.md",
         "performance.md",
-        "protocol.md",
-        "python.md",
     ),
     # -
     *(
@@ -112,7 +103,7 @@ def opening(text: str) -> list[str]:
     paragraph = rest.strip()
     assert title.startswith("# ") and not paragraph.startswith(("#", "|", ">")), "a page starts with title and text"
     assert "\n\n" not in paragraph and len(paragraph.split("\n")) <= OPENING_LINES, "one short paragraph is enough"
-    prompt = {"console": r"\$ (?:sudo )?(?:iosonde|python|make|podman) ", "pycon": ">>> "}[language]
+    prompt = {"console": r"\$ (?:sudo )?(?:iosonde|iosonde-engine|python|make|podman) ", "pycon": ">>> "}[language]
     assert re.match(prompt, lines[0]), f"`{lines[0]}` is not a command"
     output = [
         line for line in lines if line.strip() not in ("", "...") and not re.match(r"\$ |>>> |\.\.\. | +--", line)

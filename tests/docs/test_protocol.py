@@ -70,7 +70,7 @@ def validate(value: Any, part: str) -> None:
 
 
 def test_every_example_is_of_a_kind_that_is_tested() -> None:
-    assert {block.kind for block in BLOCKS} == {"json spec", "json event", "json command", "sh", "python"}
+    assert {block.kind for block in BLOCKS} == {"json spec", "json event", "json command", "sh", "python", "console"}
 
 
 @pytest.mark.parametrize("part", ["spec", "event", "command"])

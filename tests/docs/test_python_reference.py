@@ -15,12 +15,26 @@ START = """# Python
 
 Generated from the docstrings of the package. `help(iosonde)` shows the same. Tables are [Polars](https://pola.rs) frames.
 
-```python
-import iosonde
-
-results = iosonde.run("quick", target="sim:p900", profile="quick", output="results")
-print(results)
+```pycon
+>>> import iosonde
+>>> results = iosonde.run("quick", target="sim:p900", profile="quick", output="p900", progress=False)
+>>> results.findings[1].sentence
+'4 KiB random reads: 556 k IOPS at queue depth 16 (95 % CI ±0.1 %)'
+>>> results.sql("SELECT queue_depth, iops, completion_latency_ns_p99 FROM cases WHERE part = 'random' AND read_fraction = 1")
+shape: (4, 3)
+┌─────────────┬──────────┬───────────────────────────┐
+│ queue_depth ┆ iops     ┆ completion_latency_ns_p99 │
+│ ---         ┆ ---      ┆ ---                       │
+│ i64         ┆ f64      ┆ f64                       │
+╞═════════════╪══════════╪═══════════════════════════╡
+│ 1           ┆ 100195.0 ┆ 10328.0                   │
+│ 4           ┆ 397320.0 ┆ 11480.0                   │
+│ 16          ┆ 555557.5 ┆ 31408.0                   │
+│ 64          ┆ 555555.0 ┆ 117952.0                  │
+└─────────────┴──────────┴───────────────────────────┘
 ```
+
+`print(results)` shows what `iosonde run` prints.
 """
 
 
