@@ -70,7 +70,6 @@ PAGES_TO_DO = {
     ),
     # -
     *(
-        "network.md",
         "nvme-driver.md",
         "objects.md",
         "performance.md",
