@@ -12,8 +12,10 @@ import pytest
 import yaml
 from mkdocs.commands.build import build
 from mkdocs.config import load_config
+from typer.testing import CliRunner
 from vocabulary import ROOT, pages
 
+from iosonde.cli import app
 from iosonde.cli.commands import man
 
 
@@ -51,20 +53,8 @@ def anchors(page: Path) -> set[str]:
 OPENING_LINES = 4
 PAGES_TO_DO = {
     *(
-        "arrays.md",
-        "backends.md",
         "block-cache.md",
-        "cli.md",
-        "commands.md",
-        "comparison.md",
-        "concepts.md",
         "containers.md",
-        "databases.md",
-        "devices.md",
-        "fio.md",
-        "fleet.md",
-        "glossary.md",
-        "graph.md",
         "history.md",
         "hosts.md",
     ),
@@ -141,6 +131,15 @@ def test_an_opening_without_output_and_one_after_an_essay_are_refused() -> None:
 @pytest.mark.parametrize("page", list(pages()), ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_are_titles_or_phrases_and_never_names_of_files(page: Path) -> None:
     assert re.findall(r"\[[^\]]*\w\.(?:md|txt)[^\]]*\]\([^)\s]+\)", page.read_text()) == []
+
+
+def test_the_page_of_the_command_line_opens_with_the_help_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    printed = CliRunner().invoke(app, ["--help"], prog_name="iosonde").output.splitlines()
+    shown = opening((ROOT / "docs/cli.md").read_text())
+    assert shown[0] == "$ iosonde --help"
+    assert {line for line in shown[1:] if line not in ("", "...")} <= {line.rstrip() for line in printed}
+    assert "\n".join(shown) in man.markdown()
 
 
 @pytest.mark.parametrize("entry", list(man.entries()), ids=lambda entry: entry.name)
