@@ -7,6 +7,7 @@ import hashlib
 import importlib.machinery
 import importlib.util
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -153,6 +154,29 @@ def test_a_package_contains_the_wheel_as_an_environment_of_its_own(release: Modu
     started = tmp_path / "root/usr/bin/iosonde"
     assert started.read_text().splitlines() == ["#!/usr/lib/iosonde/bin/python3", "print('started')"]
     assert (started.parent / "../lib/iosonde/bin/python3").readlink() == Path("../../../bin/python3.11")
+
+
+@pytest.mark.fresh
+@pytest.mark.timeout(4 * 3600)
+@pytest.mark.needs("cargo", "cc", "dpkg-deb")
+def test_a_release_that_is_built_in_another_directory_and_with_another_umask_has_the_same_bytes(tmp_path: Path) -> None:
+    """Compiles the programs twice with the profile of wheels, for this machine only: half an hour and more."""
+    sums = []
+    for name, mask in (("first", 0o022), ("second", 0o077)):
+        place = tmp_path / name
+        subprocess.run(
+            ["git", "clone", "--quiet", "--no-hardlinks", str(CHECKOUT), str(place / "checkout")], check=True
+        )
+        command = [place / "checkout/scripts/release", "--preview", "--architecture", platform.machine()]
+        environment = {**os.environ, "CARGO_TARGET_DIR": str(place / "target")}
+        del environment["SOURCE_DATE_EPOCH"]
+        subprocess.run([*command, "--out", place / "out"], umask=mask, env=environment, check=True)
+        sums.append((place / "out" / "SHA256SUMS").read_text().splitlines())
+        shutil.rmtree(place / "target")
+    first, second = sums
+    assert first == second
+    kinds = {"".join(Path(line).suffixes[-1:]) for line in first}
+    assert kinds == {".whl", ".gz", ".xz", ".deb", ".json", ".txt", ".md"}
 
 
 def small_wheel(place: Path, *, reverse: bool = False) -> Path:
