@@ -9,14 +9,8 @@
 //! `CLOCK_MONOTONIC_RAW` rather than `CLOCK_MONOTONIC`, because the latter may just then be slewed (chrony: up to 8 %), and
 //! that rate would stay for the whole run.
 
-use std::time::Duration;
-
 use nix::time::ClockId;
 
-/// Distance between the two readings that give the counter's rate.
-const CALIBRATION: Duration = Duration::from_millis(20);
-/// Error of the counter's rate from which on the counter is not used.
-const RATE_ERROR_MAX: f64 = 50e-6;
 /// Attempts at a bracket; the tightest counts.
 const BRACKETS: usize = 64;
 /// Readings in one batch when their cost is measured, and number of batches.
@@ -191,9 +185,16 @@ fn measured_read_cost_ns(clock: &Clock) -> f64 {
 /// The CPU's time-stamp counter.
 #[cfg(target_arch = "x86_64")]
 mod tsc {
+    use std::time::Duration;
+
     use nix::time::ClockId;
 
-    use super::{BRACKETS, CALIBRATION, RATE_ERROR_MAX, Source, kernel_ns};
+    use super::{BRACKETS, Source, kernel_ns};
+
+    /// Distance between the two readings that give the counter's rate.
+    const CALIBRATION: Duration = Duration::from_millis(20);
+    /// Error of the counter's rate from which on the counter is not used.
+    const RATE_ERROR_MAX: f64 = 50e-6;
 
     /// The counter with its rate, if it is fit to keep time.
     pub(super) fn calibrate() -> Option<Source> {
@@ -287,6 +288,7 @@ mod tsc {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
+    use std::time::Duration;
 
     use super::*;
 
