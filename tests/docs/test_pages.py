@@ -59,11 +59,7 @@ PAGES_TO_DO = {
         "hosts.md",
     ),
     # -
-    *(
-        "nvme-driver.md",
-        "objects.md",
-        "performance.md",
-    ),
+    *("nvme-driver.md",),
     # -
     *(
         "qualify.md",
