@@ -52,12 +52,7 @@ def anchors(page: Path) -> set[str]:
 
 OPENING_LINES = 4
 PAGES_TO_DO = {
-    *(
-        "block-cache.md",
-        "containers.md",
-        "history.md",
-        "hosts.md",
-    ),
+    *("containers.md",),
     # -
     *("nvme-driver.md",),
     # -
