@@ -52,7 +52,6 @@ def anchors(page: Path) -> set[str]:
 
 OPENING_LINES = 4
 PAGES_TO_DO = {
-    *("containers.md",),
     # -
     *("nvme-driver.md",),
     # -
