@@ -73,7 +73,8 @@ def test_the_tutorial_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     """On the simulated drive, with a part of its runs, and in this process: each of its own imports all libraries."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("IOSONDE_ENGINE", str(real_engine()))
-    sections = [words for page, words in commands() if page == "tutorial.md" and "/mnt/disk" not in words]
+    every = [*commands(sessions=True), *commands()]  # The page opens with the session.
+    sections = [words for page, words in every if page == "tutorial.md" and "/mnt/disk" not in words]
     for words in sections:
         small = [word.replace("sim:pm963", "sim:pm963,capacity=1GiB") for word in words]
         done = CliRunner().invoke(app, [*small, *(SMALL if words[0] == "run" else ())])

@@ -54,21 +54,6 @@ OPENING_LINES = 4
 PAGES_TO_DO = {
     # -
     *("nvme-driver.md",),
-    # -
-    *(
-        "qualify.md",
-        "recipes.md",
-        "regression.md",
-        "requirements.md",
-        "stores.md",
-        "studies.md",
-        "suites.md",
-        "traces.md",
-        "troubleshooting.md",
-        "tutorial.md",
-        "warnings.md",
-    ),
-    # -
 }
 """Pages without such an opening so far."""
 
