@@ -114,6 +114,7 @@ def test_programs_are_stripped_and_the_wheel_depends_on_nothing_but_contents(
     with zipfile.ZipFile(stripped) as archive:
         [data] = [name for name in archive.namelist() if name.endswith("scripts/iosonde-engine")]
         program = Path(archive.extract(data, tmp_path))
+        assert archive.read("iosonde-0.1.0.dist-info/sboms/iosonde-engine.cyclonedx.json") == b"file:///iosonde"
         rows = archive.read("iosonde-0.1.0.dist-info/RECORD").decode().splitlines()
         for name, digest, size in (row.split(",") for row in rows[:-1]):
             hashed = base64.urlsafe_b64encode(hashlib.sha256(archive.read(name)).digest()).decode().rstrip("=")
@@ -156,6 +157,21 @@ def test_a_package_contains_the_wheel_as_an_environment_of_its_own(release: Modu
     assert (started.parent / "../lib/iosonde/bin/python3").readlink() == Path("../../../bin/python3.11")
 
 
+def test_a_package_has_the_manual_page_and_completions_that_complete(release: ModuleType, tmp_path: Path) -> None:
+    documents = release.documents(Path(sys.executable).parent)
+    assert documents["usr/share/man/man1/iosonde.1.gz"].startswith(b".TH IOSONDE 1 ")
+    assert documents["usr/share/zsh/vendor-completions/_iosonde"].startswith(b"#compdef iosonde\n")
+    assert documents["usr/share/fish/vendor_completions.d/iosonde.fish"].startswith(b"complete --command iosonde ")
+    (tmp_path / "iosonde").write_bytes(documents["usr/share/bash-completion/completions/iosonde"])
+    script = f"""
+        source {tmp_path}/iosonde
+        COMP_WORDS=(iosonde qua); COMP_CWORD=1
+        _iosonde_completion {Path(sys.executable).parent}/iosonde
+        echo "${{COMPREPLY[@]}}"
+    """
+    assert subprocess.run(["bash", "-c", script], capture_output=True, text=True).stdout == "qualify\n"
+
+
 @pytest.mark.fresh
 @pytest.mark.timeout(4 * 3600)
 @pytest.mark.needs("cargo", "cc", "dpkg-deb")
@@ -196,6 +212,7 @@ def small_wheel(place: Path, *, reverse: bool = False) -> Path:
         f"{scripts}/iosonde-engine-clients": program,
         f"{metadata}/METADATA": b"Metadata-Version: 2.1\nName: iosonde\nVersion: 0.1.0\n",
         f"{metadata}/WHEEL": b"Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: py3-none-manylinux_2_31_x86_64\n",
+        f"{metadata}/sboms/iosonde-engine.cyclonedx.json": CHECKOUT.as_uri().encode(),
         f"{metadata}/RECORD": b"",
     }
     wheel = place / "iosonde-0.1.0-py3-none-manylinux_2_31_x86_64.whl"
