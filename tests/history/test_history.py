@@ -41,6 +41,7 @@ def test_a_planted_change_is_a_sentence_with_interval_dates_and_what_changed() -
     assert text.startswith(f"{LOAD}: IOPS fell ")
     assert "(95 % CI " in text
     assert text.endswith("between 2026-01-30 and 2026-01-31; the kernel changed from 6.1 to 6.6 in between")
+    assert "no change detected" not in "\n".join(page.lines(found))
     [(track, shift)] = history_from(nights()).shifts
     assert page.sentence(track, shift).endswith("; no recorded setting changed in between")
 

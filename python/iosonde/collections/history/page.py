@@ -52,7 +52,8 @@ def lines(history: History) -> Iterator[str]:
         for shift in track.shifts:
             yield f"  {'loss' if shift.is_loss else 'gain'}  {sentence(track, shift)}"
         quiet = len(track.series) - len({id(shift.series) for shift in track.shifts})
-        yield f"  no change detected in {quiet} of {len(track.series)} series"
+        if quiet or not track.series:
+            yield f"  no change detected in {quiet} of {len(track.series)} series"
         yield ""
     yield history.method
     if history.shifts:
