@@ -251,7 +251,11 @@ def test_single_runs_decide_nothing() -> None:
     # Two cases are fewer than an interval over cases needs.
     assert found.choice == "unclear"
     [sentence] = sentences([found], NAMES)
-    assert "undecided; more repeats" in sentence
+    assert "undecided; more repeats, or an A/B run (`iosonde run --against`), can decide it" in sentence
+    workloads = dict.fromkeys(system([100])["case_id"], "random reads")
+    [paired] = recommend(system([100], tail=[1e5]), system([150], tail=[1e5]), workloads, design=Design(paired=True))
+    assert paired.choice == "unclear"
+    assert "undecided; more repeats can decide it" in next(sentences([paired], NAMES)), "it is an A/B run"
 
 
 def test_one_win_and_one_loss_within_a_workload_are_no_win() -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -331,6 +331,8 @@ class Recommendation:
     """True if rate and tail favour different systems."""
     rate: Pooled
     tail: Pooled
+    paired: bool = False
+    """True if both systems were measured in one session, pair by pair."""
 
     @property
     def repeats(self) -> int:
@@ -360,7 +362,8 @@ def recommend(
             known.append((workload, rate, tail))
     ratios = [each.ratio for _, *both in known for each in both if each.ratio]
     adjusted = iter(adjusted_for_discovery([ratio.p_value for ratio in ratios]))
-    return [_judged(workload, rate, tail, adjusted) for workload, rate, tail in known]
+    judged = (_judged(workload, rate, tail, adjusted) for workload, rate, tail in known)
+    return [replace(each, paired=design.paired) for each in judged]
 
 
 def _judged(workload: str, rate: Pooled, tail: Pooled, adjusted: Iterator[float]) -> Recommendation:
@@ -413,6 +416,8 @@ def _advice(each: Recommendation, names: Mapping[str, str]) -> str:
     match each.choice:
         case "either":
             return "no difference above 5 %"
+        case "unclear" if each.paired:
+            return "undecided; more repeats can decide it"
         case "unclear":
             return "undecided; more repeats, or an A/B run (`iosonde run --against`), can decide it"
         case choice:
