@@ -26,7 +26,7 @@ from iosonde.errors import StudyError, did_you_mean
 from iosonde.storage.targets.target import MOST_BYTES, is_file_name
 from iosonde.study import setup
 from iosonde.study import workload as workloads
-from iosonde.study.model import ROUND, STAGE, Level, Part, Scalar, Study, View
+from iosonde.study.model import FORMAT, ROUND, STAGE, Level, Part, Scalar, Study, View
 from iosonde.study.workload.workload import Workload
 
 
@@ -53,6 +53,7 @@ def read_text(text: str, *, name: str = "") -> StudyFile:
 
 def validate(source: StudyFile) -> Study:
     """The study in a file, with every check that needs neither a target nor its procedures."""
+    _check_format(source)
     check_values(source)
     try:
         study = Study.model_validate(source.data)
@@ -60,6 +61,16 @@ def validate(source: StudyFile) -> Study:
         raise _misfit(error, source) from None
     check(study, source)
     return study
+
+
+def _check_format(source: StudyFile) -> None:
+    found = source.data.get("format", FORMAT)
+    if type(found) is int and found > FORMAT:
+        raise StudyError(
+            f"the study has format {found}; this iosonde reads format {FORMAT}",
+            where=source.where("format"),
+            hint="the study requires a newer version of iosonde",
+        )
 
 
 def _unreadable(name: str, error: Exception) -> StudyError:

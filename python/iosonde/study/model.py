@@ -427,9 +427,15 @@ class Requirement(Frozen):
     source: RequirementSource
 
 
+FORMAT: Literal[1] = 1
+"""Version of the study format. What is added must be optional; any other change is a new version."""
+
+
 class Study(_Repeated):
     """One question, and how it is answered."""
 
+    format: Literal[1] = Field(default=FORMAT, exclude=True)
+    """Version of the study format. The study of a plan has that of its result set."""
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$")
     title: str
     question: str
