@@ -331,7 +331,7 @@ class LeftOut(Frozen):
 class Plan(Frozen):
     """The plan of a study on a target, or on both arms of a comparison."""
 
-    format: int = 1
+    format: Literal[1] = 1
     study: JsonObject
     """The study as read, with profile and settings applied (`Study.model_dump(mode="json")`)."""
     study_name: str

@@ -19,6 +19,9 @@ from typing import Any
 import polars as pl
 from pydantic_core import from_json
 
+from iosonde.base.foreign_text import printable
+from iosonde.base.python_process import installed_version
+from iosonde.engine.protocol import VERSION
 from iosonde.engine.protocol.validation import mismatch_of_hello, mismatch_of_result, mismatch_of_spec
 from iosonde.errors import ResultsError
 from iosonde.plan import MOST_PLANNED_CASES, PREPARATION, Case, Plan
@@ -73,6 +76,9 @@ _FEW_ROWS, _ROWS_PER_BYTE = 1_000_000, 10
 
 _LARGEST, _LARGEST_FLOAT = 1 << 64, 1e300
 """Numbers in JSON are below these."""
+
+OWN_VERSION = installed_version("iosonde") or "unknown"
+"""Of iosonde: each result set has that of its writer."""
 
 _ATTEMPT = re.compile(r"(?P<run_id>[A-Za-z0-9][A-Za-z0-9_-]*)(?:\.a(?P<attempt>[0-9]{1,6}))?")
 
@@ -181,7 +187,8 @@ def _checked_file(directory: Directory, name: str, sums: Mapping[str, str]) -> b
 def read_plan(path: Path) -> Plan:
     """Read the plan; without it nothing else can be interpreted."""
     file = path / "plan.json"
-    expected = _read_format(path).get("plan_sha256")
+    form = _read_format(path)
+    expected, writer = form.get("plan_sha256"), form.get("iosonde", OWN_VERSION)
     try:
         with Directory.open(path) as directory:
             content = directory.read("plan.json")
@@ -199,6 +206,12 @@ def read_plan(path: Path) -> Plan:
                 hint=f"run the study again with `--output {path}`",
             ) from None
         is_modified = isinstance(error, _DamagedError)
+        if expected is not None and not is_modified and writer != OWN_VERSION:
+            raise ResultsError(
+                f"`{file}` was written by iosonde {printable(str(writer))[:20]} and cannot be read by {OWN_VERSION}",
+                where=first_line(error),
+                hint="use the iosonde that wrote it, or a newer one",
+            ) from error
         raise ResultsError(
             f"`{file}` {'was modified after it was written' if is_modified else 'is damaged'}",
             where=first_line(error),
@@ -352,7 +365,9 @@ def attempt_of(name: str, plan: Plan) -> tuple[str, int] | None:
 def _read_record(directory: Directory, run_id: str, attempt: int, plan: Plan, *, tables: bool) -> Record:
     sums, file = _read_manifest(directory), directory.path / "record.json"
     with _naming(file):
-        record = Record.model_validate(parsed(_checked_file(directory, "record.json", sums)))
+        content = parsed(_checked_file(directory, "record.json", sums))
+        _check_versions(content, file)
+        record = Record.model_validate(content)
         _check_parts(record)
     if (record.run_id, record.attempt) != (run_id, attempt):
         raise _DamagedError(f"`{file}` belongs to another run: `{record.run_id}`, attempt {record.attempt}")
@@ -370,6 +385,13 @@ def _read_record(directory: Directory, run_id: str, attempt: int, plan: Plan, *,
         with _naming(file):
             frames.check(record)
     return record
+
+
+def _check_versions(record: dict[str, Any], file: Path) -> None:
+    """Tell a record of a newer iosonde, which has continued the study, from a damaged one."""
+    for name, found, ours in (("format", record["format"], FORMAT), ("protocol", record["spec"]["protocol"], VERSION)):
+        if type(found) is int and found > ours:
+            raise _DamagedError(f"`{file}` has {name} {found}; this iosonde reads {name} {ours}: use a newer iosonde")
 
 
 def _check_tables(directory: Directory, sums: Mapping[str, str], run_id: str) -> None:

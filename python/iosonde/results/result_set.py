@@ -87,7 +87,8 @@ class ResultSet:
                         "DIR`",
                     )
                 # First: by it `resume` knows what a kill left in a directory that existed.
-                mark = {"format": FORMAT, "plan_sha256": hashlib.sha256(content).hexdigest()}
+                digest = hashlib.sha256(content).hexdigest()
+                mark = {"format": FORMAT, "plan_sha256": digest, "iosonde": reading.OWN_VERSION}
                 opened.write(MARK, json.dumps(mark).encode())
                 for name in _SUBDIRECTORIES:
                     opened.subdirectory(name, create=True).close()

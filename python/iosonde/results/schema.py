@@ -1,7 +1,7 @@
 """The layout of a result set on disk.
 
     DIR/
-      format.json                     {"format": 1, "plan_sha256": ...}
+      format.json                     {"format": 1, "plan_sha256": ..., "iosonde": "0.1.0"}
       plan.json                       the Plan, written before the first run
       environments/HASH.json          machine and software, once per state; HASH is of the content
       records/RUN_ID[.aN]/            one run; .aN is attempt N (from 2) after a failure
