@@ -24,7 +24,7 @@ Event = Mapping[str, Any]
 
 @cache
 def schema() -> Mapping[str, Any]:
-    """Definitions of the schema by name, of which `Spec` and `Event` are the whole; options and constants of stores."""
+    """Definitions of the schema by name, of which `Spec`, `Event` and `Command` are the whole; options of stores."""
     found: dict[str, Any] = json.loads(Path(__file__).with_name("schema.json").read_bytes())
     return found
 

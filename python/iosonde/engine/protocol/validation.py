@@ -143,7 +143,7 @@ def _validator(definition: str, *, of_command: bool = False) -> SchemaValidator:
     definitions = schema()
     if of_command:  # No operations are known.
         events = {"oneOf": [*schema()["Event"]["oneOf"], _VALUES]}
-        definitions = {**schema(), "Spec": _SPEC, "Event": events, "Operation": {"const": "command"}}
+        definitions = {**schema(), "Spec": COMMAND_SPEC, "Event": events, "Operation": {"const": "command"}}
     return SchemaValidator(_core({"$ref": definition}, definitions))
 
 
@@ -308,7 +308,7 @@ _WORKLOAD = _object(
 """Commands of a run, and the places of its values. The target is the working directory, new for each run."""
 
 
-_SPEC = _object(protocol=_NUMBER, run_id=_TEXT, seed=_NUMBER, workload=_WORKLOAD, observe={"$ref": "Observe"})
+COMMAND_SPEC = _object(protocol=_NUMBER, run_id=_TEXT, seed=_NUMBER, workload=_WORKLOAD, observe={"$ref": "Observe"})
 """One run of an external command."""
 
 _VALUE = _object(
