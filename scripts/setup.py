@@ -1,8 +1,8 @@
 """Installs iosonde into a virtual environment. Called by `scripts/setup`; needs nothing but Python's standard library.
 
-Missing system packages are installed with one call of apt where this user may do that; otherwise the message names
-them. The list of tools is `python/iosonde/base/tools.py`. The Rust compiler is the one on PATH if it is new enough,
-else the newest that the distribution packages.
+Missing system packages are installed where this user may do that; otherwise the message names them. The list of tools
+is `python/iosonde/base/tools.py`. The Rust compiler is the one on PATH if it is new enough, else the newest that the
+distribution packages. The engine is compiled while Python packages and the programs of the tests are downloaded.
 """
 
 from __future__ import annotations
@@ -14,13 +14,16 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 import tomllib
-from collections.abc import Iterator
+import traceback
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 POLICY = Path("/usr/sbin/policy-rc.d")
@@ -40,22 +43,41 @@ def main(venv: Path, *, dev: bool) -> None:
     tools = load_tools()
     prepend_to_path(venv / "bin")
     rust = plan_rust(minimum_rust())
-    wanted = tools.missing(["build", "runtime", "lab", "dev"] if dev else ["build"])
-    wanted = [tool for tool in wanted if tool.name not in ("cargo", "rustc", "cargo-fmt", "cargo-clippy")]
-    install_packages(rust.missing_packages(dev=dev) + [tool.packages for tool in wanted] + venv_packages())
+    if not rust.is_sufficient or tools.missing(["build"]) or venv_packages():
+        together(Job("packages for building", lambda: install_build_packages(rust, tools)))
     require_rust(rust, venv)
     require_build_tools(tools)
-    if dev and tools.find("cassandra") is None:
-        assemble_cassandra(tools)
+    jobs = [
+        Job("engine", lambda: build_engine(dev=dev)),
+        Job("Python packages", lambda: install_dependencies(venv, dev=dev)),
+    ]
     if dev:
-        build_ferretdb(Path(tools.FERRETDB).expanduser())
-        install_moto(Path(tools.MOTO).expanduser())
+        jobs.append(Job("programs for tests", lambda: install_for_tests(rust, tools)))
+    together(*jobs)
     warn_of_missing(tools, dev=dev)
-    create_environment(venv)
-    build_engine(dev=dev)
-    install_python_package(venv, dev=dev)
+    together(Job("iosonde", lambda: install_python_package(venv, dev=dev)))
     if not dev and (venv / "bin" / "iosonde-engine-clients").exists():
-        build_clients(venv / "bin")
+        together(Job("clients of Cassandra and MongoDB", lambda: build_clients(venv / "bin")))
+
+
+def install_build_packages(rust: Rust, tools: ModuleType) -> None:
+    """The compiler and `venv`."""
+    install_packages(rust.missing_packages(dev=False) + system_packages(tools, ["build"]) + venv_packages())
+
+
+def install_for_tests(rust: Rust, tools: ModuleType) -> None:
+    """Servers and tools from the distribution, then those that it does not have."""
+    install_packages(rust.missing_packages(dev=True) + system_packages(tools, ["runtime", "lab", "dev"]))
+    if tools.find("cassandra") is None:
+        assemble_cassandra(tools)
+    install_moto(Path(tools.MOTO).expanduser())
+    build_ferretdb(Path(tools.FERRETDB).expanduser())
+
+
+def system_packages(tools: ModuleType, kinds: list[str]) -> list[tuple[str, ...]]:
+    """Of missing tools but the compiler, whose packages have other names."""
+    of_rust = ("cargo", "rustc", "cargo-fmt", "cargo-clippy")
+    return [tool.packages for tool in tools.missing(kinds) if tool.name not in of_rust]
 
 
 def load_tools() -> ModuleType:
@@ -66,6 +88,106 @@ def load_tools() -> ModuleType:
     sys.modules[spec.name] = module  # Dataclasses look their module up.
     spec.loader.exec_module(module)
     return module
+
+
+# --- Jobs ---------------------------------------------------------------------------------------------------------
+
+
+class SetupError(Exception):
+    """A reason to stop, with a hint."""
+
+
+@dataclass
+class Job:
+    """A part of the set-up that may run beside others. Its output is printed only if it fails."""
+
+    name: str
+    action: Callable[[], None]
+    output: list[str] = field(default_factory=list)
+    now: str = ""
+    """Progress: the last line of its output."""
+    error: SetupError | None = None
+
+    def run(self) -> None:
+        """In a thread of its own, to which messages and programs belong."""
+        _here.job = self
+        try:
+            self.action()
+        except SetupError as error:
+            self.error = error
+        except Exception as error:
+            self.output += traceback.format_exc().splitlines()
+            self.error = SetupError(f"{self.name}: {error}")
+
+
+_here = threading.local()
+_running: set[subprocess.Popen[bytes]] = set()
+_stopping = threading.Event()
+SHOWN_EVERY_S = 20.0
+"""Time between two lines of progress where the output is not a terminal."""
+
+
+def together(*jobs: Job) -> None:
+    """Run jobs at the same time and show their progress; if one fails, end the others and stop."""
+    started = time.monotonic()
+    threads = {job.name: threading.Thread(target=job.run, daemon=True) for job in jobs}
+    for thread in threads.values():
+        thread.start()
+    failed: Job | None = None
+    shown = started
+    terminal = sys.stderr.isatty()
+    while working := [job for job in jobs if threads[job.name].is_alive()]:
+        failed = failed or next((job for job in jobs if job.error), None)
+        if failed and not _stopping.is_set():
+            _stopping.set()
+            for process in list(_running):
+                process.terminate()
+        time.sleep(0.1)
+        if time.monotonic() - shown >= (0.5 if terminal else SHOWN_EVERY_S):
+            shown = time.monotonic()
+            text = f"{shown - started:5.0f} s  " + " | ".join(f"{job.name}: {job.now or '...'}" for job in working)
+            show_progress(text, terminal=terminal)
+    if terminal:
+        show_progress("", terminal=True)
+    failed = failed or next((job for job in jobs if job.error), None)
+    if failed and failed.error:
+        sys.stderr.write("".join(f"{line}\n" for line in failed.output[-200:]))
+        raise failed.error
+
+
+def show_progress(text: str, *, terminal: bool) -> None:
+    """Replace the line of progress of a terminal; else print a line."""
+    width = shutil.get_terminal_size().columns - 1
+    print(f"\r\033[K{text[:width]}" if terminal else text, end="" if terminal else "\n", file=sys.stderr, flush=True)
+
+
+def call(*command: str | Path, timeout_s: float | None = None, may_be_ended: bool = True, **options: Any) -> int:
+    """Run a program as a part of the job of this thread.
+
+    Returns its exit code, or 1 after the time limit. It is ended if another job fails, unless that would leave damage.
+    """
+    job: Job = _here.job
+    if _stopping.is_set():
+        fail("another part of the set-up failed", "its messages are above")
+    pipe: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "stdin": subprocess.DEVNULL}
+    with subprocess.Popen(command, **pipe, **options) as process:
+        if may_be_ended:
+            _running.add(process)
+        timer = threading.Timer(timeout_s, process.kill) if timeout_s else None
+        if timer:
+            timer.start()
+        assert process.stdout is not None
+        rest = ""
+        while chunk := os.read(process.stdout.fileno(), 65536).decode(errors="replace"):
+            *lines, rest = re.split(r"[\r\n]+", rest + chunk)
+            shown = [line.strip() for line in lines if line.strip()]
+            job.output += [line for line in shown if not line.startswith("Building [")]
+            job.now = shown[-1] if shown else job.now
+        code = process.wait()
+        _running.discard(process)
+        if timer:
+            timer.cancel()
+    return 1 if code < 0 else code
 
 
 # --- Rust ---------------------------------------------------------------------------------------------------------
@@ -229,7 +351,7 @@ def update_package_lists() -> None:
     global _updated
     if not _updated:
         log("updating the package lists")
-        subprocess.run([*as_root(), "apt-get", "update", "-qq"], check=False, stdout=sys.stderr)
+        run_quietly(*as_root(), "apt-get", "update", "-qq")
         _updated = True
 
 
@@ -243,7 +365,7 @@ def apt_install(packages: list[str], *, wait_s: int) -> bool:
     environment = {"DEBIAN_FRONTEND": "noninteractive", "NEEDRESTART_SUSPEND": "1"}
     with_environment = [*as_root(), "env", *(f"{name}={value}" for name, value in environment.items()), *command]
     with services_not_started():
-        return subprocess.run(with_environment, check=False, stdout=sys.stderr).returncode == 0
+        return call(*with_environment, may_be_ended=False) == 0
 
 
 @contextmanager
@@ -255,12 +377,11 @@ def services_not_started() -> Iterator[None]:
     with tempfile.NamedTemporaryFile("w", encoding="utf-8", suffix=".policy-rc.d") as policy:
         policy.write("#!/bin/sh\n# Written by scripts/setup of iosonde while it installs packages.\nexit 101\n")
         policy.flush()
-        install = [*as_root(), "install", "--mode=755", policy.name, str(POLICY)]
-        subprocess.run(install, check=False, stdout=sys.stderr)
+        call(*as_root(), "install", "--mode=755", policy.name, POLICY)
     try:
         yield
     finally:
-        subprocess.run([*as_root(), "rm", "--force", str(POLICY)], check=False, stdout=sys.stderr)
+        call(*as_root(), "rm", "--force", POLICY)
 
 
 def as_root() -> list[str]:
@@ -321,12 +442,12 @@ def assemble_cassandra(tools: ModuleType) -> None:
                 *(maven, "--batch-mode", "--quiet", "--strict-checksums", "--file", str(CASSANDRA)),
                 *("dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={made}"),
             ]
-            done = subprocess.run(command, check=False, stdout=sys.stderr, timeout=ASSEMBLE_S, cwd=directory)
-            if done.returncode == 0 and any(made.glob("cassandra-all-*.jar")):
+            done = call(*command, timeout_s=ASSEMBLE_S, cwd=directory)
+            if done == 0 and any(made.glob("cassandra-all-*.jar")):
                 made.chmod(0o755)
                 made.rename(target)
                 return
-    except (OSError, subprocess.TimeoutExpired) as error:
+    except OSError as error:
         log(f"warning: {error}")
     log("warning: Cassandra could not be assembled; its tests will be skipped")
 
@@ -334,24 +455,20 @@ def assemble_cassandra(tools: ModuleType) -> None:
 # --- Engine and Python package ------------------------------------------------------------------------------------
 
 
-def create_environment(venv: Path) -> None:
-    """The virtual environment, unless it is there."""
-    if (venv / "bin" / "pip").exists():
-        return
-    done = subprocess.run([sys.executable, "-m", "venv", str(venv)], check=False, stdout=sys.stderr)
-    if done.returncode:
-        fail(f"cannot create a virtual environment in `{venv}`", "install the package `python3-venv`")
+ENGINE_CPU_S = {False: 200, True: 540}
+"""CPU time of compiling everything, by `dev`, on an AMD EPYC of 2024."""
 
 
 def build_engine(*, dev: bool) -> None:
-    """Compile with Cargo's own progress display; installing the Python package then finds everything built.
+    """Compile with Cargo; installing the Python package then finds everything built.
 
     For developers both programs at once: one after the other would compile their common dependencies twice.
     """
-    log("building the engine (a few minutes the first time)")
+    cpus = len(os.sched_getaffinity(0))
+    log(f"compiling; from nothing that takes about {ENGINE_CPU_S[dev] / cpus / 60:.0f} min on {cpus} CPUs")
     command = ["cargo", "build", "--release", "--locked", "--package", "iosonde-engine", "--features", features(dev)]
-    done = subprocess.run(command, cwd=CHECKOUT, check=False)
-    if done.returncode:
+    progress = {"CARGO_TERM_PROGRESS_WHEN": "always", "CARGO_TERM_PROGRESS_WIDTH": "70", "CARGO_TERM_COLOR": "never"}
+    if call(*command, cwd=CHECKOUT, env={**os.environ, **progress}):
         fail("the engine could not be built", "the compiler's messages are above")
 
 
@@ -362,9 +479,7 @@ def features(dev: bool) -> str:
 
 def build_clients(directory: Path) -> None:
     """Replace an older program of the clients."""
-    log("building the clients of Cassandra and MongoDB (a few minutes the first time)")
-    done = subprocess.run([CHECKOUT / "scripts" / "build-clients", directory], check=False)
-    if done.returncode:
+    if call(CHECKOUT / "scripts" / "build-clients", directory):
         fail("`iosonde-engine-clients` could not be built", "the compiler's messages are above")
 
 
@@ -377,21 +492,16 @@ def build_ferretdb(program: Path) -> None:
     source = CHECKOUT / "packaging" / "ferretdb"
     if program.exists() or shutil.which("go") is None:
         return
-    log("building FerretDB for tests (about a minute, once)")
+    log("building FerretDB")
     program.parent.mkdir(parents=True, exist_ok=True)
     environment = {**os.environ, "GOFLAGS": "-mod=readonly -buildvcs=false", "GOTOOLCHAIN": "local"}
     # Under another name until it is complete: an interrupted build leaves no program.
     built = program.with_name("ferretdb.building")
     command = ["go", "build", "-o", str(built), "."]
-    try:
-        done = subprocess.run(
-            command, cwd=source, env=environment, check=False, timeout=FERRETDB_S, stdout=sys.stderr
-        ).returncode
-    except (OSError, subprocess.TimeoutExpired) as error:
-        log(f"warning: {error}")
-        done = 1
-    if done == 0:
+    if call(*command, cwd=source, env=environment, timeout_s=FERRETDB_S) == 0:
         built.rename(program)
+    else:
+        log("warning: FerretDB could not be built; the tests of `mongodb` will be skipped")
     built.unlink(missing_ok=True)
 
 
@@ -404,39 +514,45 @@ def install_moto(place: Path) -> None:
     installed = place / versions.name
     if installed.exists() and installed.read_bytes() == versions.read_bytes():
         return
-    log("installing moto for tests")
+    log("installing moto")
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         # Under another name until it is complete: an interrupted installation leaves no environment.
         with tempfile.TemporaryDirectory(dir=place.parent, prefix=".moto-") as directory:
             made = Path(directory, "environment")
-            subprocess.run([sys.executable, "-m", "venv", str(made)], check=True, stdout=sys.stderr)
-            pip = [str(made / "bin" / "pip"), "install", "--quiet", "--disable-pip-version-check"]
-            wanted = ["--requirement", str(MOTO / "requirements.txt"), "--constraint", str(versions)]
-            subprocess.run([*pip, *wanted], check=True, stdout=sys.stderr)
+            pip = (made / "bin" / "pip", "install", "--disable-pip-version-check", "--no-compile")
+            wanted = ("--requirement", MOTO / "requirements.txt", "--constraint", versions)
+            if call(sys.executable, "-m", "venv", made) or call(*pip, *wanted):
+                log("warning: moto could not be installed; the tests of S3 will be skipped")
+                return
             shutil.copy(versions, made)
             shutil.rmtree(place, ignore_errors=True)
             made.rename(place)
-    except (OSError, subprocess.CalledProcessError) as error:
+    except OSError as error:
         log(f"warning: {error}; the tests of S3 will be skipped")
 
 
+def install_dependencies(venv: Path, *, dev: bool) -> None:
+    """Create the virtual environment unless it is there, and install what iosonde imports and what builds it."""
+    if not (venv / "bin" / "pip").exists() and call(sys.executable, "-m", "venv", venv):
+        fail(f"cannot create a virtual environment in `{venv}`", "install the package `python3-venv`")
+    declared = tomllib.loads((CHECKOUT / "pyproject.toml").read_text(encoding="utf-8"))
+    project = declared["project"]
+    extra = project["optional-dependencies"]["dev"] if dev else []
+    install(venv, *declared["build-system"]["requires"], *project["dependencies"], *extra)
+
+
 def install_python_package(venv: Path, *, dev: bool) -> None:
-    """Editable, with the dependency versions that are tested."""
-    log("installing the Python package")
-    what = ".[dev]" if dev else "."
-    constraint = {name: str(CONSTRAINTS) for name in ("PIP_CONSTRAINT", "PIP_BUILD_CONSTRAINT")}
+    """Editable; its dependencies are there."""
     programs = {"MATURIN_PEP517_ARGS": f"--features {features(dev)}"}  # Otherwise those of pyproject.toml.
-    # The first import of a module compiles it, and tests import only some of all.
-    lazily = ["--no-compile"] if dev else []
-    done = subprocess.run(
-        [str(venv / "bin" / "pip"), "install", "--disable-pip-version-check", *lazily, "-e", what],
-        cwd=CHECKOUT,
-        check=False,
-        env={**os.environ, **constraint, **programs},
-    )
-    if done.returncode:
-        fail("the Python package could not be installed", "pip's messages are above")
+    install(venv, "--no-build-isolation", "--no-deps", "--editable", CHECKOUT, **programs)
+
+
+def install(venv: Path, *arguments: str | Path, **environment: str) -> None:
+    """Run pip with the versions that are tested. The first import of a module compiles it; most are never imported."""
+    options = ("--disable-pip-version-check", "--no-compile", "--constraint", CONSTRAINTS)
+    if call(venv / "bin" / "pip", "install", *options, *arguments, env={**os.environ, **environment}):
+        fail("the Python packages could not be installed", "pip's messages are above")
 
 
 def prepend_to_path(directory: Path) -> None:
@@ -455,14 +571,18 @@ def run_quietly(*command: str) -> str:
 
 def log(text: str) -> None:
     """Progress goes to standard error."""
-    print(text, file=sys.stderr, flush=True)
+    job: Job | None = getattr(_here, "job", None)
+    clear = "\r\033[K" if sys.stderr.isatty() else ""
+    print(f"{clear}{job.name}: {text}" if job else text, file=sys.stderr, flush=True)
 
 
 def fail(what: str, hint: str) -> NoReturn:
     """Stop with an error."""
-    log(f"error: {what}\n\nhint: {hint}")
-    sys.exit(1)
+    raise SetupError(f"{what}\n\nhint: {hint}")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]).absolute(), dev="dev" in sys.argv[2:])
+    try:
+        main(Path(sys.argv[1]).absolute(), dev="dev" in sys.argv[2:])
+    except SetupError as error:
+        sys.exit(f"error: {error}")

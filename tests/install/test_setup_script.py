@@ -40,7 +40,7 @@ rustc-1.100:
 """
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def setup() -> ModuleType:
     spec = importlib.util.spec_from_file_location("setup_script", CHECKOUT / "scripts" / "setup.py")
     assert spec is not None and spec.loader is not None
@@ -71,6 +71,37 @@ def test_a_package_that_installs_a_snap_is_not_installed(setup: ModuleType) -> N
     """Ubuntu's `chromium-browser` downloads a snap, which fails in a container and cannot read pages of tests."""
     policy = "chromium-browser:\n  Candidate: 2:1snap1-0ubuntu2\nfio:\n  Candidate: 3.36-1ubuntu0.1\n"
     assert setup.without_snaps(setup.parse_policy(policy)) == {"fio": "3.36-1ubuntu0.1"}
+
+
+def test_parts_of_the_set_up_run_at_the_same_time(setup: ModuleType, tmp_path: Path) -> None:
+    waits = f"while [ ! -e {tmp_path}/made ]; do sleep 0.01; done; touch {tmp_path}/seen"
+    makes = f"touch {tmp_path}/made; while [ ! -e {tmp_path}/seen ]; do sleep 0.01; done"
+    codes: list[int] = []
+    setup.together(
+        *(setup.Job(text, lambda text=text: codes.append(setup.call("sh", "-c", text))) for text in (waits, makes))
+    )
+    assert codes == [0, 0]
+
+
+def test_a_part_that_fails_ends_the_others_and_shows_its_output(
+    setup: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Except one that installs packages: dpkg must not be interrupted. What would come after it is not begun."""
+
+    def fails() -> None:
+        if setup.call("sh", "-c", f"while [ ! -e {tmp_path}/installing ]; do sleep 0.01; done; echo the cause; exit 3"):
+            setup.fail("it could not be built", "look above")
+
+    def installs() -> None:
+        text = f"touch {tmp_path}/installing; sleep 0.3; touch {tmp_path}/installed"
+        setup.call("sh", "-c", text, may_be_ended=False)
+        setup.call("touch", tmp_path / "next")
+
+    parts = {"engine": fails, "packages": installs, "waits": lambda: setup.call("sleep", "3600")}
+    with pytest.raises(setup.SetupError, match=r"^it could not be built\n\nhint: look above$"):
+        setup.together(*(setup.Job(name, action) for name, action in parts.items()))
+    assert capsys.readouterr().err == "the cause\n"
+    assert {path.name for path in tmp_path.iterdir()} == {"installing", "installed"}
 
 
 def declared() -> list[tuple[Requirement, str]]:
