@@ -58,7 +58,6 @@ def test_a_kernel_that_refuses_io_uring_is_noted_with_what_to_do(iosonde: Iosond
     shown = iosonde("doctor", "--all", IOSONDE_ENGINE=str(refused), COLUMNS="250")
     assert shown.returncode == 0
     assert checks(shown.stdout)["io_uring"] == "note: refused: Operation not permitted (os error 1)"
-    assert "sysctl kernel.io_uring_disabled=0" in shown.stdout
     assert checks(shown.stdout)["clock"].startswith("note: monotonic")
 
 
@@ -88,6 +87,36 @@ def test_the_summary_fits_a_screen_and_names_what_can_be_used(iosonde: Iosonde) 
     assert "sync" in rows["block I/O"].split(", ")
     assert rows["key-value stores"].startswith("LMDB")
     assert ("fio" in rows["other benchmarks"].split(", ")) == (shutil.which("fio") is not None)
+
+
+@pytest.mark.parametrize(
+    ("disabled", "seccomp", "advice"),
+    [
+        ("2", "0", "sysctl kernel.io_uring_disabled=0"),
+        ("0", "2", "seccomp profile"),
+        ("0", "0", "kernel with io_uring"),
+    ],
+    ids=["disabled", "container", "old kernel"],
+)
+def test_the_advice_on_io_uring_names_what_refuses_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, disabled: str, seccomp: str, advice: str
+) -> None:
+    (tmp_path / "disabled").write_text(f"{disabled}\n")
+    (tmp_path / "status").write_text(f"Name:\tiosonde\nSeccomp:\t{seccomp}\nSeccomp_filters:\t{seccomp}\n")
+    monkeypatch.setattr(doctor, "_URING_DISABLED", tmp_path / "disabled")
+    monkeypatch.setattr(doctor, "_STATUS", tmp_path / "status")
+    assert advice in doctor._uring_advice()
+
+
+def test_without_package_lists_no_package_is_said_to_be_missing_from_the_distribution(
+    iosonde: Iosonde, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In container images apt knows the installed packages only."""
+    monkeypatch.setattr(doctor, "_PACKAGE_LISTS", tmp_path)
+    monkeypatch.setattr(TOOLS["fio"].__class__, "find", lambda tool: None)
+    shown = iosonde("doctor", IOSONDE_ENGINE=str(real_engine()), COLUMNS="250").stdout
+    assert "No package of this distribution" not in shown
+    assert re.search(r"To install \(names of Debian\): .*\bfio\b", shown)
 
 
 @pytest.mark.parametrize(

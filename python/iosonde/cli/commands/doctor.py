@@ -101,8 +101,7 @@ def _advice(products: Sequence[str], lacking: dict[str, Check]) -> Iterator[str]
     """Yield one command that installs everything, and what no package of this distribution has."""
     tools = {name for group in USES.values() for each in products for name in _not_found(group.get(each, ()))}
     choices = {TOOLS[name].packages for name in tools}
-    asked = ask("apt-cache", "pkgnames")  # Names that apt knows; none where it is not installed or has no lists.
-    known = set(asked.stdout.split()) if asked is not None and asked.returncode == 0 else set()
+    known = _known_packages()
     found = {next((each for each in packages if each in known), "") for packages in choices} if known else set()
     chosen = found - {""} if known else {packages[0] for packages in choices}
     if chosen:
@@ -118,6 +117,17 @@ def _advice(products: Sequence[str], lacking: dict[str, Check]) -> Iterator[str]
         if each in lacking and each not in TOOLS:
             by_advice.setdefault(lacking[each].advice, []).append(each)
     yield from (f"For {', '.join(names)}: {advice}" for advice, names in by_advice.items())
+
+
+_PACKAGE_LISTS = Path("/var/lib/apt/lists")
+
+
+def _known_packages() -> set[str]:
+    """Packages of this distribution; none where apt has no lists, as in container images."""
+    if not any(_PACKAGE_LISTS.glob("*_Packages*")):
+        return set()
+    asked = ask("apt-cache", "pkgnames")
+    return set(asked.stdout.split()) if asked is not None and asked.returncode == 0 else set()
 
 
 # Checks
@@ -157,7 +167,7 @@ def _engine_checks() -> Iterator[Check]:
     if probe is None:
         found = ", ".join(filter(None, (error.what, error.where)))
         yield Check(name="engine", state="missing", found=found, advice=error.hint)
-        setting = _read("/proc/sys/kernel/io_uring_disabled")
+        setting = _read(_URING_DISABLED)
         found = f"kernel.io_uring_disabled = {setting or 'unknown'}"
         state: Literal["ok", "note"] = "ok" if setting == "0" else "note"
         yield Check(name="io_uring", state=state, found=found, advice="not tested without an engine")
@@ -174,13 +184,25 @@ def _engine_checks() -> Iterator[Check]:
         "io_uring",
         bool(probe.get("uring")),
         available if probe.get("uring") else f"refused: {probe.get('uring_error')}",
-        "studies use synchronous I/O instead; allow io_uring with "
-        "`sysctl kernel.io_uring_disabled=0`, or in the container's seccomp profile",
+        f"studies use synchronous I/O instead; {_uring_advice()}",
     )
     clock = probe.get("clock")
     reason = "the CPU's counter is not stable" if _read(_CLOCKSOURCE) else f"`{_CLOCKSOURCE}` cannot be read"
     found = f"{clock}, {float(probe.get('clock_read_ns', 0)):.0f} ns to read"
     yield _noted("clock", clock == "tsc", found, f"timestamps use the system clock, because {reason}")
+
+
+_URING_DISABLED = Path("/proc/sys/kernel/io_uring_disabled")
+_STATUS = Path("/proc/self/status")
+
+
+def _uring_advice() -> str:
+    """What allows io_uring, by the reason for which it is refused."""
+    if _read(_URING_DISABLED) in ("1", "2"):
+        return "allow io_uring with `sysctl kernel.io_uring_disabled=0`"
+    if re.search(r"^Seccomp:\s*2$", _read(_STATUS), re.MULTILINE):
+        return "allow io_uring in the seccomp profile of this container or service (`--security-opt seccomp=PROFILE`)"
+    return "use a kernel with io_uring"
 
 
 def _probe(engine: Path) -> dict[str, Any] | None:
