@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from iosonde.storage.block_layer import block_nodes, kernel, signatures
-from iosonde.storage.block_layer.block_nodes import LoopStatus, device_number, names_in, number_of
+from iosonde.storage.block_layer.block_nodes import LoopStatus, device_number, names_in, number_of, sys_path
 from iosonde.storage.block_layer.kernel import Kernel, MapperTable, parse
 from iosonde.storage.block_layer.signatures import Signature
 from iosonde.storage.safety import guard
@@ -101,6 +101,24 @@ def test_a_device_that_was_removed_while_it_is_examined_has_no_members(tmp_path:
     (tmp_path / "slaves" / "vda").touch()
     assert (names_in(tmp_path / "slaves"), names_in(tmp_path / "holders")) == (["vda"], [])
     assert [number_of(path) for path in (tmp_path, "/dev/null", "relative", tmp_path / "missing")] == [""] * 4
+
+
+def test_devices_are_found_by_name_where_a_container_hides_those_by_number(machine: Machine) -> None:
+    """Podman mounts an empty file system over `/sys/dev/block`."""
+    machine.partition("vdb1", "254:17", of="vdb")
+    machine.disk("md0", "9:0")
+    machine.holds("md0", "vdb1")
+    machine.mount("9:0", "/")
+
+    def found() -> tuple[list[Path], list[str], list[str]]:
+        paths = [sys_path(number) for number in machine.numbers.values()]
+        return paths, machine.refusals("vdb"), replace(machine.kernel).numbers
+
+    shown = found()
+    for link in (machine.root / "sys/dev/block").iterdir():
+        link.unlink()
+    assert found() == shown and shown[1]
+    assert not sys_path("254:99").exists()
 
 
 def test_the_device_under_the_root_is_refused_through_everything_between(machine: Machine) -> None:

@@ -11,6 +11,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use iosonde_harness::metrics::device;
 use libc::{major, minor};
 
 use super::nvme_command::Addressing;
@@ -68,8 +69,8 @@ fn sysfs_directory(block_device: &File) -> Result<PathBuf, String> {
         return Err("NVMe commands need a block device as the target, not a file".into());
     }
     let number = metadata.rdev();
-    let link = format!("/sys/dev/block/{}:{}", major(number), minor(number));
-    let directory = Path::new(&link).canonicalize().map_err(in_words(&link))?;
+    let link = device::sysfs_directory(&format!("{}:{}", major(number), minor(number)));
+    let directory = link.canonicalize().map_err(in_words(&link.to_string_lossy()))?;
     match directory.join("partition").exists() {
         true => Err(format!(
             "`{}` is a partition, and NVMe commands address the whole namespace",

@@ -2,8 +2,9 @@
 
 use std::fs::File;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
+use iosonde_harness::metrics::device::sysfs_directory;
 use libc::{major, minor};
 
 /// The request queue that I/O on a file passes through.
@@ -20,8 +21,8 @@ impl Queue {
         let metadata = file.metadata().ok()?;
         let is_device = metadata.file_type().is_block_device();
         let number = if is_device { metadata.rdev() } else { metadata.dev() };
-        let link = format!("/sys/dev/block/{}:{}", major(number), minor(number));
-        let mut directory = Path::new(&link).canonicalize().ok()?;
+        let link = sysfs_directory(&format!("{}:{}", major(number), minor(number)));
+        let mut directory = link.canonicalize().ok()?;
         if directory.join("partition").exists() {
             directory.pop();
         }
@@ -65,7 +66,7 @@ pub(crate) fn no_polling(file: &File) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn queue(directory: &Path, io_poll: Option<&str>) -> Queue {
+    fn queue(directory: &std::path::Path, io_poll: Option<&str>) -> Queue {
         let disk = directory.join("disk0");
         std::fs::create_dir_all(disk.join("queue")).unwrap();
         if let Some(text) = io_poll {

@@ -3,19 +3,20 @@
 //! `/sys/dev/block/MAJOR:MINOR/stat` is one line (kernel `Documentation/block/stat.rst`): 11 fields since Linux 2.6, 15 with
 //! discards since 4.18, 17 with flushes since 5.5. The file stays open, so a reading is one `pread(2)`.
 //!
+//! Podman masks `/sys/dev/block` in containers; `/sys/class/block` has the same directories by name.
+//!
 //! The kernel prints times in milliseconds from a 32-bit number. Summed waits at queue depth 256 grow by 256 s each
 //! second and wrap within five hours, so counters are carried on in 64 bits from reading to reading.
 
-use std::fs::File;
+use std::fs::{File, read_dir, read_to_string};
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use iosonde_protocol::DeviceUsage;
 
 use crate::error::RunError;
 
-/// Directory in which the kernel lists block devices by number.
-const BLOCK_DEVICES: &str = "/sys/dev/block";
+const SYSFS: &str = "/sys";
 /// The unit of the kernel's sector counts, whatever the device's own sectors are.
 const SECTOR_BYTES: u64 = 512;
 const NS_PER_MS: u64 = 1_000_000;
@@ -37,7 +38,7 @@ impl DeviceWatch {
     /// # Errors
     /// When a name is not `major:minor`, no such device exists, or its counters cannot be read or understood.
     pub fn open(devices: &[String]) -> Result<Self, RunError> {
-        Self::open_in(Path::new(BLOCK_DEVICES), devices)
+        Self::open_in(Path::new(SYSFS), devices)
     }
 
     /// I/O of each device since the previous sample, or since the opening.
@@ -60,12 +61,27 @@ impl DeviceWatch {
         gone.map(|device| device.total.device.as_str()).collect()
     }
 
-    fn open_in(directory: &Path, devices: &[String]) -> Result<Self, RunError> {
-        let open = |name: &String| Device::open(directory, name);
+    fn open_in(sysfs: &Path, devices: &[String]) -> Result<Self, RunError> {
+        let open = |name: &String| Device::open(sysfs, name);
         let devices = devices.iter().map(open).collect::<Result<Vec<_>, _>>()?;
         let sampled = devices.iter().map(|device| device.total.clone()).collect();
         Ok(Self { devices, sampled })
     }
+}
+
+/// Directory in sysfs of the block device `number`, which is `major:minor`.
+pub fn sysfs_directory(number: &str) -> PathBuf {
+    directory_in(Path::new(SYSFS), number)
+}
+
+fn directory_in(sysfs: &Path, number: &str) -> PathBuf {
+    let by_number = sysfs.join("dev/block").join(number);
+    if by_number.exists() {
+        return by_number;
+    }
+    let listed = read_dir(sysfs.join("class/block")).into_iter().flatten().flatten();
+    let has_number = |path: &PathBuf| read_to_string(path.join("dev")).is_ok_and(|text| text.trim() == number);
+    listed.map(|entry| entry.path()).find(has_number).unwrap_or(by_number)
 }
 
 /// I/O between two snapshots of the same watch; I/Os in flight are those of the later.
@@ -87,12 +103,12 @@ struct Device {
 }
 
 impl Device {
-    fn open(directory: &Path, name: &str) -> Result<Self, RunError> {
+    fn open(sysfs: &Path, name: &str) -> Result<Self, RunError> {
         if !is_device_number(name) {
             let rule = "it must be `major:minor`, as `lsblk -o NAME,MAJ:MIN` shows";
             return Err(unobservable(format!("`{name}` does not name a block device: {rule}")));
         }
-        let path = directory.join(name).join("stat");
+        let path = directory_in(sysfs, name).join("stat");
         let opened = File::open(&path).and_then(|file| read_line(&file).map(|line| (file, line)));
         let (file, line) = opened.map_err(|error| {
             let place = path.display();
@@ -229,7 +245,7 @@ fn change(later: &DeviceUsage, earlier: &DeviceUsage) -> DeviceUsage {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::{create_dir, write};
+    use std::fs::{create_dir_all, rename, write};
 
     use tempfile::TempDir;
 
@@ -249,14 +265,14 @@ mod tests {
             let kernel = Self {
                 directory: tempfile::tempdir().expect("a temporary directory"),
             };
-            create_dir(kernel.directory.path().join("8:0")).expect("the directory is new");
+            create_dir_all(kernel.directory.path().join("dev/block/8:0")).expect("the directory is new");
             kernel.reports(line);
             kernel
         }
 
         /// Overwrites the counters in place, so that an open file sees it.
         fn reports(&self, line: &str) {
-            write(self.directory.path().join("8:0/stat"), line).expect("a small file");
+            write(self.directory.path().join("dev/block/8:0/stat"), line).expect("a small file");
         }
 
         fn watch(&self) -> DeviceWatch {
@@ -266,6 +282,18 @@ mod tests {
         fn try_watch(&self, device: &str) -> Result<DeviceWatch, RunError> {
             DeviceWatch::open_in(self.directory.path(), &[device.to_owned()])
         }
+    }
+
+    #[test]
+    fn a_device_is_found_by_its_name_where_devices_are_not_listed_by_number() {
+        let kernel = Kernel::new(FIELDS_11);
+        let (sysfs, by_name) = (kernel.directory.path(), kernel.directory.path().join("class/block/sda"));
+        create_dir_all(sysfs.join("class/block/sdb")).expect("the directory is new");
+        rename(sysfs.join("dev/block/8:0"), &by_name).expect("the same file system");
+        write(by_name.join("dev"), "8:0\n").expect("a small file");
+        assert_eq!(directory_in(sysfs, "8:0"), by_name);
+        assert_eq!(kernel.watch().snapshot().len(), 1);
+        assert!(kernel.try_watch("8:16").is_err());
     }
 
     #[test]
@@ -385,8 +413,8 @@ mod tests {
             let is_named = error.contains(&format!("`{name}`"));
             assert!(is_named && error.contains(reason), "{error}");
         }
-        let Ok(entries) = std::fs::read_dir(BLOCK_DEVICES) else {
-            eprintln!("skipped: no `{BLOCK_DEVICES}` here");
+        let Ok(entries) = read_dir("/sys/dev/block") else {
+            eprintln!("skipped: no `/sys/dev/block` here");
             return;
         };
         let names = entries.map(|entry| entry.expect("listed").file_name().to_string_lossy().into_owned());

@@ -6,6 +6,7 @@ group, and for everything else, it is that of descendants that have ended (`getr
 
 from __future__ import annotations
 
+import os
 import resource
 import time
 from collections.abc import Callable, Sequence
@@ -32,7 +33,7 @@ class Account:
     """Readings at one moment; the difference of two is what happened between them."""
 
     def __init__(self, devices: Sequence[str]) -> None:
-        self._devices = devices
+        self._devices = {device: sysfs_directory(device) for device in devices}
         self._cpu = group_cpu()
 
     @property
@@ -58,7 +59,7 @@ class Account:
             "fs_inputs": ended.ru_inblock,
             "fs_outputs": ended.ru_oublock,
         }
-        found = {device: device_counters(Path("/sys/dev/block", device)) for device in self._devices}
+        found = {device: device_counters(directory) for device, directory in self._devices.items()}
         # The protocol has all counters; an older kernel does not count discards and flushes.
         return process, {device: dict.fromkeys(_DEVICE, 0) | each for device, each in found.items() if each}
 
@@ -75,6 +76,22 @@ def devices_between(before: dict[str, Usage], after: dict[str, Usage]) -> list[d
         for device, now in after.items()
         if device in before
     ]
+
+
+def sysfs_directory(number: str, sysfs: Path = Path("/sys")) -> Path:
+    """The directory of a block device (`major:minor`) in sysfs; for an unknown device, a path that does not exist.
+
+    By reading one link, as this is asked for many times before each run. In containers Podman masks `/sys/dev/block`;
+    `/sys/class/block` has the same devices by name.
+    """
+    by_number = sysfs / "dev/block"
+    with suppress(OSError):
+        return Path(os.path.normpath(by_number / (by_number / number).readlink()))
+    for each in () if any(by_number.glob("*")) else sysfs.glob("class/block/*"):
+        with suppress(OSError):
+            if (each / "dev").read_text(encoding="ascii").strip() == number:
+                return Path(os.path.normpath(each.parent / each.readlink()))
+    return by_number / number
 
 
 def device_counters(directory: Path) -> Usage:

@@ -24,7 +24,7 @@ from typing import Any
 import polars as pl
 
 from iosonde.engine.protocol import Event
-from iosonde.engine.supervisor.account import device_counters
+from iosonde.engine.supervisor.account import device_counters, sysfs_directory
 from iosonde.execution.admission import places_of
 from iosonde.execution.context import RunContext
 from iosonde.execution.conversation import EngineRun
@@ -95,7 +95,7 @@ class CounterSampler:
 
 def counters(device: str) -> dict[str, int]:
     """The kernel's counters of a block device since it appeared; empty if there are none."""
-    found = device_counters(Path("/sys/dev/block", device))
+    found = device_counters(sysfs_directory(device))
     return {name: found[name] for name in COUNTERS if name in found}
 
 

@@ -21,6 +21,7 @@ from iosonde.execution.instruments.instrument import Instrument, Reading
 from iosonde.features.kernel_trace import stages
 from iosonde.features.kernel_trace.instance import NoTracingError, Point, TraceInstance
 from iosonde.features.kernel_trace.record import TraceReading
+from iosonde.storage.block_layer.block_nodes import sys_path
 from iosonde.storage.block_layer.block_stack import disk_of
 from iosonde.study.workload import described, streams_of
 
@@ -164,7 +165,7 @@ def _traceable(spec: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
     if any(stream["queue_depth"] != 1 for stream in streams_of(workload)):
         raise NoTracingError("stages are related at queue depth 1 only")
     device = device_of(Path(path))
-    if device is None or not (system := Path("/sys/dev/block", device)).exists():
+    if device is None or not (system := sys_path(device)).exists():
         raise NoTracingError("the target is not on a block device")
     stacked = next((kind for kind in ("dm", "md", "bcache") if (system / kind).exists()), None)
     if stacked:

@@ -21,7 +21,7 @@ from iosonde.features.nvme_driver.backends import NAME
 from iosonde.features.nvme_driver.handover import Controller
 from iosonde.plan import JsonObject, Plan
 from iosonde.storage import Target
-from iosonde.storage.block_layer.block_nodes import number_of
+from iosonde.storage.block_layer.block_nodes import number_of, sys_path
 from iosonde.storage.safety.guard import NO_CONSENT, Consent
 from iosonde.storage.targets.device_target import DeviceTarget
 
@@ -153,7 +153,7 @@ def handed_over(spec: JsonObject, target: Target, consent: Consent) -> Iterator[
     place = {
         "address": controller.address,
         "serial": controller.serial,
-        "namespace": int(Path("/sys/dev/block", number, "nsid").read_text(encoding="utf-8")),
+        "namespace": int((sys_path(number) / "nsid").read_text(encoding="utf-8")),
     }
     handover.hand_over(controller, target.claims, own=target.own)
     try:

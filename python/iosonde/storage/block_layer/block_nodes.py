@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from iosonde.engine.supervisor.account import sysfs_directory
 from iosonde.errors import TargetError
 
 SYS = Path("/sys")
@@ -129,12 +130,8 @@ def opened_exclusively(device: Path) -> Iterator[int]:
 
 
 def sys_path(number: str) -> Path:
-    """The directory of a device in `/sys`: by reading one link, as this is asked for many times before each run."""
-    link = SYS / "dev/block" / number
-    try:
-        return Path(os.path.normpath(link.parent / link.readlink()))
-    except OSError:
-        return link  # There is no such device.
+    """The directory of a device in `/sys`; for an unknown device, a path that does not exist."""
+    return sysfs_directory(number, SYS)
 
 
 def number_of_name(name: str) -> str:
@@ -172,7 +169,7 @@ def chosen(text: str) -> str:
 
 def _nodes(number: str) -> list[Path]:
     """Paths of its nodes from the kernel (devtmpfs) and udev."""
-    lines = read(SYS / "dev/block" / number / "uevent").splitlines()
+    lines = read(sys_path(number) / "uevent").splitlines()
     names = [line.partition("=")[2] for line in lines if line.startswith("DEVNAME=")]
     return [Path("/dev", name) for name in (*names, f"block/{number}")] if lines else []
 

@@ -195,7 +195,8 @@ class Kernel:
     @cached_property
     def numbers(self) -> list[str]:
         """Every block device."""
-        return sorted(each.name for each in (block_nodes.SYS / "dev/block").glob("*:*"))
+        listed = (number_of_name(name) for name in names_in(block_nodes.SYS / "class/block"))
+        return sorted(filter(None, listed))
 
     @cached_property
     def loops(self) -> dict[str, LoopStatus]:

@@ -22,7 +22,7 @@ from iosonde.errors import TargetError, os_errors
 from iosonde.plan import Destroys, Purge, Setup
 from iosonde.storage import pcie
 from iosonde.storage.block_layer import block_stack, signatures
-from iosonde.storage.block_layer.block_nodes import check_name, node_of, number_of
+from iosonde.storage.block_layer.block_nodes import check_name, node_of, number_of, sys_path
 from iosonde.storage.block_layer.kernel import Kernel
 from iosonde.storage.nvme import can_format, can_sanitize
 from iosonde.storage.safety import guard, journal
@@ -132,7 +132,7 @@ class DeviceTarget(Target, DeviceProvider):
         device = self.devices[number]
         deadline = time.monotonic() + RETURN_S
         while not number_of(device):  # udev creates links such as /dev/disk/by-id after the kernel's node.
-            if not Path("/sys/dev/block", number).exists() or time.monotonic() > deadline:
+            if not sys_path(number).exists() or time.monotonic() > deadline:
                 return
             time.sleep(0.05)
         check_name(device, number)
@@ -458,7 +458,7 @@ def _identity(number: str) -> str:
 def _written_sectors(number: str) -> int:
     """Since the machine started (kernel `Documentation/block/stat.rst`)."""
     try:
-        return int(Path("/sys/dev/block", number, "stat").read_text(encoding="utf-8").split()[6])
+        return int((sys_path(number) / "stat").read_text(encoding="utf-8").split()[6])
     except (OSError, IndexError, ValueError):
         return -1
 
