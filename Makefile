@@ -51,7 +51,7 @@ check-python:
 recordings: setup-dev ## Record result sets for tests again with the real engine, in tests/recorded
 	PYTHONPATH=python:tests python tests/recordings.py
 
-fresh: setup-dev ## Install iosonde on a fresh Debian 12 in a chroot and run the demo there (as root, ten minutes)
+fresh: setup-dev ## Install checkout, wheel, packages and container image on fresh Debians, and measure there (as root, an hour or more)
 	pytest -q -m fresh --also fresh
 
 wheel: ## Build a wheel with all programs for any Linux with glibc 2.31 or newer, and the source distribution, in dist/

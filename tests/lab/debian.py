@@ -1,8 +1,9 @@
-"""A Debian 12 in a directory, with nothing but what README lists, that reaches packages as this machine does."""
+"""A fresh Debian in a directory that reaches package registries as this machine does."""
 
 from __future__ import annotations
 
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -15,9 +16,6 @@ from pathlib import Path
 from command_line import CHECKOUT
 from namespaces import private_mounts
 
-RELEASE = "bookworm"
-INSTALLED = ("git", "make", "python3", "ca-certificates")
-"""Requirements in README, besides the packages that setup installs."""
 NETWORK_FILES = (
     "/etc/resolv.conf",
     "/etc/hosts",
@@ -46,13 +44,14 @@ and `unshare` sets the propagation of `/`, which nothing but a mount point has."
 
 @dataclass(frozen=True)
 class Debian:
-    """A Debian in a directory, and a copy of this checkout in it."""
+    """A Debian in a directory."""
 
     root: Path
-    checkout: str = "/root/iosonde"
+    directory: str = "/root"
+    """Working directory of scripts."""
 
     def run(self, script: str) -> subprocess.CompletedProcess[str]:
-        """Run a script in the checkout, as root; its output is shown as it comes, and returned."""
+        """Run a script as root; its output is shown as it comes, and returned."""
         settings = {name: value for name, value in os.environ.items() if NETWORK_VARIABLES.fullmatch(name)}
         environment = {
             **settings,
@@ -60,7 +59,7 @@ class Debian:
             "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         }
         process = subprocess.Popen(
-            private_mounts(ENTER, self.root, f"cd {self.checkout}\n{script}"),
+            private_mounts(ENTER, self.root, f"cd {self.directory}\n{script}"),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -75,35 +74,41 @@ class Debian:
             lines.append(line)
         return subprocess.CompletedProcess(process.args, process.wait(), "".join(lines), "")
 
+    def add(self, file: Path) -> None:
+        """Copy a file into the working directory."""
+        shutil.copy(file, self.root / self.directory.lstrip("/"))
+
 
 @contextmanager
-def fresh_debian(root: Path) -> Iterator[Debian]:
-    """Create it, and remove it at the end. `root` must not exist yet."""
-    sources = debian_sources()
-    include = ",".join(INSTALLED)
-    command = ["debootstrap", "--variant=minbase", f"--include={include}", RELEASE, str(root), mirror(sources)]
+def fresh_debian(root: Path, *, release: str, packages: str) -> Iterator[Debian]:
+    """Install a minimal Debian and packages, and remove it at the end. `root` must not exist yet."""
+    sources = debian_sources(release)
+    options = ["--variant=minbase", f"--include=ca-certificates,{packages.replace(' ', ',')}".rstrip(",")]
     try:
+        # debootstrap mounts file systems in the new root.
+        command = private_mounts('exec debootstrap "$@"', *options, release, root, mirror(sources, release))
         subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
         copy_network_settings(root, sources)
-        copy_checkout(root / "root" / "iosonde")
         yield Debian(root)
     finally:
         shutil.rmtree(root, ignore_errors=True)
 
 
-def debian_sources() -> list[str]:
-    """This machine's apt sources of the release, its updates and its security updates, in the one-line format."""
+def debian_sources(release: str) -> list[str]:
+    """The apt sources of a release, its updates and its security updates, where this machine has those of its own."""
     fields = "deb $(REPO_URI) $(RELEASE) $(COMPONENT)"
     command = ["apt-get", "indextargets", "--format", fields, "Identifier: Packages"]
     lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-    suites = {RELEASE, f"{RELEASE}-updates", f"{RELEASE}-security"}
-    return sorted({line for line in lines if line.split()[2] in suites})
+    own = platform.freedesktop_os_release()["VERSION_CODENAME"]
+    suites = {f"{own}{part}": f"{release}{part}" for part in ("", "-updates", "-security")}
+    found = (line.split() for line in lines)
+    return sorted({f"deb {uri} {suites[suite]} {part}" for _, uri, suite, part in found if suite in suites})
 
 
-def mirror(sources: list[str]) -> str:
+def mirror(sources: list[str], release: str) -> str:
     """The address that packages of the release come from."""
-    found = [line.split()[1] for line in sources if line.split()[2] == RELEASE]
-    assert found, f"apt on this machine has no source for Debian {RELEASE}"
+    found = [line.split()[1] for line in sources if line.split()[2] == release]
+    assert found, "apt on this machine has no source of its release of Debian"
     return found[0]
 
 

@@ -163,6 +163,7 @@ _TABLE: dict[Kind, str] = {
         linux.uml/user-mode-linux: tests with NFS in User Mode Linux
         debootstrap chroot/coreutils: the test of an installation on a fresh Debian
         objcopy/binutils objdump/binutils sha256sum/coreutils: tests of `scripts/release`
+        podman crun: the test of the container image
         fio: the study `command-fio`, and comparison with fio
         strace: the test that fio and the engine do the same I/O
         lmdb/liblmdb0: the store `lmdb` with the library of the system, and its tests
