@@ -108,7 +108,7 @@ def test_the_advice_on_io_uring_names_what_refuses_it(
     assert advice in doctor._uring_advice()
 
 
-def test_without_package_lists_no_package_is_said_to_be_missing_from_the_distribution(
+def test_without_package_lists_no_package_is_listed_as_missing_from_the_distribution(
     iosonde: Iosonde, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In container images apt knows the installed packages only."""
