@@ -69,7 +69,7 @@ def _check_format(source: StudyFile) -> None:
         raise StudyError(
             f"the study has format {found}; this iosonde reads format {FORMAT}",
             where=source.where("format"),
-            hint="the study requires a newer version of iosonde",
+            hint="use a newer version of iosonde",
         )
 
 
