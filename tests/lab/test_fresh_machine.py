@@ -109,7 +109,7 @@ def test_the_package_is_complete_and_removed_without_a_trace(codename: str, rele
         assert debian.run("zcat /usr/share/man/man1/iosonde.1.gz | head -1").stdout.startswith(".TH")
         assert completed_by_bash(debian, "iosonde", "qual") == ["qualify"]
         removed = debian.run(
-            "rm -r .local /data *.deb; apt-get remove --yes -q iosonde; find / -xdev -name '*iosonde*'"
+            "rm -rf .cache .local /data *.deb; apt-get remove --yes -q iosonde; find / -xdev -name '*iosonde*'"
         )
         assert removed.returncode == 0
         found = {line for line in removed.stdout.splitlines() if line.startswith("/")}
