@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,3 +73,7 @@ class Podman:
         self("rm", "--all", "--force")
         self("rmi", "--all", "--force")
         shutil.rmtree(self.directory, ignore_errors=True)
+        for group in Path("/sys/fs/cgroup").glob("*/libpod_parent"):
+            with suppress(OSError):  # Empty, unless this machine has containers of its own.
+                for each in (*(path for path in group.iterdir() if path.is_dir()), group):
+                    each.rmdir()
