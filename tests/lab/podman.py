@@ -47,13 +47,13 @@ class Podman:
             (self.directory / name).write_text(text.format(directory=self.directory))
 
     def __call__(self, *arguments: str | Path, succeeds: bool = True) -> str:
-        """Run a command of Podman -> its output, which is also shown as it comes."""
+        """Run a command of Podman -> its output, which is also shown."""
         settings = {
             "CONTAINERS_STORAGE_CONF": str(self.directory / "storage.conf"),
             "CONTAINERS_CONF": str(self.directory / "containers.conf"),
         }
         command = private_mounts(IN_PRIVATE, *arguments)
-        output = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        output = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "text": True}
         sys.stderr.write(f"$ podman {' '.join(map(str, arguments))}\n")
         done = subprocess.run(command, env=os.environ | settings, check=False, **output)  # type: ignore[call-overload]
         sys.stderr.write(done.stdout)
