@@ -73,6 +73,7 @@ def test_a_package_that_installs_a_snap_is_not_installed(setup: ModuleType) -> N
     assert setup.without_snaps(setup.parse_policy(policy)) == {"fio": "3.36-1ubuntu0.1"}
 
 
+@pytest.mark.engine
 def test_parts_of_the_set_up_run_at_the_same_time(setup: ModuleType, tmp_path: Path) -> None:
     waits = f"while [ ! -e {tmp_path}/made ]; do sleep 0.01; done; touch {tmp_path}/seen"
     makes = f"touch {tmp_path}/made; while [ ! -e {tmp_path}/seen ]; do sleep 0.01; done"
@@ -83,10 +84,11 @@ def test_parts_of_the_set_up_run_at_the_same_time(setup: ModuleType, tmp_path: P
     assert codes == [0, 0]
 
 
+@pytest.mark.engine
 def test_a_part_that_fails_ends_the_others_and_shows_its_output(
     setup: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Except one that installs packages: dpkg must not be interrupted. What would come after it is not begun."""
+    """Except one that installs packages: dpkg must not be interrupted. What would follow it is not started."""
 
     def fails() -> None:
         if setup.call("sh", "-c", f"while [ ! -e {tmp_path}/installing ]; do sleep 0.01; done; echo the cause; exit 3"):
