@@ -24,9 +24,9 @@ fn main() {
     println!("cargo::rustc-env=IOSONDE_BUILD={build}");
 }
 
-/// The commit, and whether the sources are another than it has.
+/// The commit, with as many digits in every clone, and whether the sources are another than it has.
 fn revision() -> String {
-    let commit = output("git", &["describe", "--always"]);
+    let commit = output("git", &["describe", "--always", "--abbrev=12"]);
     let changed = output("git", &[&["status", "--porcelain", "--"][..], &SOURCES].concat());
     match (commit.is_empty(), changed.is_empty()) {
         (true, _) => "unknown".to_string(),

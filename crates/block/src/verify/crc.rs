@@ -14,22 +14,23 @@ pub type Sector = [u8; SECTOR_BYTES];
 /// Bytes of a sector that its checksum covers: all but the checksum itself, which comes first.
 const COVERED_FROM: usize = 4;
 /// Double words of a sector.
+#[cfg(target_arch = "x86_64")]
 const WORDS: usize = SECTOR_BYTES / 8;
 
 /// Computes checksums by the best means of this CPU.
 #[derive(Debug, Clone, Copy)]
 pub struct Crc {
+    #[cfg(target_arch = "x86_64")]
     has_instruction: bool,
 }
 
 impl Crc {
     /// Looks once at what the CPU can do.
     pub fn detect() -> Crc {
-        #[cfg(target_arch = "x86_64")]
-        let has_instruction = std::arch::is_x86_feature_detected!("sse4.2");
-        #[cfg(not(target_arch = "x86_64"))]
-        let has_instruction = false;
-        Crc { has_instruction }
+        Crc {
+            #[cfg(target_arch = "x86_64")]
+            has_instruction: std::arch::is_x86_feature_detected!("sse4.2"),
+        }
     }
 
     /// The checksums of four sectors.
