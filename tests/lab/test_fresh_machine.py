@@ -117,7 +117,7 @@ def test_the_package_is_complete_and_removed_without_a_trace(codename: str, rele
 
 
 def completed_by_bash(debian: Debian, *words: str) -> list[str]:
-    """What bash offers for the last word of a command line."""
+    """Completions of bash for the last word of a command line."""
     script = f"""
     source /usr/share/bash-completion/bash_completion
     _completion_loader {words[0]} || true

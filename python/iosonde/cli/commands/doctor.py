@@ -197,7 +197,7 @@ _STATUS = Path("/proc/self/status")
 
 
 def _uring_advice() -> str:
-    """What allows io_uring, by the reason for which it is refused."""
+    """Advice that allows io_uring, by the reason for which it is refused."""
     if _read(_URING_DISABLED) in ("1", "2"):
         return "allow io_uring with `sysctl kernel.io_uring_disabled=0`"
     if re.search(r"^Seccomp:\s*2$", _read(_STATUS), re.MULTILINE):
