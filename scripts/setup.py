@@ -54,6 +54,8 @@ def main(venv: Path, *, dev: bool) -> None:
     if dev:
         jobs.append(Job("programs for tests", lambda: install_for_tests(rust, tools)))
     together(*jobs)
+    if rust.suffix is not None:
+        link_compiler(rust.suffix, venv)  # Formatter and linter, which were installed with the programs for tests.
     warn_of_missing(tools, dev=dev)
     together(Job("iosonde", lambda: install_python_package(venv, dev=dev)))
     if not dev and (venv / "bin" / "iosonde-engine-clients").exists():
@@ -586,3 +588,5 @@ if __name__ == "__main__":
         main(Path(sys.argv[1]).absolute(), dev="dev" in sys.argv[2:])
     except SetupError as error:
         sys.exit(f"error: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)

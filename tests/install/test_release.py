@@ -99,7 +99,7 @@ def test_checksums_are_those_that_sha256sum_checks(release: ModuleType, tmp_path
     assert subprocess.run(command, cwd=tmp_path, capture_output=True).returncode == 1
 
 
-@pytest.mark.needs("cc")
+@pytest.mark.needs("cc", "objcopy", "objdump")
 def test_programs_are_stripped_and_the_wheel_depends_on_nothing_but_contents(
     release: ModuleType, tmp_path: Path
 ) -> None:
