@@ -139,7 +139,7 @@ def test_the_interval_of_a_maximum_accounts_for_its_selection() -> None:
 def test_three_moderated_repeats_cover_although_they_hardly_show_a_correlation(
     correlation: float, least: float
 ) -> None:
-    """As docs/statistics.md states: without a correction 90 and 71 % of the intervals covered at 0.3 and 0.6."""
+    """Without a correction 90 and 71 % of the intervals covered at 0.3 and 0.6."""
     assert coverage.whole_sets(np.random.default_rng(5), correlation, 3, 300, cases=12)[0] >= least
 
 
