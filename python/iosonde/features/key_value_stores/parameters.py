@@ -219,7 +219,7 @@ class KvParameters(WithRules):
     backend_distribution: Literal["constant", "exponential"] = "exponential"
     """`read_through`: distribution of the latency of the modelled backend."""
     phase: PhaseName = "readrandom"
-    """Load by name (table below); other parameters override it."""
+    """Load by name (see [Loads](stores.md#loads)); other parameters override it."""
     operations: Annotated[str | None, BeforeValidator(notation.parse_operations)] = None
     """Operations with weights, such as `read/95:update/5`: `read`, `update`, `update_field`, `insert`, `delete`,
     `scan`, `iterate`, `read_modify_write`; empty: from the phase."""
