@@ -1,4 +1,4 @@
-"""docs/warnings.md and docs/stores.md list the verdicts, warnings, numbers, phases and parameters of the code."""
+"""Pages list the verdicts, warnings, numbers, phases, parameters and fields of models of the code."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from parameter_texts import descriptions
 from iosonde.base.features import contributed
 from iosonde.features.key_value_stores.parameters import PHASES
 from iosonde.features.key_value_stores.workload import KV
+from iosonde.features.simulated_drives.model import Buffer, Interface, Limit, Media, Slc, Translation
 from iosonde.findings import questions
 from iosonde.metrics.verdict.evidence import Evidence
 from iosonde.metrics.verdict.rules import rules
@@ -93,6 +94,24 @@ def _default(name: str, value: Any) -> str:
     if name in KV.durations and isinstance(value, int):
         return f"`{compact_duration(value)}`"
     return f"`{str(value).lower()}`" if isinstance(value, bool) else f"`{value}`"
+
+
+SIMULATION = (CHECKOUT / "docs/simulation.md").read_text()
+
+
+def fields_under(heading: str) -> list[str]:
+    section = SIMULATION.partition(f"# {heading}\n")[2].partition("\n#")[0]
+    cells = re.findall(r"^\| (`.*?`) \|", section, re.MULTILINE)
+    return [name for cell in cells for name in re.findall("`(.*?)`", cell)]
+
+
+def test_the_page_of_simulated_drives_lists_the_fields_of_a_model_and_of_a_rate_limit() -> None:
+    tables = {"media": Media, "translation": Translation, "buffer": Buffer, "interface": Interface}
+    fields = [f"{table}.{name}" for table, model in tables.items() for name in model.model_fields]
+    place = fields.index("translation.slc")
+    fields[place : place + 1] = [f"translation.slc.{name}" for name in Slc.model_fields]
+    assert sorted(fields_under("Fields of a model")) == sorted(fields)
+    assert sorted(fields_under("Rate limits")) == sorted(Limit.model_fields)
 
 
 def test_the_names_of_questions_that_are_read_from_their_sources_are_those_of_all_questions() -> None:
