@@ -139,7 +139,8 @@ impl<D: VirtualDevice> Simulation<'_, D> {
         self.meter
             .tick(now_ns, self.shared.measure_begin(), &self.device, &mut self.collector);
         let mut finished = 0;
-        for number in std::mem::take(&mut self.acting) {
+        let mut acting = std::mem::take(&mut self.acting);
+        for number in acting.drain(..) {
             if self.instants[number] == NEVER && self.jobs[number].job.is_done() {
                 continue;
             }
@@ -153,6 +154,7 @@ impl<D: VirtualDevice> Simulation<'_, D> {
                 finished += 1;
             }
         }
+        self.acting = acting; // Its memory serves the next instant.
         self.end_ramp_if_all_wait(now_ns);
         finished
     }
