@@ -65,9 +65,12 @@ format: setup-dev ## Format the code
 protocol: setup-dev ## Write the engine's schema of specs and events for Python
 	python scripts/generate-protocol
 
-bench: setup-dev ## Measure the engine against fio, and what measuring costs (ten minutes)
-	python bench/vs_fio.py
-	python bench/engine_cost.py
+bench: setup-dev ## Take the tables of docs/performance.md again (an hour, as root, with fio 3.42 and go-tpc on PATH)
+	cargo build --release --locked --package iosonde-oltp --example null_sql_server
+	@mkdir -p build && cp $(CARGO_TARGET_DIR)/release/examples/null_sql_server build
+	cargo build --release --locked --package iosonde-engine --target-dir build/lto \
+	    --config 'profile.release.lto="fat"' --config profile.release.codegen-units=1
+	python bench/tables.py
 
 docs: setup-dev ## Build the documentation site in build/site
 	python -m iosonde man --format md > docs/cli.md

@@ -36,6 +36,7 @@ from shared import (
     run_engine,
     shown,
     spec_of,
+    table,
 )
 
 from iosonde.lab import Limits, throttled_devices
@@ -68,21 +69,26 @@ def main() -> int:
     of_graph, of_block = medians(pairs, lambda bandwidth: bandwidth / 1e6)
     read_wait = waiting["io_wait_ns"] / 1e9 / waiting["seconds"] / given.jobs
     print(provenance(*cpu_facts()))
-    print(f"graph                  {first['edges']:,} stored edges, written in {first['build_ns'] / 1e9:.1f} s")
-    print(f"PageRank               {of_graph:,.0f} MB/s")
-    print(f"block reads            {of_block:,.0f} MB/s at the same distribution of read sizes")
-    print(f"share of bandwidth     {shown(share)}, aim {AIM_SHARE}; waiting for reads {read_wait:.2f}")
-    print(
-        f"in memory              {edges / 1e6:.0f} million edges per second and core "
-        f"({rates[0] / 1e6:.0f} to {rates[-1] / 1e6:.0f} in {len(rates)} runs), aim {AIM_EDGES / 1e6:.0f}; "
-        f"ranks that are read at random: {RANK_BYTES * first['vertices'] / 2**20:.0f} MiB"
-    )
+    rows = [
+        ("stored edges", f"{first['edges']:,}, written in {first['build_ns'] / 1e9:.1f} s"),
+        ("read by PageRank", f"{of_graph:,.0f} MB/s"),
+        ("block reads with the same distribution of sizes", f"{of_block:,.0f} MB/s"),
+        ("ratio", f"{shown(share)}, aim {AIM_SHARE}"),
+        ("PageRank waits for reads", f"{read_wait:.0%} of the time"),
+        (
+            "edges per second and core, in memory",
+            f"{edges / 1e6:.0f} million ({rates[0] / 1e6:.0f} to {rates[-1] / 1e6:.0f} in {len(rates)} runs), aim "
+            f"{AIM_EDGES / 1e6:.0f} million",
+        ),
+        ("ranks, read at random", f"{RANK_BYTES * first['vertices'] / 2**20:.0f} MiB"),
+    ]
+    print(f"\n{table(('quantity', 'value'), rows)}\n")
     if share.value >= AIM_SHARE:
-        print("reached: share of the device's bandwidth")
+        print("The device is the limit.")
     elif edges >= AIM_EDGES:
-        print("reached: CPU-limited above the edges per second and core in memory")
+        print("The CPU is the limit, above the aim for edges in memory.")
     else:
-        print("not reached")
+        print("Neither aim is reached.")
     return 0 if share.value >= AIM_SHARE or edges >= AIM_EDGES else 1
 
 

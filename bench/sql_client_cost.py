@@ -75,7 +75,7 @@ def result_of(workload: Json) -> Json:
 
 def main() -> None:
     given = options(__doc__, null_server=Path, seconds=5.0, repeats=3)
-    print(provenance())
+    print(f"{provenance(f'{given.repeats} runs of {given.seconds:g} s')}\n")
     available = sorted(os.sched_getaffinity(0))
     if len(available) < 2:
         raise BenchError("this benchmark needs two CPUs")

@@ -133,9 +133,9 @@ class Bench:
         if self._given.check:
             self.go_tpc("check", "--check-all")
         return [
-            f"loading: engine {ours_s:.1f} s, go-tpc {theirs_s:.1f} s ({theirs_s / ours_s:.1f} times as fast)",
-            f"violations found in the database of go-tpc: {violations}",
-            f"go-tpc's check of the engine's database: {'passed' if self._given.check else 'not run'}",
+            f"- loading: engine {ours_s:.1f} s, go-tpc {theirs_s:.1f} s ({theirs_s / ours_s:.1f} times as fast)",
+            f"- violations found in the database of go-tpc: {violations}",
+            f"- go-tpc's check of the engine's database: {'passed' if self._given.check else 'not run'}",
         ]
 
 
@@ -223,12 +223,16 @@ def main() -> None:
         check=False,
         separate_cpus=False,
     )
-    print(provenance())
+    print(
+        provenance(
+            f"{given.warehouses} warehouses, {given.terminals} terminals, {given.pairs} pairs of {given.seconds:g} s"
+        )
+    )
     with tcp_server(given.kind, given.directory) as (server, port):
         if given.separate_cpus:
             separate_cpus(server)
         bench = Bench(given, server, port)
-        print("\n".join(bench.load()))
+        print("", *bench.load(), "", sep="\n")
         pairs = interleaved(bench.ours, bench.theirs, pairs=given.pairs)
     rows = [
         ["tpmC", *compared(pairs, lambda run: run.tpmc)],
