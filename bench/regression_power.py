@@ -104,7 +104,7 @@ SCENARIOS = [
 ]
 HEAD = (
     "baselines | allowance | session effects | planted loss",
-    *("regression (exit 1)", "undetermined (exit 2)", "planted cells found"),
+    *("regression (exit 1)", "undetermined (exit 3)", "planted cells found"),
 )
 
 

@@ -52,7 +52,7 @@ def decided(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Decided]:
     return found
 
 
-@pytest.mark.parametrize(("outcome", "code"), [("pass", 0), ("fail", 1), ("undecided", 2)])
+@pytest.mark.parametrize(("outcome", "code"), [("pass", 0), ("fail", 1), ("undecided", 3)])
 def test_the_exit_code_json_junit_and_line_agree(
     iosonde: Iosonde, tmp_path: Path, decided: dict[str, Decided], outcome: str, code: int
 ) -> None:
@@ -92,7 +92,7 @@ def test_a_pass_takes_the_time_that_its_application_states_and_says_what_it_does
 
 def test_an_application_without_limits_is_measured_and_not_judged(iosonde: Iosonde, tmp_path: Path) -> None:
     done = iosonde("qualify", "postgresql", "--target", FAST, "--time-limit", "1s", "-o", "set")
-    assert done.returncode == 2
+    assert done.returncode == 3
     assert done.stdout.splitlines()[-1].startswith("postgresql: undecided: its documentation states no limit; ")
     assert "per durable write" in done.stdout and (tmp_path / "set" / "report.html").is_file()
 
@@ -114,7 +114,7 @@ def test_all_applications_are_in_one_table_and_one_that_cannot_be_measured_does_
     assert set(outcomes) == set(with_limits) and "zookeeper" not in outcomes
     assert (outcomes["etcd"], outcomes["consul"]) == ("pass", "undecided")
     again = iosonde("qualify", "all", "-q")
-    assert done.returncode == (1 if "fail" in outcomes.values() else 2)
+    assert done.returncode == (1 if "fail" in outcomes.values() else 3)
     shown = dict(line.split(": ")[:2] for line in again.stdout.splitlines())
     assert again.returncode == (0 if set(shown.values()) == {"pass"} else done.returncode)
     assert shown == {name: outcomes[name] for name in shown} and "etcd" in shown
@@ -123,7 +123,7 @@ def test_all_applications_are_in_one_table_and_one_that_cannot_be_measured_does_
 
 
 @pytest.mark.parametrize(
-    ("outcomes", "code"), [(["pass", ""], 0), (["pass", "fail", "undecided"], 1), (["pass", "undecided"], 2), ([""], 2)]
+    ("outcomes", "code"), [(["pass", ""], 0), (["pass", "fail", "undecided"], 1), (["pass", "undecided"], 3), ([""], 3)]
 )
 def test_applications_without_limits_do_not_count(outcomes: list[str], code: int) -> None:
     """An empty outcome is that of an application without limits."""
@@ -170,8 +170,8 @@ def test_without_a_name_the_applications_are_listed(iosonde: Iosonde) -> None:
         (["etcd", "--target", FAST, "--time-limit", "10s", "-o", "set", "--junit", "."], "cannot write `.`"),
     ],
 )
-def test_errors_have_the_exit_code_of_undecided(iosonde: Iosonde, arguments: list[str], message: str) -> None:
-    """1 would be read as a requirement that is not met."""
+def test_errors_have_an_exit_code_of_their_own(iosonde: Iosonde, arguments: list[str], message: str) -> None:
+    """1 would be read as a requirement that is not met, 3 as undecided."""
     done = iosonde("qualify", *arguments)
     assert done.returncode == 2
     assert message in done.stderr
@@ -212,7 +212,7 @@ def test_on_a_directory_the_line_gives_the_value_and_the_reason(iosonde: Iosonde
     )
     [found] = json.loads(done.stdout)
     assert found["outcome"] != "pass"
-    assert done.returncode == {"fail": 1, "undecided": 2}[found["outcome"]]
+    assert done.returncode == {"fail": 1, "undecided": 3}[found["outcome"]]
     for each in found["results"]:
         assert each["value"] > 0 and each["outcome"] != "pass" and each["measured_ns"] > 9e9
         assert each["reason"] or (each["outcome"] == "fail" and each["margin"] < 0)

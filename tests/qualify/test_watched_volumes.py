@@ -175,7 +175,7 @@ def test_the_windows_are_in_every_format_of_the_report(iosonde: Iosonde, tmp_pat
     done = iosonde(
         *("qualify", "openshift", "--target", STEADY, "--duration", "60s", "--every", "15s"), *("-o", "set", "-q")
     )
-    assert done.returncode in (0, 2), done.stderr
+    assert done.returncode in (0, 3), done.stderr
     results = ResultSet.open(tmp_path / "set")
     assert Counter(each.case_id for each in results.records()) == {"minimum": 2, "busy": 2}, "loads take turns"
     report = collect([results])

@@ -169,7 +169,7 @@ def test_three_baselines_pass_an_equal_system_and_find_a_loss_of_ten_percent(eff
 def test_tails_decide_only_where_the_user_lets_them() -> None:
     """13 tails with 10 % of noise leave a check of equal systems undetermined."""
     assert exit_codes(20, effects="common")[0] == 20
-    assert exit_codes(20, Settings(percentiles=("p99",)), effects="common")[2] >= 18
+    assert exit_codes(20, Settings(percentiles=("p99",)), effects="common")[3] >= 18
 
 
 def test_correlated_runs_of_equal_systems_raise_no_alarm() -> None:
@@ -264,12 +264,12 @@ def test_one_baseline_states_its_assumption_and_the_loss_it_excludes(
     assert "excluded with 95 % confidence" in done.stdout
     assert "variance between sessions is unknown with one baseline" in done.stdout
     strict = iosonde("check", result_sets["equal"], "--baseline", result_sets["b0"], "--margin", "2%")
-    assert strict.returncode == 2
+    assert strict.returncode == 3
     assert strict.stdout.startswith("Undetermined: ")
     assert "a loss of 2 % is not excluded, only one of " in strict.stdout
 
 
-def test_errors_are_not_taken_for_regressions(iosonde: Iosonde, result_sets: dict[str, Path], tmp_path: Path) -> None:
+def test_errors_are_taken_neither_for_regressions_nor_for_undetermined(iosonde: Iosonde, result_sets: dict[str, Path], tmp_path: Path) -> None:
     missing = iosonde("check", tmp_path / "missing", "--baseline", result_sets["b0"])
     assert missing.returncode == 2
     assert missing.stderr.startswith("error: ")

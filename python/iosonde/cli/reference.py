@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 EXIT_OK = 0
 EXIT_ERROR = 1
 EXIT_USAGE = 2
@@ -12,12 +14,13 @@ EXIT_INTERRUPTED = 130
 EXIT_CODES = {
     EXIT_OK: "Success.",
     EXIT_ERROR: "An error; `check`: a regression; `history`: a loss; `qualify`: fail.",
-    EXIT_USAGE: "Wrong usage; `check`: undetermined; `qualify`: undecided.",
-    EXIT_RUNS_FAILED: "Most runs failed, `fleet` lacks a target, or a precision is not reached.",
+    EXIT_USAGE: "Wrong usage; `check`, `qualify` and `history --fail-on-loss`: any error.",
+    EXIT_RUNS_FAILED: "Most runs failed, `fleet` lacks a target, or a precision is not reached; `check`: undetermined; "
+    "`qualify`: undecided.",
     EXIT_WRONG_DATA: "Data that was read was not the data written; before every other code.",
     EXIT_INTERRUPTED: "Stopped by Ctrl-C or SIGTERM. Completed runs are kept.",
 }
-"""`lab` returns the exit code of its command; `check` and `qualify` have their own meanings of 1 and 2."""
+"""`lab` returns the exit code of its command; of subcommands that decide, 1 is a decision, and 2 any error."""
 
 _DECIDING = ("check", "qualify")
 
@@ -51,7 +54,8 @@ ENVIRONMENT = {
 
 def epilog() -> str:
     """The end of `iosonde --help`; `\\b` keeps the lines of a paragraph apart."""
-    codes = "\n".join(f"  {code:<5}{text}" for code, text in EXIT_CODES.items())
+    lines = ((f"  {code:<5}", text.replace("`", "")) for code, text in EXIT_CODES.items())
+    codes = "\n".join(textwrap.fill(text, 79, initial_indent=code, subsequent_indent=" " * 7) for code, text in lines)
     width = max(map(len, ENVIRONMENT)) + 2
     variables = "\n".join(f"  {name:{width}}{text}" for name, text in ENVIRONMENT.items())
     return f"\b\nExit codes:\n{codes}\n\n\b\nEnvironment variables:\n{variables}".replace("`", "")

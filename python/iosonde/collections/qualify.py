@@ -232,11 +232,11 @@ def qualification_of(results: ResultSet) -> Qualification:
 
 
 def exit_code(qualifications: Sequence[Qualification]) -> int:
-    """Return 0: pass, 1: fail, 2: undecided, 4: wrong data; of several, those without limits do not count."""
+    """Return 0: pass, 1: fail, 3: undecided, 4: wrong data; of several, those without limits do not count."""
     if any(each.wrong_runs for each in qualifications):
         return 4
     outcomes = {each.outcome for each in qualifications if each.reason != NO_LIMITS or len(qualifications) == 1}
-    return 1 if "fail" in outcomes else 0 if outcomes == {"pass"} else 2
+    return 1 if "fail" in outcomes else 0 if outcomes == {"pass"} else 3
 
 
 def to_json(qualifications: Sequence[Qualification]) -> str:

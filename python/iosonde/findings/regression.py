@@ -265,10 +265,10 @@ class Check:
 
     @property
     def exit_code(self) -> int:
-        """0: no regression; 1: regression; 2: undetermined."""
+        """0: no regression; 1: regression; 3: undetermined. 2 is an error, which no check has."""
         if self.regressions:
             return 1
-        return 2 if self.undecided or not self.deciding else 0
+        return 3 if self.undecided or not self.deciding else 0
 
 
 def check(candidates: Sequence[ResultSet], baselines: Sequence[ResultSet], settings: Settings | None = None) -> Check:

@@ -63,7 +63,7 @@ def qualify_command(
 ) -> None:
     """Decide whether storage is good enough for an application.
 
-    Exit codes: 0 pass, 1 fail, 2 undecided (including errors), 4 wrong data.
+    Exit codes: 0 pass, 1 fail, 2 error, 3 undecided, 4 wrong data.
 
     Applies each load of the application for the time after which it can pass, usually 60 s. With `--duration` the load
     is applied all the time, and each window must meet the requirements. With `--quiet` prints one line.

@@ -184,7 +184,7 @@ def check_command(
     allow_latency: str = option("PERCENT", "Accepted increase of latency.", default="10%"),
     margin: str = option(
         "PERCENT",
-        "Exit with 2 unless a loss of this size (twice as much for latency) is excluded with 95 % confidence.",
+        "Exit with 3 unless a loss of this size (twice as much for latency) is excluded with 95 % confidence.",
         default="10%",
     ),
     metric: list[str] | None = option("PERCENTILE", "Let a tail of latency decide too, such as `p99` (repeatable)."),
@@ -194,7 +194,7 @@ def check_command(
 ) -> None:
     """Check result sets for regressions.
 
-    Exit codes: 0 no regression, 1 regression, 2 undetermined (including errors), 4 wrong data in a result set.
+    Exit codes: 0 no regression, 1 regression, 2 error, 3 undetermined, 4 wrong data in a result set.
 
     Each result set is one session of the same study. The variance between baseline sessions decides what counts as a
     loss. Rates and median latencies decide; p99 is listed, unless `--metric p99` lets it decide.
