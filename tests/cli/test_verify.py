@@ -86,6 +86,35 @@ def test_verification_of_data_written_without_it_is_refused(iosonde: Iosonde, tm
     assert "--keep" in done.stderr
 
 
+SOME_VERIFIED = """
+name = "some-verified"
+title = "Some verified"
+question = "?"
+shuffle = false
+[measurement]
+span = "4MiB"
+read_fraction = 0.5
+limit_bytes = "4MiB"
+[[parts]]
+name = "plain"
+[[parts]]
+name = "verified"
+measurement = { verify = "after" }
+[profiles.standard]
+repeats = 2
+"""
+
+
+def test_parts_with_and_without_verification_share_a_target(iosonde: Iosonde, tmp_path: Path) -> None:
+    (tmp_path / "study.toml").write_text(SOME_VERIFIED)
+    done = iosonde("run", str(tmp_path / "study.toml"), "--target", str(tmp_path), "--output", str(tmp_path / "set"))
+    assert done.returncode == 0, done.stderr
+    assert "`verified` lays out all files before each run" in done.stderr
+    records = ResultSet.open(tmp_path / "set").records()
+    assert [record.part for record in records].count("verified") == 2
+    assert all(record.failure is None and not record.has_wrong_data for record in records)
+
+
 def test_a_target_without_anything_verified_is_an_error(iosonde: Iosonde, tmp_path: Path) -> None:
     for name in ("missing", "."):
         done = iosonde("verify", str(tmp_path / name))

@@ -253,6 +253,13 @@ title = "Standard"
 """
 
 
+PART_WITH_VERIFICATION = """
+[[parts]]
+name = "verified"
+measurement = { read_fraction = 0.0, verify = "after" }
+"""
+
+
 def test_cases_that_read_data_of_another_kind_than_others_write_lay_it_out_before_each_run(tmp_path: Path) -> None:
     def layouts(text: str) -> dict[str, str]:
         plan = expand(parse(text), open_target(str(tmp_path)))
@@ -269,6 +276,8 @@ def test_cases_that_read_data_of_another_kind_than_others_write_lay_it_out_befor
     }, "files of jobs are others"
     alike = CONTENTS.replace(", duplicate_fraction = 1.0", "").replace(', "zeros"', "")
     assert set(layouts(alike).values()) == {"never", "missing"}
+    verified = alike.replace('"per_job"', '"per_job", verify = "after"') + PART_WITH_VERIFICATION
+    assert [case for case, layout in layouts(verified).items() if layout == "always"] == ["verified"]
 
 
 def test_a_span_larger_than_the_room_is_refused_before_anything_is_written(tmp_path: Path) -> None:

@@ -122,7 +122,10 @@ def _laid_out_again(planned: Sequence[Draft], drafts: Sequence[Draft]) -> Iterat
     again = [draft.case.case_id for before, draft in zip(planned, drafts, strict=True) if draft is not before]
     if again:
         more = f" and {len(again) - 1} other {'case' if len(again) == 2 else 'cases'} lay" if again[1:] else " lays"
-        yield f"`{again[0]}`{more} out all files before each run, because other cases write data of another kind"
+        yield (
+            f"`{again[0]}`{more} out all files before each run, because other cases write data of another kind, or "
+            "without verification"
+        )
 
 
 def require_feasible(plan: Plan) -> None:

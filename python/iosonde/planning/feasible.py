@@ -268,19 +268,28 @@ def files_of(drafts: Sequence[Draft], place: Target | None = None) -> dict[str, 
 def laid_out_again(drafts: Sequence[Draft]) -> list[Draft]:
     """The cases; those that read data of a kind that another case does not write lay out their files before each run.
 
-    Cases share files, and `layout = "missing"` keeps what is in them.
+    So do those that verify what another case writes without verification, which the engine refuses. Cases share files,
+    and `layout = "missing"` keeps what is in them.
     """
     kinds: dict[tuple[Any, ...], set[frozenset[Any]]] = {}
     contents = [_contents(draft) for draft in drafts]
     for each in contents:
         for file, kind in each.items():
             kinds.setdefault(file, set()).add(kind)
+    unverified = {
+        file for draft, each in zip(drafts, contents, strict=True) if not _is_verified(draft) for file in each
+    }
     again = []
     for draft, each in zip(drafts, contents, strict=True):
-        is_other = any(len(kinds[file]) > 1 for file in each) and draft.workload.layout(draft.streams) == "missing"
-        reads = is_other and any(stream.read_fraction > 0 for stream in draft.streams.values())
-        again.append(_always_laid_out(draft) if reads else draft)
+        is_other = any(len(kinds[file]) > 1 for file in each)
+        needs = is_other and any(stream.read_fraction > 0 for stream in draft.streams.values())
+        needs |= _is_verified(draft) and not unverified.isdisjoint(each)
+        again.append(_always_laid_out(draft) if needs and draft.workload.layout(draft.streams) == "missing" else draft)
     return again
+
+
+def _is_verified(draft: Draft) -> bool:
+    return any(isinstance(each, BlockParameters) and each.verify != "none" for each in draft.streams.values())
 
 
 def _contents(draft: Draft) -> dict[tuple[Any, ...], frozenset[Any]]:
