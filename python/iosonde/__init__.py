@@ -38,6 +38,7 @@ register(*FEATURES, *os.environ.get("IOSONDE_FEATURES", "").split())
 
 
 provide(
+    engine_programs="iosonde.execution.engine_programs",
     interop="iosonde.interop",
     metrics="iosonde.metrics.metrics",
     query="iosonde.results.query",

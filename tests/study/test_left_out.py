@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from engines import real_engine
 
 from iosonde.errors import IosondeError, TargetError
 from iosonde.plan import Plan
@@ -66,6 +67,20 @@ def test_each_reason_is_named_if_no_case_is_possible(tmp_path: Path) -> None:
     assert first.startswith(f"in case `large/span=1PiB`: no room on `{tmp_path}`: 1 PiB are needed")
     assert second.startswith("  in case `larger/span=2PiB`: no room on")
     assert caught.value.hint.startswith("make the span smaller")
+
+
+@pytest.mark.engine
+def test_a_case_whose_backend_is_missing_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NVMe commands need a namespace: on a directory its runs would only fail."""
+    monkeypatch.setenv("IOSONDE_ENGINE", str(real_engine()))
+    passthrough = '[[parts]]\nname = "passthrough"\noptional = true\nfactors.backend = ["uring", "uring_nvme"]\n'
+    plan = planned(POSSIBLE + passthrough, tmp_path)
+    assert [case.case_id for case in plan.cases] == ["possible", "passthrough/backend=uring"]
+    [left_out] = plan.left_out
+    assert left_out.case_id == "passthrough/backend=uring_nvme"
+    assert left_out.reason.startswith("backend `uring_nvme` is not available here: NVMe commands need a block device")
+    required = planned(POSSIBLE + passthrough.replace("true", "false"), tmp_path)
+    assert len(required.cases) == 3, "its runs are recorded as unsupported"
 
 
 def test_a_comparison_leaves_out_what_is_impossible_on_either_target(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from iosonde.base.features import contributed
 from iosonde.base.tools import ask
 from iosonde.engine import protocol
 from iosonde.engine.protocol.validation import unsupported
-from iosonde.errors import EngineError
+from iosonde.errors import EngineError, UnsupportedError
 from iosonde.execution.engine import ENGINE, find_engine, variable_of
 from iosonde.metrics.wording import listing
 from iosonde.study.workload import described, workloads
@@ -181,6 +181,20 @@ def probe_backends(engine: Path, path: Path) -> list[ProbedBackend]:
     ]
     probes: tuple[Probe, ...] = contributed("run", "PROBES")
     return [*backends, *(probe(path) for probe in probes)]
+
+
+def missing_backend(specs: Mapping[str, Spec], target: str) -> dict[str, UnsupportedError]:
+    """Return the errors of specs whose backend a target lacks, tried by a read of it; nothing without an engine."""
+    try:
+        found = {each.name: each for each in probe_backends(find_engine(), Path(target))}
+    except EngineError:
+        return {}
+    used = {key: found.get(name_of(spec["workload"]["backend"])) for key, spec in specs.items()}
+    return {
+        key: UnsupportedError(f"backend `{each.name}` is not available here: {each.reason}", hint=each.hint)
+        for key, each in used.items()
+        if each and not each.is_available
+    }
 
 
 def name_of(backend: Mapping[str, Any]) -> str:

@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 from iosonde.base import memory
 from iosonde.base.features import contributed
+from iosonde.base.provided import provided
 from iosonde.errors import IosondeError, StudyError, TargetError
-from iosonde.plan import OF_WHOLE_DEVICE, Case, Destroys, LeftOut
+from iosonde.plan import OF_WHOLE_DEVICE, Case, Destroys, JsonObject, LeftOut
 from iosonde.planning.draft import Draft, SetupTargets, drafts_of, grouped, in_case, left_out_for
 from iosonde.study.model import Study
 from iosonde.study.setup import HOST_SETTINGS
 from iosonde.study.workload.block import BLOCK
+from iosonde.study.workload.block.backends import requires_backend
 from iosonde.study.workload.block.parameters import OF_HOST, BlockParameters
 from iosonde.units import compact_size, format_bytes
 
@@ -36,19 +38,35 @@ def possible_drafts(study: Study, stages: SetupTargets, left_out: list[LeftOut])
     optional = {part.name for part in study.parts if part.optional}
     first: IosondeError | None = None
     kept = []
+    specs: dict[str, JsonObject] = {}
     for draft in drafts_of(study, stages, left_out=left_out):
         try:
             if draft.case.part in optional:
                 list(check_target([draft], stages, study))
-                draft.workload.resolve(draft.streams, stages.on(draft.case.setup), seed=0, run_id="possible")
+                place = stages.on(draft.case.setup)
+                specs[draft.case.case_id] = draft.workload.resolve(draft.streams, place, seed=0, run_id="possible")
         except IosondeError as error:  # Its parameters are valid: the target or the machine lacks something.
             first = first or error
             left_out.append(left_out_for(error, draft.case.case_id, draft.case.part))
         else:
             kept.append(draft)
+    lacking = _without_backend(kept, specs, stages.base)
+    for draft in (each for each in kept if each.case.case_id in lacking):
+        left_out.append(left_out_for(lacking[draft.case.case_id], draft.case.case_id, draft.case.part))
+    kept = [draft for draft in kept if draft.case.case_id not in lacking]
     if not any(not draft.case.control for draft in kept):
         raise _none_possible(left_out, first, study)
     return _distinct(kept, study, stages.base, left_out)
+
+
+def _without_backend(
+    drafts: Sequence[Draft], specs: Mapping[str, JsonObject], target: Target
+) -> Mapping[str, IosondeError]:
+    """Return the reason for each case whose backend is missing; it is not tried on setups, which do not exist yet."""
+    plain = [draft.case.case_id for draft in drafts if draft.case.setup is None and draft.case.case_id in specs]
+    asked = {each: specs[each] for each in plain if requires_backend(specs[each]["workload"])}
+    found: Mapping[str, IosondeError] = provided("engine_programs").missing_backend(asked, target.name) if asked else {}
+    return found
 
 
 def _none_possible(left_out: Sequence[LeftOut], first: IosondeError | None, study: Study) -> IosondeError:

@@ -117,8 +117,10 @@ def summary(plan: Plan) -> Iterator[str]:
 
 def _unavailable_backends(plan: Plan) -> Iterator[str]:
     """I/O backends that the plan's runs require and the target does not have; each is tried by a read of the target."""
+    from iosonde.study.workload.block.backends import requires_backend
+
     specs = list(plan.specs())
-    if not any(_requires_backend(spec["workload"]) for spec in specs):
+    if not any(requires_backend(spec["workload"]) for spec in specs):
         return
     from iosonde.execution import engine_programs
     from iosonde.execution.engine import find_engine
@@ -132,15 +134,6 @@ def _unavailable_backends(plan: Plan) -> Iterator[str]:
             yield f"backend {each.name} is not available here, and its runs are recorded as unsupported: {each.reason}"
         elif each.note:
             yield f"backend {each.name} {each.note}"
-
-
-def _requires_backend(workload: Mapping[str, Any]) -> bool:
-    """Return True if a run fails as unsupported without its backend."""
-    from iosonde.study.workload.block.backends import BACKENDS
-
-    given = workload.get("backend") or {}
-    backend = BACKENDS.get(given.get("kind", ""))
-    return bool(given.get("required") or (backend and not backend.always_runs))
 
 
 def _power_lines(plan: Plan) -> Iterator[str]:

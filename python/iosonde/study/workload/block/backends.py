@@ -8,6 +8,7 @@ runs with the code `unsupported`: rows of the report with the reason.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from iosonde.base.features import contributed
 from iosonde.study.workload.workload import Backend
@@ -65,6 +66,14 @@ BACKENDS: Mapping[str, Backend] = {
 
 VIRTUAL = tuple(name for name, each in BACKENDS.items() if each.is_virtual)
 """Backends that reach no real target."""
+
+
+def requires_backend(workload: Mapping[str, Any]) -> bool:
+    """Return True if a run of a spec's workload fails as unsupported without its backend."""
+    given = workload.get("backend") or {}
+    backend = BACKENDS.get(given.get("kind", ""))
+    return bool(given.get("required") or (backend and not backend.always_runs))
+
 
 ON_VIRTUAL_TIME = tuple(name for name, each in BACKENDS.items() if each.has_virtual_time)
 """Backends that simulate storage, on a virtual clock."""
