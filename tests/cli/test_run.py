@@ -129,6 +129,13 @@ target    HOME/data/iosonde-ID:
     assert list((home / "data").iterdir()) == []
 
 
+def test_quiet_omits_progress_and_prints_the_report(home: Path) -> None:
+    done = iosonde(home, "run", "small.toml", "--target", "data", "--output", "out", "--quiet")
+    assert done.returncode == 0, done.stderr
+    assert "A small study" in done.stdout
+    assert "A small study" not in done.stderr and "[1/4]" not in done.stderr
+
+
 def test_without_a_report_files_are_kept_and_the_output_has_a_name_on_request(home: Path) -> None:
     options = ("--no-report", "--profile", "quick", "--repeats", "1", "--set", "read_fraction=0.5", "--keep")
     done = iosonde(home, "run", "small.toml", "--target", "data", *options)

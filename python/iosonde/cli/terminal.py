@@ -139,7 +139,7 @@ def with_messages(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def _options(
     *,
-    quiet: bool = typer.Option(False, "--quiet", "-q", help="Print no progress, only warnings and errors."),
+    quiet: bool = typer.Option(False, "--quiet", "-q", help="Print no progress, only results, warnings and errors."),
     log: Path | None = typer.Option(None, metavar="FILE", help="Append progress and messages to a file, with times."),
 ) -> None:
     """Declare the options that every subcommand has."""
