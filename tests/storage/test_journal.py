@@ -279,6 +279,13 @@ def test_kept_entries_are_removed_only_on_request(tmp_path: Path) -> None:
     assert [each.reason for each in journal.cleanup(kept=[tmp_path])] == ["removed"]
 
 
+def test_what_the_engine_knows_of_a_kept_file_goes_with_it(tmp_path: Path) -> None:
+    for name in ("data", "data.verify", "data.other", "data2"):
+        left_by_a_killed_process(tmp_path / name, keep="keep")
+    journal.cleanup(kept=[tmp_path / "data"])
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["data.other", "data2"]
+
+
 def damage(field: str, value: object) -> Callable[[Path], None]:
     def change(file: Path) -> None:
         file.write_text(json.dumps({**json.loads(file.read_text()), field: value}))

@@ -26,7 +26,7 @@ from iosonde.base.text_files import expanded
 from iosonde.errors import TargetError, os_errors
 from iosonde.storage.block_layer.block_nodes import attached_to, identity_of
 from iosonde.storage.safety import own_directory
-from iosonde.storage.safety.own_directory import mark_of
+from iosonde.storage.safety.own_directory import COMPANIONS, mark_of
 
 CONTROL_GROUP = "control group"
 """A directory of a control group hierarchy, whose files are the kernel's."""
@@ -396,7 +396,7 @@ def cleanup(*, kept: list[Path] | None = None, forget: Sequence[Path] = ()) -> l
 
 
 def kept_below(paths: list[Path]) -> list[Entry]:
-    """Entries of what the user kept at these paths or below them."""
+    """Entries of what the user kept at these paths or below them, with the engine's own files about a file."""
     return [entry for entry in entries() if entry.keep and _is_below(entry, paths) and os.path.lexists(entry.path)]
 
 
@@ -561,7 +561,9 @@ def _is_empty(entry: Entry) -> bool:
 
 
 def _is_below(entry: Entry, paths: list[Path]) -> bool:
-    return any(Path(entry.path).is_relative_to(path) for path in paths)
+    """Return True if the thing is at or below one of the paths, or is a file of the engine about a file at one."""
+    companions = [path.with_name(path.name + suffix) for path in paths if path.name for suffix in COMPANIONS]
+    return any(Path(entry.path).is_relative_to(path) for path in (*paths, *companions))
 
 
 def _all_entries() -> tuple[list[Entry], list[Cleaned]]:
