@@ -100,7 +100,9 @@ def _plan(
             *_databases(cases, runs),
         ],
         layout_bytes=layout_bytes,
-        cost=total_cost(drafts, cases, runs, layout_bytes),
+        cost=total_cost(
+            drafts, cases, runs, layout_bytes, most_operations=max(each.most_operations() for each in targets)
+        ),
         settings=dict(sides[0].settings),
         keep=keep,
         arms=[side.arm(other) for side, other in (sides, sides[::-1])] if len(sides) == 2 else [],
@@ -163,7 +165,10 @@ SIMULATED_OVERHEAD_SECONDS = 0.05
 
 
 SIMULATED_SHARE = 0.1
-"""Seconds in which a second of a simulated drive's time is computed; about 1 µs per I/O, so 100,000 IOPS."""
+"""Seconds in which a second of a simulated drive's time is computed: about 1 µs per I/O, so 100,000 IOPS."""
+
+SIMULATED_OPERATION_SECONDS = 1e-6
+"""The same for one I/O, where a rate limit bounds their number."""
 
 
 def elapsed_s(case: Case) -> float:
@@ -178,7 +183,9 @@ def _has_virtual_time(case: Case) -> bool:
     return backend is not None and backend.has_virtual_time
 
 
-def total_cost(drafts: Sequence[Draft], whole: Sequence[Case], runs: Sequence[Run], layout_bytes: int) -> Cost:
+def total_cost(
+    drafts: Sequence[Draft], whole: Sequence[Case], runs: Sequence[Run], layout_bytes: int, *, most_operations: float
+) -> Cost:
     """Everything together: runs, what procedures can require, preparation and layout."""
     cases = {draft.case.case_id: draft.case for draft in drafts}
     decided = [draft.case for draft in drafts for _ in range(draft.most_measured)]
@@ -186,7 +193,8 @@ def total_cost(drafts: Sequence[Draft], whole: Sequence[Case], runs: Sequence[Ru
     measured = [cases[run.case_id] for run in runs] + decided
     written = [case.cost.write_bytes for case in measured] + [cost.write_bytes for cost, _ in prepared]
     seconds = SESSION_SECONDS + sum(map(elapsed_s, measured)) + layout_bytes / ASSUMED_BYTES_PER_SECOND
-    seconds += sum(cost.seconds * (SIMULATED_SHARE if is_virtual else 1) for cost, is_virtual in prepared)
+    share = min(SIMULATED_SHARE, most_operations * SIMULATED_OPERATION_SECONDS)
+    seconds += sum(cost.seconds * (share if is_virtual else 1) for cost, is_virtual in prepared)
     return Cost(
         seconds=round(seconds, 3),
         write_bytes=None if None in written else sum(size or 0 for size in written) + layout_bytes,

@@ -64,6 +64,15 @@ class StopAfter(Observer):
             raise KeyboardInterrupt
 
 
+def test_the_plan_of_a_simulated_volume_counts_the_operations_that_its_limit_admits(volume: str) -> None:
+    """A simulation takes the time of its I/Os: seconds for the 24 hours of a volume with 1,000 IOPS at most."""
+    plan = planned(volume, rest="7h", total="24h")
+    assert plan.cost.seconds == pytest.approx(5.5 + 24 * 3600 * 1000 * 1e-6, abs=1)
+    unlimited = Path(volume.removeprefix("sim:"))
+    unlimited.write_text(WITHOUT_LIMIT)
+    assert planned(volume, rest="7h", total="24h").cost.seconds == pytest.approx(5.5 + 24 * 3600 / 10, abs=1)
+
+
 def concluded(results: ResultSet) -> LimitsConclusion:
     [(_, found)] = conclusions(results)
     assert isinstance(found, LimitsConclusion)

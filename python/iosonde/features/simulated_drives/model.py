@@ -8,6 +8,7 @@ docs/simulation.md explains the fields.
 from __future__ import annotations
 
 import difflib
+import math
 import tomllib
 from collections.abc import Mapping
 from operator import not_
@@ -190,6 +191,14 @@ class Limit(_Part):
     """Each drive of an array has the limit, or all drives share it."""
     change: tuple[LimitChange, ...] = Field((), serialization_alias="changes")
     """Later changes of `rate`."""
+
+    @property
+    def most_operations(self) -> float:
+        """Operations per second that random access does not exceed; infinite without such a bound."""
+        lightest = min(self.read_weight, self.write_weight)
+        if self.counts != "operations" or not lightest or (self.bucket and self.burst_rate is None):
+            return math.inf
+        return max(self.rate, self.burst_rate or 0.0, *(each.rate for each in self.change)) / lightest
 
 
 class FirstTouch(_Part):

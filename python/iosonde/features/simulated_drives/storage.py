@@ -13,6 +13,7 @@ itself a run starts with a new drive.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
 import stat
@@ -141,6 +142,10 @@ class SimulatedDriveTarget(Target):
             },
             "state_path": None,
         }
+
+    def most_operations(self) -> float:
+        """The lowest of its rate limits, of all drives together."""
+        return self.drives * min((limit.most_operations for limit in self.model.limit), default=math.inf)
 
     def over_provisioning(self) -> float | None:
         """That of its model; None for media that are overwritten in place."""

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -123,6 +124,10 @@ class Target(ABC):
     def backend(self) -> dict[str, Any] | None:
         """The spec's `backend` where the target leaves no choice, with what it does not set left out."""
         return None
+
+    def most_operations(self) -> float:
+        """Operations per second that random access does not exceed; infinite unless a model has such a limit."""
+        return math.inf
 
     @abstractmethod
     def destroys(self, size_bytes: int, *, keep: bool = False) -> list[Destroys]:
