@@ -106,6 +106,15 @@ def format_duration(nanoseconds: float) -> str:
     return f"{hours} h {minutes} min" if minutes else f"{hours} h"
 
 
+def format_estimate(seconds: float) -> str:
+    """`650 ms`, `9.8 s`, `2.1 min`, `1.7 h`: a time that is not known exactly, with two significant digits."""
+    for unit, length, least, most in (("ms", 0.001, 0, 1000), ("s", 1, 1, 60), ("min", 60, 1, 60)):
+        value = float(f"{seconds / length:.2g}")
+        if value < most:
+            return f"{max(value, least):g} {unit}"
+    return f"{max(float(f'{seconds / 3600:.2g}'), 1):,g} h"
+
+
 def compact_size(size_bytes: int) -> str:
     """The shortest text that `parse_size` turns into exactly this size: `4KiB`, `1500B`."""
     return _exact(size_bytes, {unit: size for unit, size in SIZES.items() if unit == "B" or unit.endswith("iB")})

@@ -75,3 +75,7 @@ def test_readers_see_three_digits_and_a_unit() -> None:
     assert [units.format_duration(each * 1e9) for each in seconds] == snapshot(
         ["250 ms", "1.5 s", "1 min", "1 min", "2 min 5 s", "1 h", "1 h 40 min", "25 h"]
     )
+    seconds = (0, 0.6549, 0.9996, 9.78, 59.4, 59.6, 125, 3570, 6000, 90_000, 9_000_000)
+    assert [units.format_estimate(each) for each in seconds] == snapshot(
+        ["0 ms", "650 ms", "1 s", "9.8 s", "59 s", "1 min", "2.1 min", "1 h", "1.7 h", "25 h", "2,500 h"]
+    )

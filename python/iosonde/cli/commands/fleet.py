@@ -14,7 +14,7 @@ import iosonde
 from iosonde.cli import reference, session
 from iosonde.cli.options import RunOptions, option, output_option, read_settings, switch, takes
 from iosonde.cli.terminal import messages, print_json, wrapped
-from iosonde.units import format_bytes, format_duration
+from iosonde.units import format_bytes, format_estimate
 
 if TYPE_CHECKING:
     from iosonde.base.ssh_hosts import SshHost
@@ -109,7 +109,7 @@ def plan_lines(planned: Planned) -> list[str]:
 
     plans = list(planned.plans.values())
     seconds = [plan.cost.seconds for plan in plans]
-    longest, total = format_duration(max(seconds) * 1e9), format_duration(sum(seconds) * 1e9)
+    longest, total = format_estimate(max(seconds)), format_estimate(sum(seconds))
     lines = [
         f"{plans[0].study['title']} on {counted(len(plans), 'target')}",
         f"runs      {sum(len(plan.runs) for plan in plans):,}",
@@ -163,7 +163,7 @@ def _target_lines(planned: Planned) -> Iterator[str]:
         plan = planned.plans[each.name]
         written = plan.cost.write_bytes
         bytes_text = "limited only by time" if written is None else format_bytes(written)
-        time = format_duration(plan.cost.seconds * 1e9)
+        time = format_estimate(plan.cost.seconds)
         yield from wrapped([f"{each.name}: {place}", f"  {len(plan.runs)} runs, about {time}, writes {bytes_text}"])
         yield from wrapped(f"  {destroyed.path}: {destroyed.what}" for destroyed in plan.destroys)
 

@@ -14,7 +14,7 @@ from iosonde.cli.terminal import joined_levels, text_width, wrap
 from iosonde.errors import EngineError
 from iosonde.plan import commands
 from iosonde.study import workload as workloads
-from iosonde.units import compact_duration, compact_size, format_bytes, format_duration
+from iosonde.units import compact_duration, compact_size, format_bytes, format_estimate
 
 if TYPE_CHECKING:
     from iosonde.plan import Case, Plan
@@ -71,7 +71,7 @@ def _time(plan: Plan) -> str:
     repeated = [case.procedure for case in plan.adaptive if case.procedure and case.procedure.kind == "until"]
     if not repeated:
         ramps_vary = any("until_steady" in (run.spec["workload"].get("ramp") or {}) for run in plan.runs)
-        return f"{'at most ' if plan.adaptive or ramps_vary else ''}about {format_duration(most * 1e9)}"
+        return f"{'at most ' if plan.adaptive or ramps_vary else ''}about {format_estimate(most)}"
     costs = {case.case_id: elapsed_s(case) for case in plan.cases}
     fewest = most - sum(
         each.max_runs * costs[case.case_id] for case in plan.adaptive for each in [case.procedure] if each
@@ -79,7 +79,7 @@ def _time(plan: Plan) -> str:
     budget_s = repeated[0].settings["budget_s"]
     if budget_s is not None:
         most = min(most, max(fewest, budget_s))
-    return f"about {format_duration(fewest * 1e9)} to {format_duration(most * 1e9)}"
+    return f"about {format_estimate(fewest)} to {format_estimate(most)}"
 
 
 def arm_lines(plan: Plan) -> Iterator[str]:
@@ -182,7 +182,7 @@ def _part_lines(part: Part, cases: Sequence[Case], plan: Plan) -> Iterator[str]:
     if procedure and procedure.kind == "until":
         runs = f"{plan.repeats} to {plan.repeats + procedure.max_runs}"
     number = f"{len(cases)} case{'s' * (len(cases) != 1)}"
-    yield f"{heading} ({number} x {runs} runs of about {format_duration(seconds * 1e9)})"
+    yield f"{heading} ({number} x {runs} runs of about {format_estimate(seconds)})"
     if procedure:
         yield from textwrap.wrap(procedure.text, text_width(), initial_indent="  ", subsequent_indent="  ")
     workload = workloads.named(part.workload or plan.study["workload"])

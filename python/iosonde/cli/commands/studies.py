@@ -18,7 +18,7 @@ from iosonde.cli.options import AS_JSON, RunOptions, argument, output_option, sw
 from iosonde.cli.terminal import joined_levels, messages, print_json, print_table, text_width, wrap
 from iosonde.data import adapters, shipped, shipped_suites
 from iosonde.errors import StudyError
-from iosonde.units import format_duration
+from iosonde.units import format_estimate
 
 if TYPE_CHECKING:
     from iosonde.interop.fio import Imported
@@ -215,7 +215,7 @@ def _profile_lines(study: Study) -> Iterator[str]:
         size = study_size(study, profile=name)
         cases = f"{size.cases} case{'s' * (size.cases != 1)}"
         bound = "at most " if size.bounded else ""
-        time = f"{'at most ' if size.ramps_vary else ''}about {format_duration(size.seconds * 1e9)}"
+        time = f"{'at most ' if size.ramps_vary else ''}about {format_estimate(size.seconds)}"
         yield f"  {name:10}{cases}, {bound}{size.runs} runs, {time}"
         if profile.title:
             yield from textwrap.wrap(profile.title, text_width(), initial_indent=" " * 12, subsequent_indent=" " * 12)

@@ -15,7 +15,7 @@ from iosonde.cli import session
 from iosonde.cli.options import RunOptions, argument, completing, option, output_option, read_settings, takes
 from iosonde.cli.terminal import console, messages, print_json, print_table
 from iosonde.errors import IosondeError, ResultsError
-from iosonde.units import format_bytes, format_duration
+from iosonde.units import format_bytes, format_estimate
 
 if TYPE_CHECKING:
     from iosonde.collections.suite.directory import SuiteDirectory
@@ -102,8 +102,8 @@ def plan_lines(suite: Suite, planned: Sequence[Planned], shared: str = "") -> li
         more = f", plus at most {adaptive} depending on results" if adaptive else ""
         known, unbounded = written_bytes([each])
         writes = "limited only by time" if unbounded else format_bytes(known)
-        lines.append(f"{name} {runs} runs{more}, about {format_duration(each.seconds * 1e9)}, writes {writes}")
-    lines.append(f"time      about {format_duration(total_seconds(planned) * 1e9)}")
+        lines.append(f"{name} {runs} runs{more}, about {format_estimate(each.seconds)}, writes {writes}")
+    lines.append(f"time      about {format_estimate(total_seconds(planned))}")
     known, unbounded = written_bytes(planned)
     lines.append(f"writes    {format_bytes(known)}{' and more, limited only by time' if unbounded else ''}")
     required = {option for each in planned for plan in each.plans.values() for option in plan.required_options}

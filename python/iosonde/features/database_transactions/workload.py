@@ -40,7 +40,7 @@ from iosonde.study.workload.servers import (
     url_of,
 )
 from iosonde.study.workload.workload import Hints, Layout, Product, Rate, Spec, Workload, arrival_of, taken, whole_of
-from iosonde.units import format_bytes, format_duration
+from iosonde.units import format_bytes, format_estimate
 
 if TYPE_CHECKING:
     from iosonde.storage import Target
@@ -278,7 +278,7 @@ class OltpWorkload(Workload[P]):
         loaded = f" after {format_bytes(data_bytes)} are loaded once" if whole.loaded_bytes() else ""
         return [
             f"each run on {whole.server} starts from a copy of a template{loaded}: about {format_bytes(data_bytes)} "
-            f"and {format_duration(_restore_seconds(data_bytes) * 1e9)} to copy and compare"
+            f"and {format_estimate(_restore_seconds(data_bytes))} to copy and compare"
         ]
 
     def streams(self, workload: Spec) -> list[Mapping[str, Any]]:

@@ -20,7 +20,7 @@ from iosonde.errors import StudyError
 from iosonde.plan import ASSUMED_BYTES_PER_SECOND, Cost, JsonObject
 from iosonde.study.workload.reading import Cpus, DurationOrNone, Interval, Size, SizeOrZero, WithRules, none_as_empty
 from iosonde.study.workload.workload import CLOSED, Hints, Layout, Spec, Workload, taken, whole_of
-from iosonde.units import MIB, format_count, format_duration
+from iosonde.units import MIB, format_count, format_estimate
 
 if TYPE_CHECKING:
     from iosonde.storage import Target
@@ -364,7 +364,7 @@ class GraphWorkload(Workload[GraphParameters]):
         seconds = edges / ASSUMED_BUILD_EDGES_PER_SECOND
         if seconds < 1:
             return []
-        time = format_duration(seconds * 10**9)
+        time = format_estimate(seconds)
         return [f"writing a graph of {format_count(edges)} stored edges takes about {time} of CPU time, once"]
 
     def streams(self, workload: Spec) -> list[Mapping[str, Any]]:
