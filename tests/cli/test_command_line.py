@@ -160,7 +160,7 @@ def test_a_report_has_findings_and_metrics_with_units_and_intervals_and_a_compar
     intervals = [(row["low"], row["median"], row["high"]) for row in iops if row["low"] is not None]
     assert intervals == [tuple(sorted(each)) for each in intervals]
     assert not (directory / "report.html").exists()
-    document = printed("compare", directory, directory)
+    document = printed("compare", directory, recorded("seeded", tmp_path / "other").directory)
     assert {cell["verdict"] for cell in document["cells"]} == {"same"}
     assert document["summary"]
 

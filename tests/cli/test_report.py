@@ -188,6 +188,8 @@ def test_further_sessions_of_both_systems_replace_the_assumed_variance(iosonde: 
         (iosonde("compare", sets / "first", sets / "second", "--baseline", sets / "other"), "another-study"),
         (iosonde("compare", sets / "first", sets / "other"), "the second of `another-study`"),
         (iosonde("compare", sets / "first", sets / "empty"), "no case has a result in both"),
+        (iosonde("compare", sets / "first", f"{sets}/./first"), "is both baseline and contender"),
+        (iosonde("compare", sets / "first", sets / "second", "--baseline", sets / "first"), "was given twice"),
     ):
         assert refused.returncode == 1 and problem in refused.stderr
 

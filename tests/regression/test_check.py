@@ -269,7 +269,9 @@ def test_one_baseline_states_its_assumption_and_the_loss_it_excludes(
     assert "a loss of 2 % is not excluded, only one of " in strict.stdout
 
 
-def test_errors_are_taken_neither_for_regressions_nor_for_undetermined(iosonde: Iosonde, result_sets: dict[str, Path], tmp_path: Path) -> None:
+def test_errors_are_taken_neither_for_regressions_nor_for_undetermined(
+    iosonde: Iosonde, result_sets: dict[str, Path], tmp_path: Path
+) -> None:
     missing = iosonde("check", tmp_path / "missing", "--baseline", result_sets["b0"])
     assert missing.returncode == 2
     assert missing.stderr.startswith("error: ")
@@ -279,3 +281,5 @@ def test_errors_are_taken_neither_for_regressions_nor_for_undetermined(iosonde: 
     itself = ResultSet.open(result_sets["b0"])
     with pytest.raises(ResultsError, match="both baseline and candidate"):
         check([itself], [itself])
+    with pytest.raises(ResultsError, match="was given twice"):
+        check([ResultSet.open(result_sets["equal"])], [itself, itself])

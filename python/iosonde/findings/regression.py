@@ -48,6 +48,7 @@ from iosonde.metrics.registry import metric as metric_of
 from iosonde.metrics.scopes import each_load, of_same_repeats
 from iosonde.metrics.wording import counted
 from iosonde.results import ResultSet
+from iosonde.results.result_set import require_others
 from iosonde.results.shapes import interpreting
 from iosonde.units import format_count, format_latency
 
@@ -334,12 +335,7 @@ def _check_comparable(candidates: Sequence[ResultSet], baselines: Sequence[Resul
             "cannot check a measured result set against a simulated one",
             hint="give baselines of the same kind as the candidate",
         )
-    twice = {each.directory.resolve() for each in candidates} & {each.directory.resolve() for each in baselines}
-    if twice:
-        raise ResultsError(
-            f"`{sorted(map(str, twice))[0]}` is both baseline and candidate",
-            hint="a result set compared with itself never differs; name another baseline",
-        )
+    require_others(baselines, candidates, called="candidate")
 
 
 def decide(baselines: Sequence[Session], candidates: Sequence[Session], settings: Settings) -> list[Cell]:

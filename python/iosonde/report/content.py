@@ -24,9 +24,10 @@ from iosonde.metrics.verdict.rules import rules
 from iosonde.report import comparison, details, tables, views
 from iosonde.report.figure import Figure
 from iosonde.report.figure_values import figure_table, summary
-from iosonde.report.material import SIMULATED, WARNING, Material, Source, gather, require_distinct, subjects
+from iosonde.report.material import SIMULATED, WARNING, Material, Source, gather, subjects
 from iosonde.report.table import Table
 from iosonde.results import ResultSet
+from iosonde.results.result_set import require_distinct
 from iosonde.results.schema import RecordWarning
 from iosonde.results.shapes import LIBRARY_HINT, is_panic, panic_words
 from iosonde.study.model import Study, View

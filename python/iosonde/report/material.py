@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -293,14 +292,6 @@ def loop_text(specs: Iterable[Mapping[str, Any]]) -> str:
         for stream in streams_of(load)
     }
     return f"{' and '.join(sorted(arrivals)) or 'closed'} loop"
-
-
-def require_distinct(result_sets: Sequence[ResultSet]) -> None:
-    """Refuse a result set that is named twice, whatever the path."""
-    places = Counter(each.directory.resolve() for each in result_sets)
-    twice = next((place for place, times in places.items() if times > 1), None)
-    if twice:
-        raise ResultsError(f"result set `{twice}` was given twice", hint="give each result set once")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,6 +11,7 @@ import hashlib
 import io
 import json
 import os
+from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -474,6 +475,25 @@ def labels(result_sets: Sequence[ResultSet]) -> list[str]:
         name if not each.label else each.label if alone else f"{name} {each.label}"
         for name, each in zip(names, result_sets, strict=True)
     ]
+
+
+def require_distinct(result_sets: Sequence[ResultSet]) -> None:
+    """Refuse a result set that is named twice, whatever the path."""
+    places = Counter(each.directory.resolve() for each in result_sets)
+    twice = next((place for place, times in places.items() if times > 1), None)
+    if twice:
+        raise ResultsError(f"result set `{twice}` was given twice", hint="give each result set once")
+
+
+def require_others(baselines: Sequence[ResultSet], others: Sequence[ResultSet], *, called: str) -> None:
+    """Refuse a comparison of a result set with itself, and one with a result set that is named twice."""
+    both = {each.directory.resolve() for each in baselines} & {each.directory.resolve() for each in others}
+    if both:
+        raise ResultsError(
+            f"`{sorted(map(str, both))[0]}` is both baseline and {called}",
+            hint="a result set compared with itself never differs; name another baseline",
+        )
+    require_distinct([*baselines, *others])
 
 
 def load(directory: Path | str) -> ResultSet:

@@ -116,6 +116,7 @@ def compare_command(
 def _material(ours: list[ResultSet], theirs: list[ResultSet], *, mix_simulated: bool) -> Material:
     """The two systems: arms of one result set, or sessions of both."""
     from iosonde.report.material import gather
+    from iosonde.results.result_set import require_others
 
     paired = [each for each in (*ours, *theirs) if each.plan.arms]
     if paired and len(ours) + len(theirs) > 1:
@@ -128,6 +129,7 @@ def _material(ours: list[ResultSet], theirs: list[ResultSet], *, mix_simulated: 
             f"a comparison requires two systems; `{ours[0].directory}` has one",
             hint="name a second result set, or measure both in one session with `iosonde run --against`",
         )
+    require_others(ours, theirs, called="contender")
     materials = gather([*ours, *theirs], mix_simulated=mix_simulated)
     if len(materials) != 1:
         study = ours[0].plan.study_name
