@@ -20,6 +20,7 @@ from iosonde.findings.comparison.sessions import session_variances
 from iosonde.findings.regression import Check, Session, SessionValue, Settings, check, decide, session_values
 from iosonde.metrics.statistics import repeat_correlation
 from iosonde.results import ResultSet
+from iosonde.storage import open_target
 
 RUNS = 5
 
@@ -283,3 +284,21 @@ def test_errors_are_taken_neither_for_regressions_nor_for_undetermined(
         check([itself], [itself])
     with pytest.raises(ResultsError, match="was given twice"):
         check([ResultSet.open(result_sets["equal"])], [itself, itself])
+
+
+def simulated(directory: Path, drive: str) -> ResultSet:
+    planned = fabricate.plan(fabricate.small_study(), target=f"sim:{drive}")
+    runs = []
+    for run in planned.runs:
+        workload = {**run.spec["workload"], "backend": open_target(f"sim:{drive}").backend()}
+        runs.append(run.model_copy(update={"spec": {**run.spec, "workload": workload}}))
+    return fabricate.result_set(directory, planned.model_copy(update={"runs": runs}), seconds=1)
+
+
+def test_different_simulated_drives_are_noted(tmp_path: Path) -> None:
+    baseline, same, other = (
+        simulated(tmp_path / name, drive) for name, drive in (("b", "p900"), ("same", "p900"), ("other", "sp900"))
+    )
+    drives = [note for note in check([other], [baseline]).notes if "drives" in note]
+    assert drives == ["different simulated drives: `sim:sp900` against `sim:p900` in the baselines"]
+    assert not [note for note in check([same], [baseline]).notes if "drives" in note]

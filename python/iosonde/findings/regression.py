@@ -46,7 +46,7 @@ from iosonde.metrics.metrics import repeat_correlations, run_metrics
 from iosonde.metrics.registry import RATES, find, named_among
 from iosonde.metrics.registry import metric as metric_of
 from iosonde.metrics.scopes import each_load, of_same_repeats
-from iosonde.metrics.wording import counted
+from iosonde.metrics.wording import counted, listing
 from iosonde.results import ResultSet
 from iosonde.results.result_set import require_others
 from iosonde.results.shapes import interpreting
@@ -292,7 +292,7 @@ def check(candidates: Sequence[ResultSet], baselines: Sequence[ResultSet], setti
         settings=chosen,
         baselines=[each.name for each in before],
         candidates=[each.name for each in after],
-        notes=_notes(len(baselines)),
+        notes=[*_different_drives(candidates, baselines), *_notes(len(baselines))],
     )
 
 
@@ -300,6 +300,16 @@ def loss_of(cell: Cell) -> float:
     """Return the loss as a share: of the rate, or the increase of the latency."""
     assert cell.change is not None, "a decided cell has a change"
     return -cell.change if better(cell.metric) == "higher" else cell.change
+
+
+def _different_drives(candidates: Sequence[ResultSet], baselines: Sequence[ResultSet]) -> Iterator[str]:
+    """Name the simulated drives where candidates and baselines have different ones: paths of real ones may change."""
+    of_candidates, of_baselines = (
+        list(dict.fromkeys(f"`{each.plan.target}`" for each in group if each.simulated))
+        for group in (candidates, baselines)
+    )
+    if set(of_candidates) != set(of_baselines):
+        yield f"different simulated drives: {listing(of_candidates)} against {listing(of_baselines)} in the baselines"
 
 
 def _notes(baselines: int) -> list[str]:
