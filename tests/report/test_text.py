@@ -14,9 +14,11 @@ from recordings import recorded
 from rich.console import Console
 
 from iosonde.report import as_text, terminal, write
+from iosonde.report.console import _table
 from iosonde.report.content import collect
 from iosonde.report.figure_values import figure_table
 from iosonde.report.markdown import escape
+from iosonde.report.table import Cell, Table, selected
 from iosonde.results import ResultSet
 
 
@@ -149,3 +151,22 @@ def test_points_of_a_trade_off_are_under_the_factor_that_labels_them(tmp_path: P
     table = figure_table(chapter.figures[0])
     assert table and table.heads[:-1] == ["Panel", "Queue depth", "IOPS", "Completion latency, p99"]
     assert table.heads[-1] == "Repeats" and {row[-1].number for row in table.rows} == {2}
+
+
+def test_latencies_of_several_kinds_have_different_heads(tmp_path: Path) -> None:
+    """Response latency counts from the intended start: as `p99` and `p99` nobody could tell it from the other."""
+    heads = ["Arrival", "Completion latency, p99", "Response latency, p99"]
+    rows = [[Cell(text=text) for text in texts] for texts in (("trace", "1.2 ms", "3.4 ms"), ("closed", "5 ms", "-"))]
+    table = Table(title="Summary", heads=heads, labels=1, rows=rows)
+    with (tmp_path / "out").open("w") as file:
+        several, single = (Console(width=80, record=True, file=file) for _ in range(2))
+        _table(several, table)
+        _table(single, selected(table, [0, 1]))
+    assert several.export_text().splitlines()[2:5] == snapshot(
+        [
+            "         Completion  Response",
+            "Arrival         p99       p99",
+            "trace        1.2 ms    3.4 ms",
+        ]
+    )
+    assert single.export_text().splitlines()[2].split() == ["Arrival", "p99"]

@@ -228,12 +228,12 @@ def _fitting(table: Table, preferred: Sequence[str], width: int) -> list[int]:
 def _width(table: Table, place: int) -> int:
     """Return the width of a column: its longest cell, or the longest word of its head."""
     cells = max((len(row[place].text) for row in table.rows), default=0)
-    return max([cells, *map(len, _short(table.heads[place]).split())])
+    return max([cells, *map(len, _short(table, place).split())])
 
 
 def _lines(table: Table, places: Sequence[int]) -> Iterator[str]:
     widths = {place: _width(table, place) for place in places}
-    heads = {place: textwrap.wrap(_short(table.heads[place]), widths[place]) for place in places}
+    heads = {place: textwrap.wrap(_short(table, place), widths[place]) for place in places}
     depth = max([1, *map(len, heads.values())])
     stacked = {place: [""] * (depth - len(head)) + head for place, head in heads.items()}
     grid = [{place: head[line] for place, head in stacked.items()} for line in range(depth)]
@@ -243,10 +243,13 @@ def _lines(table: Table, places: Sequence[int]) -> Iterator[str]:
         yield GAP.join(padded).rstrip()
 
 
-def _short(head: str) -> str:
-    """Return the part of a head that distinguishes latencies: the caption has the rest."""
-    _, separator, percentile = head.partition(" latency, ")
-    return percentile if separator else head
+def _short(table: Table, place: int) -> str:
+    """Return the part of a head that distinguishes latencies: with the kind only where the table has several."""
+    kind, separator, percentile = table.heads[place].partition(" latency, ")
+    if not separator:
+        return kind
+    kinds = {head.partition(" latency, ")[0] for head in table.heads if " latency, " in head}
+    return percentile if len(kinds) == 1 else f"{kind} {percentile}"
 
 
 # Lines -----------------------------------------------------------------------------------------------------------
