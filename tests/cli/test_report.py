@@ -92,6 +92,12 @@ def test_sql_prints_csv_json_or_a_table(iosonde: Iosonde, first: Path) -> None:
     lines = iosonde("sql", first, QUERY, "--format", "table").stdout.splitlines()
     assert lines[0].split() == ["run_id", "queue_depth", "failure"]
     assert [line.split() for line in lines[2:]] == [["c0001-r1", "1", "-"], ["c0001-r2", "1", "-"]]
+    fractions = "SELECT 1e6::DOUBLE / 3 AS a, 2::DOUBLE / 3 AS b, 799948800::DOUBLE AS c, 1e300::DOUBLE AS d"
+    shown = iosonde("sql", first, fractions, "--format", "table").stdout.splitlines()[-1]
+    assert shown.split() == ["333333", "0.666667", "799948800", "1e+300"], "for people"
+    assert iosonde("sql", first, fractions).stdout.splitlines()[1].startswith("333333.3333333333,0.666666666"), (
+        "in full"
+    )
     done = iosonde("sql", first, "DELETE FROM runs")
     assert (done.returncode, done.stdout) == (1, "")
 

@@ -254,7 +254,7 @@ def sql_command(
     directory: str = argument("DIR", "Result set, directory with result sets, or a library at `s3://BUCKET/PREFIX`."),
     query: str = argument("QUERY", "One SELECT statement in DuckDB's SQL."),
     format: Literal["table", "csv", "json"] | None = typer.Option(
-        None, help="Output format (default: a table on a terminal, CSV elsewhere)."
+        None, help="Output format (default: a table on a terminal, CSV elsewhere); `csv` and `json` have all digits."
     ),
 ) -> None:
     """Query result sets with SQL.
@@ -299,8 +299,15 @@ def _print_table(answer: pl.DataFrame) -> None:
     for name, dtype in answer.schema.items():
         table.add_column(Text(name), justify="right" if dtype.is_numeric() else "left")
     for row in answer.iter_rows():
-        table.add_row(*(Text("-" if value is None else str(value)) for value in row))
+        table.add_row(*(Text(_shown(value)) for value in row))
     stdout(at_least=stdout().measure(table).minimum).print(table)
+
+
+def _shown(value: Any) -> str:
+    """A value for people: a fraction with six significant digits, and never less than its whole part."""
+    if isinstance(value, float):
+        return f"{value:.0f}" if 1e5 <= abs(value) < 1e15 else f"{value:.6g}"
+    return "-" if value is None else str(value)
 
 
 def export_command(
