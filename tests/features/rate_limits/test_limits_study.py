@@ -12,6 +12,7 @@ from iosonde.errors import StudyError
 from iosonde.execution.run_loop import Observer
 from iosonde.execution.session import execute, resume
 from iosonde.features.rate_limits.procedures import LimitsConclusion, resolved
+from iosonde.features.rate_limits.questions import RejectedRules
 from iosonde.features.rate_limits.report import drains, tables
 from iosonde.plan import Plan, Run
 from iosonde.planning import expand, load
@@ -124,6 +125,19 @@ def test_a_short_study_states_that_a_burst_may_last_longer_and_resumes(volume: s
     assert any(re.match("Not decided, because the study was stopped in the stage `.+`: ", each) for each in sentences)
     assert any("continue with `iosonde resume DIR`" in each for each in sentences)
     assert concluded(resume(tmp_path / "stopped")).found == found
+
+
+@pytest.mark.parametrize(
+    ("is_decided", "start"), [(True, "Rejected by the data: "), (False, "If a rule applies, the data reject: ")]
+)
+def test_rules_are_rejected_under_a_condition_while_it_is_not_known_that_any_applies(
+    is_decided: bool, start: str
+) -> None:
+    rejected = ("a limit in bytes: 64 KiB blocks complete as many operations as small ones",)
+    finding = RejectedRules(
+        rejected=rejected, undecided=(), is_decided=is_decided, strength="strong", case_ids=("limits",), part="limits"
+    )
+    assert finding.sentence == f"{start}{rejected[0]}"
 
 
 @pytest.mark.parametrize(

@@ -340,7 +340,9 @@ def counted_by(walk: Walk, points: list[Point], settings: Settings) -> Counting:
         return Counting(
             counts="operations", unit_bytes=unit, plateau=plateau, proven=True, other_bytes=bool(off), other_size=other
         )
-    rejected.append(f"units of {plateau // KIB} KiB: the rate falls gradually, not to half, above that size")
+    rejected.append(
+        f"operations counted in units of {plateau // KIB} KiB: the rate falls gradually, not to half, above that size"
+    )
     # A device completes fewer operations of 16 times the size, even where its single rates vary too much to be sure.
     alike = len([each for each in steady if each.size <= plateau])
     proven = plateau >= 16 * base.size or (plateau > base.size and alike >= 2)

@@ -223,11 +223,14 @@ class RejectedRules(Finding, kind="rejected rules", topic="limits"):
 
     rejected: tuple[str, ...]
     undecided: tuple[str, ...]
+    is_decided: bool
+    """False if it is not known whether any rule applies."""
     stopped_at: str = ""
     """Stage in which the study was stopped."""
 
     def _sentence(self) -> str:
-        rejected = f"rejected by the data: {'; '.join(self.rejected)}" if self.rejected else ""
+        start = "rejected by the data" if self.is_decided else "if a rule applies, the data reject"
+        rejected = f"{start}: {'; '.join(self.rejected)}" if self.rejected else ""
         because = f", because the study was stopped in the stage `{self.stopped_at}`" if self.stopped_at else ""
         undecided = f"not decided{because}: {'; '.join(self.undecided)}" if self.undecided else ""
         return ". ".join(filter(None, [rejected, wording.sentence(undecided) if rejected else undecided]))
@@ -296,6 +299,7 @@ def _of(case: Case, conclusion: LimitsConclusion, found: Identification) -> Iter
         yield RejectedRules(
             rejected=tuple(found.rejected),
             undecided=tuple(found.undecided),
+            is_decided=found.verdict != "undecided",
             stopped_at=found.stopped_at,
             strength="strong",
             case_ids=ids[:1],
