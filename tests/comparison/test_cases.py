@@ -227,7 +227,7 @@ def test_the_faster_one_is_chosen_and_the_evidence_is_stated() -> None:
     assert (found.choice, found.by, len(found.rate.cells), found.repeats) == ("contender", "rate", 2, 3)
     assert list(sentences([found], NAMES)) == snapshot(
         [
-            "Random reads: choose optane: higher rate (optane over flash: bandwidth 1.22 times, 95 % CI 1.18–1.26; p99 completion latency 1.00 times, 95 % CI 1.00; 2 cases, 3 runs each)"
+            "Random reads: choose optane: higher rate (optane over flash: bandwidth 1.22 times, 95 % CI 1.18–1.26; p99 completion latency 1.00 times, 95 % CI ±0.1 %; 2 cases, 3 runs each)"
         ]
     )
 

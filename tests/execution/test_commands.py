@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from iosonde.findings.values import Effect, Extremes
 from iosonde.metrics.metrics import interval_metrics, run_metrics
 from iosonde.plan import Plan, commands
 from iosonde.planning import expand, parse
+from iosonde.report.content import collect
 from iosonde.results import ResultSet
 from iosonde.storage import open_target
 from iosonde.storage.safety.guard import Consent
@@ -116,6 +118,11 @@ def test_findings_comparison_and_check_use_named_metrics(echoed: ResultSet) -> N
     best = extremes["echoed"]
     assert best.best_value.value == 2 and best.worst_value and best.worst_value.value == 1
     assert extremes["points"].best_value.value == 3, "lower is better"
+    assert re.fullmatch(r"Number: highest 2 /s .*at number 2, x; lowest 1 /s .*at number 1, x", best.sentence)
+    assert re.match(r"[^:]+: lowest 3 ns ", extremes["points"].sentence)
+    tables = collect([echoed]).chapters[0].case_tables
+    loops = {row[table.heads.index("Loop")].text for table in tables for row in table.rows}
+    assert loops == {"not reported"}, "the head of the column names the rest"
     effects = {each.factor: each for each in found if isinstance(each, Effect) and each.metric == "echoed"}
     assert effects["number"].ratio.value == pytest.approx(2) and effects["number"].is_clear
     assert effects["mode"].ratio.value == pytest.approx(1) and not effects["mode"].is_clear

@@ -49,6 +49,8 @@ def test_an_interval_without_visible_width_is_written_by_its_half_width() -> Non
     narrow = replace(rate(), value=Estimate(434_780, 434_560, 435_200), unsaturated=False)
     assert narrow.sentence == snapshot("4 KiB random reads: 435 k IOPS at queue depth 64 (95 % CI ±0.1 %)")
     assert wording.ratio_estimate_text(Estimate(1.404, 1.396, 1.4049)) == snapshot("1.40 times (95 % CI ±0.6 %)")
+    assert wording.ratio_interval_text(3.87, 3.869, 3.873) == snapshot("±0.1 %")
+    assert wording.ratio_interval_text(3.87, 3.81, 3.93) == snapshot("3.81–3.93")
 
 
 def test_tails() -> None:

@@ -38,7 +38,8 @@ class Extremes(Finding, kind="best and worst", topic="performance", place=6):
         if self.worst_value is None:
             return f"{title}: {best}" + (f" in each of {self.cases} cases" if self.cases > 1 else "")
         worst = wording.estimate_text(self.metric, self.worst_value)
-        return f"{title}: best {best} at {self.best}; worst {worst} at {self.worst}"
+        first, last = ("lowest", "highest") if metric_of(self.metric).better == "lower" else ("highest", "lowest")
+        return f"{title}: {first} {best} at {self.best}; {last} {worst} at {self.worst}"
 
     def _evidence(self) -> str:
         return f"medians of {wording.counted(self.cases, 'case')}; {wording.counted(self.repeats, 'run')} each"

@@ -65,9 +65,13 @@ def _interval_text(estimate: Estimate, low: str, high: str) -> str:
     """Write an interval from its ends as text; by its half-width if they are the same: `±0.1 %`."""
     if estimate.is_wide:
         return WIDE_TEXT
-    if low != high or not estimate.value:
+    return _range_or_half_width(estimate.value, _ends(estimate), low, high)
+
+
+def _range_or_half_width(value: float, ends: tuple[float, float], low: str, high: str) -> str:
+    if low != high or not value:
         return range_text(low, high)
-    half = max(abs(end / estimate.value - 1) for end in _ends(estimate))
+    half = max(abs(end / value - 1) for end in ends)
     return f"±{max(0.1, math.ceil(round(1000 * half, 6)) / 10):.1f} %"
 
 
@@ -122,6 +126,11 @@ def ratio_estimate_text(estimate: Estimate, *, unit: str = " times") -> str:
         return f"{times_number(estimate.value)}{unit}"
     interval = _interval_text(estimate, ratio_text(estimate.low), ratio_text(estimate.high))
     return f"{ratio_text(estimate.value)}{unit} (95 % CI {interval})"
+
+
+def ratio_interval_text(value: float, low: float, high: float) -> str:
+    """Write the interval of a ratio: `1.78–1.86`, or `±0.1 %` where both ends are written alike."""
+    return _range_or_half_width(value, (low, high), ratio_text(low), ratio_text(high))
 
 
 def percent_range(low: float, high: float) -> str:

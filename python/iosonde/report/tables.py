@@ -188,7 +188,7 @@ def _cell(metric: str, row: Mapping[str, Any] | None) -> Cell:
 
 def _loop(source: Source, case: Case) -> str:
     spec = source.specs_by_case.get(case.case_id)
-    return loop_text([spec]).removesuffix(" loop") if spec else ""
+    return loop_text([spec]).removesuffix(" loop").removeprefix("loop ") if spec else ""
 
 
 def _title(title: str, part: str, material: Material) -> str:

@@ -437,7 +437,7 @@ def _ratio(pooled: Pooled) -> str:
     (low, high), cells = pooled.ratio.interval, pooled.ratios
     text = f"{wording.metric_words(pooled.metric)} {wording.times_text(pooled.ratio.value)}, no interval"
     if low is not None and high is not None:
-        interval = wording.range_text(wording.ratio_text(low), wording.ratio_text(high))
+        interval = wording.ratio_interval_text(pooled.ratio.value, low, high)
         value = wording.ratio_text(pooled.ratio.value)
         text = f"{wording.metric_words(pooled.metric)} {value} times, 95 % CI {interval}"
     if len(cells) < 2 or cells[-1] <= ALIKE * cells[0]:
