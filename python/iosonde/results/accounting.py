@@ -3,11 +3,13 @@
 A device's bytes, from a record's `own_io`:
 
     exactly attributed    device - engine's own
-    else, others present  the lesser of that, and what they wrote plus what the engine did not dirty
+    else, others present  the lesser of that, and what they wrote, plus what the engine did not dirty if that cannot be
+                          the journal's
     else                  none
 
 Reads are attributed exactly; writes if they are direct and without flushes: the kernel writes back pages and journals
-for all processes. Others are present if they had files open for writing on the device.
+for all processes. Others are present if they had files open for writing on the device. With every flush of a file the
+journal of its file system writes as well, in a thread of the kernel, more than the engine dirtied.
 
 A job is one thread, unless the backend can have only one I/O in flight in each: blocking calls in the place of
 `io_uring`. Then `usage` and `cpu_wait_ns` are sums, and `pacing.threads` has the busiest of them.
@@ -19,6 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from iosonde.plan import target_of
 from iosonde.study.workload import described
 
 Json = Mapping[str, Any]
@@ -50,7 +53,8 @@ def foreign(own_io: Json | None, workload: Json) -> Foreign:
     rows = _rows(own_io, workload)
     is_counted = own_io.get("version") is not None
     read = _unattributed(rows, "read") if is_counted else None
-    written = _unattributed(rows, "write") if is_counted and _is_plain(workload) else _bound(own_io, rows)
+    is_exact = is_counted and _is_plain(workload)
+    written = _unattributed(rows, "write") if is_exact else _bound(own_io, rows, is_journaled=_is_journaled(workload))
     moved = sum(row["read_bytes"] + row["write_bytes"] for row in rows)
     return Foreign(
         read_bytes=read,
@@ -81,14 +85,14 @@ def _unattributed(rows: list[Json], what: str) -> int | None:
     return int(sum(max(0, row[f"{what}_bytes"] - row[f"own_{what}_bytes"]) for row in rows))
 
 
-def _bound(own_io: Json, rows: list[Json]) -> int | None:
+def _bound(own_io: Json, rows: list[Json], *, is_journaled: bool) -> int | None:
     """Most bytes that others can have written."""
     unattributed, others = _unattributed(rows, "write"), own_io["others"]
     if unattributed is None or (others["unreadable"] and own_io.get("version") is None):
         return None  # Without privileges neither the group nor the processes of others are visible.
     if not others["are_present"]:
         return 0
-    unexplained = max(0, unattributed - own_io["dirtied_bytes"])
+    unexplained = 0 if is_journaled else max(0, unattributed - own_io["dirtied_bytes"])
     return int(min(unattributed, others["write_bytes"] + unexplained))
 
 
@@ -105,6 +109,14 @@ def _is_plain(workload: Json) -> bool:
     return described(workload).io == "blocks" and all(
         stream["io_mode"] == "direct" and stream["durability"]["kind"] == "none" for stream in workload["streams"]
     )
+
+
+def _is_journaled(workload: Json) -> bool:
+    """Return True if the run flushes files, so that the journal of their file system writes for it."""
+    flushes = described(workload).io != "blocks" or any(
+        stream["durability"]["kind"] != "none" for stream in workload["streams"]
+    )
+    return flushes and target_of(workload)["kind"] != "device"
 
 
 def kernel_cpu_ns(evidence: Json) -> int | None:
