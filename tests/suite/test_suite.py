@@ -355,6 +355,14 @@ def two_studies(tmp_path: Path) -> suites.SuiteDirectory:
     return suites.create(tmp_path / "suite", suite, planned, SLOW, None, NO_CONSENT)
 
 
+def test_a_wrong_time_limit_is_refused_before_anything_is_created(iosonde: Iosonde, tmp_path: Path) -> None:
+    refused = iosonde(
+        *("suite", written(tmp_path, DEVICE), "--target", SLOW, "-o", tmp_path / "results", "--time-limit", "soon")
+    )
+    assert refused.returncode == 2 and "--time-limit" in refused.stderr
+    assert not (tmp_path / "results").exists()
+
+
 @pytest.mark.engine
 def test_a_study_that_fails_costs_neither_the_others_nor_the_report(
     two_studies: suites.SuiteDirectory, capsys: pytest.CaptureFixture[str]

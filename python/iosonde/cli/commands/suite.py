@@ -48,6 +48,7 @@ def suite_command(
     from iosonde.collections.suite import planning
 
     chosen = planning.load(suite)
+    given.time_limit_s()  # Refused before anything is created.
     repeats = given.repeats_number()
     if repeats == "until":
         raise typer.BadParameter("suites do not support `--repeats until`; use a number")
