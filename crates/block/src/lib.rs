@@ -41,7 +41,7 @@ pub use buffer::{Arena, Buffer, available_memory_bytes};
 pub use probing::{ProbedBackend, probe_backends};
 pub use target::claim;
 pub use threads::merge_effects;
-pub use transport::{Done, JobResources, Transport, Wanted, Work, has_abandoned};
+pub use transport::{Done, JobResources, Transport, Wanted, Work, allow_uring, has_abandoned};
 
 use crate::verify::{Session, Syncer};
 

@@ -11,7 +11,7 @@ use crate::error::IoFailure;
 use crate::job::{Job, JobPlan, drive};
 use crate::prepare::{self, largest_bytes};
 use crate::target::{self, StreamFiles};
-use crate::transport::{Done, JobResources, Transport, Wanted, Work, has_abandoned};
+use crate::transport::{Done, JobResources, Transport, Wanted, Work, allow_uring, has_abandoned};
 use crate::verify::{JobVerifier, Session};
 use crate::{error, evidence};
 
@@ -98,10 +98,10 @@ fn choose_transport(
 fn uring_refused(stream: &str, error: &std::io::Error) -> Warning {
     Warning {
         code: "uring_unavailable".into(),
-        message: format!("stream `{stream}` runs with backend `sync`, one thread for each I/O in flight: io_uring failed: {error}"),
-        hint: "allow io_uring (`sysctl kernel.io_uring_disabled=0`, or the container's seccomp profile): threads cost more CPU and \
-               reach fewer IOPS"
-            .into(),
+        message: format!(
+            "stream `{stream}` runs with backend `sync`, one thread for each I/O in flight: io_uring failed: {error}"
+        ),
+        hint: format!("{}: threads cost more CPU and reach fewer IOPS", allow_uring(error)),
     }
 }
 

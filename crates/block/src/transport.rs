@@ -276,7 +276,7 @@ fn uring(
     let features = match probe(file, options, wanted.may_poll) {
         Ok(features) => features,
         Err(error) if options.required => {
-            let hint = "allow io_uring (`sysctl kernel.io_uring_disabled=0`, or the container's seccomp profile)";
+            let hint = allow_uring(&error);
             return Err(Unavailable::new(error, hint));
         }
         Err(error) => return Ok((instead_of_uring(wanted.queue_depth, &error), Some(error))),
@@ -289,6 +289,32 @@ fn uring(
             },
             None,
         )),
+    }
+}
+
+/// How to make `io_uring` available, by the error with which a ring was refused and by what refuses it.
+pub fn allow_uring(error: &io::Error) -> &'static str {
+    let read = |path| std::fs::read_to_string(path).unwrap_or_default();
+    let disabled = read("/proc/sys/kernel/io_uring_disabled");
+    way_to_uring(error.raw_os_error(), &disabled, &read("/proc/thread-self/status"))
+}
+
+/// Both the setting and a filter answer with EPERM; some filters, and kernels without `io_uring`, with ENOSYS.
+fn way_to_uring(error: Option<i32>, disabled: &str, status: &str) -> &'static str {
+    let is_filtered = status
+        .lines()
+        .filter_map(|line| line.strip_prefix("Seccomp:"))
+        .any(|mode| mode.trim() == "2");
+    match error {
+        Some(libc::EPERM | libc::ENOSYS) if matches!(disabled.trim(), "1" | "2") => {
+            "allow io_uring with `sysctl kernel.io_uring_disabled=0`"
+        }
+        Some(libc::EPERM | libc::ENOSYS) if is_filtered => {
+            "allow io_uring in the seccomp profile of this container or service"
+        }
+        Some(libc::EPERM) => "allow io_uring in the access control of this host, such as AppArmor or SELinux",
+        Some(libc::ENOSYS) => "use a kernel with io_uring",
+        _ => "remove the cause that the kernel states",
     }
 }
 
@@ -363,4 +389,27 @@ fn on_ring<W: Work, E: Entries>(
         drop(ManuallyDrop::into_inner(ring));
     }
     done
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hint_names_what_refuses_io_uring() {
+        const FILTER: &str = "Name:\tengine\nSeccomp:\t2\nSeccomp_filters:\t1\n";
+        const NO_FILTER: &str = "Name:\tengine\nSeccomp:\t0\nSeccomp_filters:\t0\n";
+        for (error, disabled, status, expected) in [
+            (libc::EPERM, "2\n", FILTER, "sysctl kernel.io_uring_disabled=0"),
+            (libc::EPERM, "1\n", NO_FILTER, "sysctl kernel.io_uring_disabled=0"),
+            (libc::EPERM, "0\n", FILTER, "seccomp profile"),
+            (libc::ENOSYS, "", FILTER, "seccomp profile"),
+            (libc::EPERM, "0\n", NO_FILTER, "access control"),
+            (libc::ENOSYS, "", NO_FILTER, "use a kernel with io_uring"),
+            (libc::ENOMEM, "2\n", FILTER, "the cause that the kernel states"),
+        ] {
+            let hint = way_to_uring(Some(error), disabled, status);
+            assert!(hint.contains(expected), "{error} {disabled:?} {status:?}: {hint}");
+        }
+    }
 }

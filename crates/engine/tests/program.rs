@@ -83,7 +83,15 @@ fn a_kernel_that_forbids_io_uring_gets_threads_and_a_warning() {
     let (events, status) = run(command, &spec.to_string());
     assert_eq!(status, Some(0), "{events:?}");
     let warning = events.iter().find(|event| event["event"] == "warning");
-    assert_eq!(warning.expect("a warning")["code"], "uring_unavailable");
+    let warning = warning.expect("a warning");
+    assert_eq!(warning["code"], "uring_unavailable");
+    let disabled = std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled").unwrap_or_default();
+    let (named, other) = match disabled.trim() {
+        "1" | "2" => ("sysctl", "seccomp"),
+        _ => ("seccomp", "sysctl"),
+    };
+    let hint = warning["hint"].as_str().unwrap();
+    assert!(hint.contains(named) && !hint.contains(other), "{hint}");
     let result = events.last().unwrap();
     assert_eq!(result["backend"]["kind"], "sync");
     let reason = &result["backend"]["fallbacks"][0]["reason"];

@@ -5,7 +5,7 @@ use std::os::fd::AsRawFd;
 use std::path::Path;
 
 use iosonde_block::{
-    Arena, Backend, Done, JobFiles, JobResources, Transport, Wanted, Work, has_abandoned, merge_effects,
+    Arena, Backend, Done, JobFiles, JobResources, Transport, Wanted, Work, allow_uring, has_abandoned, merge_effects,
 };
 use iosonde_harness::{
     Code, Gate, JobDone, JobStart, Load, LoadPlan, Measured, Place as JobPlace, Run, RunError, RunInputs, StreamPlan,
@@ -92,9 +92,10 @@ fn choose_transport(workload: &GraphWorkload, graph: &Graph, run: &mut Run<'_>) 
     if let Some(error) = refused {
         run.warn(Warning {
             code: "uring_unavailable".into(),
-            message: format!("the run uses the backend `sync`, one read at a time in each job: io_uring failed: {error}"),
-            hint: "allow io_uring (`sysctl kernel.io_uring_disabled=0`, or the container's seccomp profile), or use more jobs"
-                .into(),
+            message: format!(
+                "the run uses the backend `sync`, one read at a time in each job: io_uring failed: {error}"
+            ),
+            hint: format!("{}, or use more jobs", allow_uring(&error)),
         });
     }
     Ok(transport)
