@@ -89,11 +89,8 @@ def test_the_wheel_works_without_a_compiler(codename: str, release: Path, tmp_pa
         assert debian.run(COMPILERS).returncode != 0, "the machine is not fresh"
         [wheel] = release.glob(f"iosonde-*_{platform.machine()}.whl")
         debian.add(wheel)
-        install = f"mkdir /data\npython3 -m venv iosonde\niosonde/bin/pip install ./{wheel.name}"
-        done = debian.run(f"{install}\nexport PATH=/root/iosonde/bin:$PATH{MEASURE}")
-        assert done.returncode == 0, done.stdout[-4000:]
-        assert re.search(r"^etcd: (pass|fail|undecided)", done.stdout, re.MULTILINE)
-        check_measured(debian.root / "data")
+        install = f"python3 -m venv iosonde\niosonde/bin/pip install ./{wheel.name}"
+        install_and_measure(debian, f"{install}\nexport PATH=/root/iosonde/bin:$PATH")
 
 
 def test_the_package_is_complete_and_removed_without_a_trace(codename: str, release: Path, tmp_path: Path) -> None:
@@ -101,11 +98,8 @@ def test_the_package_is_complete_and_removed_without_a_trace(codename: str, rele
         version = debian.run(". /etc/os-release; dpkg --print-architecture; echo $VERSION_ID").stdout.split()
         [package] = release.glob("iosonde_*+deb{1}_{0}.deb".format(*version))
         debian.add(package)
-        install = f"mkdir /data\napt-get -q update\napt-get install --yes -q --no-install-recommends ./{package.name}"
-        done = debian.run(f"{install}{MEASURE}")
-        assert done.returncode == 0, done.stdout[-4000:]
-        assert re.search(r"^etcd: (pass|fail|undecided)", done.stdout, re.MULTILINE)
-        check_measured(debian.root / "data")
+        install = f"apt-get install --yes -q --no-install-recommends ./{package.name}"
+        install_and_measure(debian, f"apt-get -q update\n{install}")
         assert debian.run("zcat /usr/share/man/man1/iosonde.1.gz | head -1").stdout.startswith(".TH")
         assert completed_by_bash(debian, "iosonde", "qual") == ["qualify"]
         removed = debian.run(
@@ -114,6 +108,13 @@ def test_the_package_is_complete_and_removed_without_a_trace(codename: str, rele
         assert removed.returncode == 0
         found = {line for line in removed.stdout.splitlines() if line.startswith("/")}
         assert {each for each in found if not each.startswith(("/proc/", "/sys/"))} == set()
+
+
+def install_and_measure(debian: Debian, install: str) -> None:
+    done = debian.run(f"mkdir /data\n{install}{MEASURE}")
+    assert done.returncode == 0, done.stdout[-4000:]
+    assert re.search(r"^etcd: (pass|fail|undecided)", done.stdout, re.MULTILINE)
+    check_measured(debian.root / "data")
 
 
 def completed_by_bash(debian: Debian, *words: str) -> list[str]:
