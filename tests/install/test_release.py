@@ -151,6 +151,7 @@ def test_a_package_contains_the_wheel_as_an_environment_of_its_own(release: Modu
     modes = {line.split()[5].removeprefix("."): line.split()[0] for line in listed}
     packaged = "/usr/lib/iosonde/lib/python3.11/site-packages/iosonde/__init__.py"
     assert (modes["/usr/lib/iosonde/bin/iosonde"], modes[packaged]) == ("-rwxr-xr-x", "-rw-r--r--")
+    assert not [name for name in modes if "tests" in name.split("/")], "tests of other packages"
     subprocess.run(["dpkg-deb", "--extract", first, tmp_path / "root"], check=True)
     started = tmp_path / "root/usr/bin/iosonde"
     assert started.read_text().splitlines() == ["#!/usr/lib/iosonde/bin/python3", "print('started')"]
@@ -207,6 +208,7 @@ def small_wheel(place: Path, *, reverse: bool = False) -> Path:
     scripts = "iosonde-0.1.0.data/scripts"
     files = {
         "iosonde/__init__.py": b"",
+        "numpy/tests/test_numpy.py": b"",
         f"{scripts}/iosonde": b"#!python\nprint('started')\n",
         f"{scripts}/iosonde-engine": program,
         f"{scripts}/iosonde-engine-clients": program,
