@@ -37,9 +37,7 @@ def test_show_prints_question_factors_profiles_and_source(iosonde: Iosonde) -> N
     assert text.startswith("Buffered and direct I/O with 64 threads and a file each (han2021-device)\n\nDoes the page")
     assert "\nSource: Han et al. 2021, Optane SSDs in RAID (Table 1), measured with fio\n" in text
     assert "\npart device\n  access     sequential random\n  operation  read write\n  io_mode    buffered" in text
-    assert re.search(
-        r"^  quick +8 cases, 28 runs, about 41 s\n +64 files of 32 MiB, in a minute$", text, re.MULTILINE
-    )
+    assert re.search(r"^  quick +8 cases, 28 runs, about 41 s\n +64 files of 32 MiB, in a minute$", text, re.MULTILINE)
     assert "\npublished values\n  Han 2021, Table 1 (han2021_table1_single_device.csv)\n" in text
     assert text.endswith(f"file: {CHECKOUT}/python/iosonde/data/studies/han2021-device.toml\n")
 
