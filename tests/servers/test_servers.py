@@ -13,6 +13,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -70,7 +71,10 @@ def test_a_server_runs_unprivileged_on_a_socket_with_its_log_apart_and_describes
     assert uid == running.account.uid
     assert uid != 0
     assert {each.kind for each in listening([running.pid])} == {"unix"}
-    found = running.describe()
+    with closing(running.connect("iosonde")) as client:  # PostgreSQL opens files when a client needs them, and for it.
+        client.rows("CREATE TABLE opened (a integer)")
+        client.rows("SELECT count(*) FROM opened")
+        found = running.describe()
     assert running.installation.version in found["version"]
     assert len(found["settings"]) > 300
     assert {each.lower() for each in SMALL[running.server.name]} & set(found["changed"])

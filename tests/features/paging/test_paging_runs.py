@@ -115,13 +115,14 @@ def test_a_block_device_becomes_swap_with_consent_and_is_clean_afterwards(tmp_pa
         device.close()
 
 
-@pytest.mark.parametrize("settings", [{"swap": "off"}, {"swap_size": "8MiB"}], ids=["no swap", "a full swap area"])
+@pytest.mark.parametrize("settings", [{"swap": "off"}, {"swap_size": "24MiB"}], ids=["no swap", "little swap"])
 def test_memory_that_is_too_small_is_a_failed_run_with_its_cause(settings: dict[str, str], tmp_path: Path) -> None:
+    """How much of the swap is in use by then depends on the speed of the device."""
     record = carried_out(tmp_path, **settings)
     assert record.failure is not None
     assert record.failure.code == "out_of_memory"
     assert "at its memory limit of 64 MiB" in record.failure.message
-    assert "swap" in settings or "provide more swap" in record.failure.hint
+    assert ("of 24 MiB swap used" in record.failure.message) == ("swap_size" in settings)
 
 
 def test_a_killed_engine_leaves_no_swap(tmp_path: Path) -> None:

@@ -188,8 +188,12 @@ class MemoryLimit(Instrument):
 _KILLED = ("killed", "command_failed", "unparsable_output", "background_failed")
 """Failures that running out of memory explains: a command may outlive the kill of one of its processes."""
 
-_FULL = 0.9
-"""Share of the permitted swap in use at which more is suggested."""
+_FULL = 0.75
+"""Share of the permitted swap in use at which more is suggested.
+
+Each CPU fills a cluster of 2 MiB of its own, so the kernel finds no free one before all of a small area is in use
+(mm/swapfile.c).
+"""
 
 
 def _out_of_memory(
