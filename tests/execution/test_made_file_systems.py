@@ -256,13 +256,21 @@ def container(plan: Plan, script: str) -> Iterator[tuple[Observer, list[subproce
         started[0].communicate(b"\n")
 
 
-@pytest.mark.parametrize("file_system", ["ext4", "btrfs"])
+@pytest.mark.parametrize(
+    ("file_system", "script"),
+    [
+        ("ext4", "true"),
+        ("btrfs", "true"),
+        ("ext4", 'mount --rbind / /mnt && umount "$1" && exec chroot /mnt sh -c "echo && read line"'),
+    ],
+    ids=["ext4", "btrfs", "in another root"],
+)
 def test_the_copy_of_a_mount_in_another_namespace_is_unmounted_too(
-    directory: Path, tmp_path: Path, file_system: str
+    directory: Path, tmp_path: Path, file_system: str, script: str
 ) -> None:
     """A container or service started during a run has one: the next cases failed because their device was in use."""
     plan = planned(directory, size="256MiB", file_system=file_system)
-    with container(plan, "true") as (starts_it, _):
+    with container(plan, script) as (starts_it, _):
         records = execute(plan, tmp_path / "set", observer=starts_it).records()
     assert {record.outcome for record in records} == {"complete"}
     assert leftovers(directory) == []

@@ -104,12 +104,18 @@ def unmount_copy(pid: int, point: str) -> None:
     """Unmount what is mounted there in the mount namespace of a process, unless it is in use in that namespace.
 
     A thread enters the namespace and ends: the working directory and root, which setns(2) changes, are its own then. No
-    program of that namespace runs.
+    program of that namespace runs. `point` is a path from the root of the process, which may be another one than that
+    of its namespace.
     """
 
     def unmount() -> None:
-        with contextlib.suppress(OSError), Path(f"/proc/{pid}/ns/mnt").open("rb") as namespace:
+        with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
+            namespace = stack.enter_context(Path(f"/proc/{pid}/ns/mnt").open("rb"))
+            root = os.open(f"/proc/{pid}/root", os.O_PATH)
+            stack.callback(os.close, root)
             if not _LIBC.unshare(_CLONE_FS) and not _LIBC.setns(namespace.fileno(), _CLONE_NEWNS):
+                os.fchdir(root)
+                os.chroot(".")
                 _LIBC.umount2(os.fsencode(point), _UMOUNT_NOFOLLOW)
 
     thread = threading.Thread(target=unmount)
