@@ -59,7 +59,7 @@ def test_the_demo_works_on_a_fresh_debian(debian: Debian) -> None:
 
 def test_the_setup_of_the_tests_works_and_a_selection_of_them_passes(debian: Debian) -> None:
     """None of the selection is skipped for want of a program: setup installs them all."""
-    done = debian.run(f"make setup-dev\n.venv/bin/pytest -q -p no:cacheprovider {SELECTION}")
+    done = debian.run(f"make setup-dev\n. .venv/bin/activate\npytest -q -p no:cacheprovider {SELECTION}")
     assert done.returncode == 0, done.stdout[-4000:]
     assert not re.search(r"SKIPPED.*install the package", done.stdout)
     assert set(re.findall(r"warning: `(\S+)` is missing", done.stdout)) == NOT_IN_DEBIAN_12
