@@ -7,10 +7,8 @@ use std::time::Duration;
 use iosonde_harness::{Code, RunError};
 use mongodb::bson::{Document, RawDocumentBuf};
 use mongodb::error::{Error, ErrorKind};
-use mongodb::options::{
-    ClientOptions, Credential, ReadConcern, ReadConcernLevel, SelectionCriteria, ServerAddress, ServerMonitoringMode,
-};
-use mongodb::{Client, Database};
+use mongodb::options::{ClientOptions, Credential, SelectionCriteria, ServerAddress, ServerMonitoringMode};
+use mongodb::{Client, Cursor, Database};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::mongodb::settings::{NAME, Settings};
@@ -70,6 +68,13 @@ impl Connection {
         self.wait(action, self.database.run_raw_command(command).into_future())
     }
 
+    /// The documents that a command `find` of the database of the records returns.
+    ///
+    /// The driver's `Collection` would be compiled again here, for the type of its documents: half of this crate.
+    pub(crate) fn find(&self, action: &str, command: RawDocumentBuf) -> Result<Cursor<Document>, RunError> {
+        self.wait(action, self.database.run_raw_cursor_command(command).into_future())
+    }
+
     /// Runs a command on the database `admin`.
     pub(crate) fn admin_command(&self, command: RawDocumentBuf) -> Result<Document, RunError> {
         let admin = self.client.database("admin");
@@ -96,9 +101,6 @@ fn client_options(server: &Server, settings: &Settings) -> Result<ClientOptions,
     options.selection_criteria = Some(SelectionCriteria::ReadPreference(
         mongodb::options::ReadPreference::Primary,
     ));
-    options.read_concern = Some(ReadConcern::from(ReadConcernLevel::Custom(
-        settings.read_concern.clone(),
-    )));
     if let Some(user) = &server.user {
         options.credential = Some(credential(user, settings)?);
     }

@@ -20,7 +20,7 @@ use crate::options::Given;
 use crate::{About, Demands, Opener, Place, Server, Session, Store};
 use iosonde_harness::{Code, RunError};
 use iosonde_protocol::StoreDurability;
-use mongodb::bson::{doc, rawdoc};
+use mongodb::bson::rawdoc;
 
 use crate::mongodb::connection::Connection;
 use crate::mongodb::facts::Reported;
@@ -51,9 +51,9 @@ impl Settings {
     /// Connects to a database that iosonde created, and to no other.
     fn connect(&self, server: &Server) -> Result<Connection, RunError> {
         let connection = Connection::open(server, self)?;
-        let owners = connection.database.collection::<mongodb::bson::Document>(OWNER);
-        let owner = connection.wait("read", owners.find_one(doc! { "_id": "created_by" }).into_future())?;
-        if owner.is_none() {
+        let owner = rawdoc! { "find": OWNER, "filter": { "_id": "created_by" }, "limit": 1, "singleBatch": true };
+        let mut owner = connection.find("read", owner)?;
+        if !connection.wait("read", owner.advance())? {
             return Err(RunError::new(
                 Code::ForeignData,
                 format!("the database `{}` was not created by iosonde", server.database),

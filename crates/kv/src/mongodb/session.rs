@@ -3,22 +3,20 @@
 use crate::{Lent, Session};
 use iosonde_harness::{Code, RunError};
 use iosonde_protocol::Direction;
-use mongodb::bson::spec::BinarySubtype;
-use mongodb::bson::{Binary, RawDocument, RawDocumentBuf, doc};
-use mongodb::options::FindOptions;
-use mongodb::{Collection, Cursor};
+use mongodb::Cursor;
+use mongodb::bson::{Document, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
 use crate::mongodb::connection::Connection;
 use crate::mongodb::settings::{NAME, Settings};
-use crate::mongodb::writes::{self, COLLECTION, VALUE_NAME, Writes};
+use crate::mongodb::writes::{self, COLLECTION, VALUE_NAME, Writes, binary, identified};
 
 /// A session: a connection, what it has read last, and what it will write.
 pub(crate) struct MongodbSession<'a> {
     settings: &'a Settings,
     connection: Connection,
-    records: Collection<RawDocumentBuf>,
-    read: Option<RawDocumentBuf>,
-    cursor: Option<Cursor<RawDocumentBuf>>,
+    read_concern: RawDocumentBuf,
+    read: Option<Cursor<Document>>,
+    cursor: Option<Cursor<Document>>,
     writes: Writes,
     /// Keys that are put do not exist.
     adds: bool,
@@ -28,8 +26,8 @@ impl<'a> MongodbSession<'a> {
     pub(crate) fn new(connection: Connection, settings: &'a Settings) -> MongodbSession<'a> {
         MongodbSession {
             settings,
-            records: connection.database.collection(COLLECTION),
             connection,
+            read_concern: rawdoc! { "level": settings.read_concern.as_str() },
             read: None,
             cursor: None,
             writes: Writes::default(),
@@ -40,14 +38,18 @@ impl<'a> MongodbSession<'a> {
 
 impl Session for MongodbSession<'_> {
     fn get(&mut self, key: &[u8]) -> Result<Option<&[u8]>, RunError> {
-        let filter = doc! { "_id": binary(key) };
-        self.read = self
-            .connection
-            .wait("read", self.records.find_one(filter).into_future())?;
-        self.read
-            .as_deref()
-            .map(|document| bytes(document, VALUE_NAME))
-            .transpose()
+        let find = rawdoc! {
+            "find": COLLECTION,
+            "filter": identified(key),
+            "limit": 1,
+            "singleBatch": true,
+            "readConcern": self.read_concern.clone(),
+        };
+        let found = self.read.insert(self.connection.find("read", find)?);
+        match self.connection.wait("read", found.advance())? {
+            true => bytes(found.current(), VALUE_NAME).map(Some),
+            false => Ok(None),
+        }
     }
 
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), RunError> {
@@ -72,16 +74,22 @@ impl Session for MongodbSession<'_> {
 
     fn seek(&mut self, key: Option<&[u8]>, direction: Direction) -> Result<(), RunError> {
         let (bound, order) = match direction {
-            Direction::Forward => ("$gte", 1),
-            Direction::Reverse => ("$lte", -1),
+            Direction::Forward => (cstr!("$gte"), 1),
+            Direction::Reverse => (cstr!("$lte"), -1),
         };
-        let filter = match key {
-            Some(key) => doc! { "_id": { bound: binary(key) } },
-            None => doc! {},
+        let mut filter = RawDocumentBuf::new();
+        if let Some(key) = key {
+            let mut range = RawDocumentBuf::new();
+            range.append(bound, binary(key));
+            filter.append(cstr!("_id"), range);
+        }
+        let find = rawdoc! {
+            "find": COLLECTION,
+            "filter": filter,
+            "sort": { "_id": order },
+            "readConcern": self.read_concern.clone(),
         };
-        let options = FindOptions::builder().sort(doc! { "_id": order }).build();
-        let find = self.records.find(filter).with_options(options);
-        self.cursor = Some(self.connection.wait("scan", find.into_future())?);
+        self.cursor = Some(self.connection.find("scan", find)?);
         Ok(())
     }
 
@@ -104,13 +112,6 @@ impl Session for MongodbSession<'_> {
     fn release(&mut self) {
         self.read = None;
         self.cursor = None;
-    }
-}
-
-fn binary(key: &[u8]) -> Binary {
-    Binary {
-        subtype: BinarySubtype::Generic,
-        bytes: key.into(),
     }
 }
 

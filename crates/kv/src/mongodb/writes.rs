@@ -94,7 +94,7 @@ impl Writes {
 }
 
 /// The `_id` of a record.
-fn identified(key: &[u8]) -> RawDocumentBuf {
+pub(crate) fn identified(key: &[u8]) -> RawDocumentBuf {
     let mut document = RawDocumentBuf::new();
     document.append(cstr!("_id"), binary(key));
     document
@@ -107,7 +107,7 @@ fn record(key: &[u8], value: &[u8]) -> RawDocumentBuf {
 }
 
 /// Bytes as BSON has them.
-fn binary(bytes: &[u8]) -> RawBinaryRef<'_> {
+pub(crate) fn binary(bytes: &[u8]) -> RawBinaryRef<'_> {
     RawBinaryRef {
         subtype: BinarySubtype::Generic,
         bytes,
