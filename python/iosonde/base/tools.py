@@ -243,6 +243,7 @@ USES: dict[str, dict[str, tuple[str, ...]]] = {
         "WiredTiger": ("wiredtiger", "wiredtiger-header", "cc"),
         "memcached": ("memcached",),
         "Cassandra": ("java", "cassandra"),
+        "MongoDB (running server)": (),
     },
     "databases": {"PostgreSQL": ("postgres",), "MariaDB": ("mariadbd",)},
     "object stores": {
