@@ -33,7 +33,7 @@ DATA_UNIT_BYTES = 512_000
 """In which a drive counts what the host wrote (`storage/nvme.py`)."""
 
 STEPS = 64
-"""Of the coarsest counter, that a difference must have: two roundings then are 3 % at most."""
+"""Of the coarsest counter, that a difference must have: two roundings then are about 3 % at most."""
 
 AGREEMENT = 0.05
 """By how much drive and kernel may differ in what the host wrote."""
