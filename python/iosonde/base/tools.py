@@ -271,7 +271,7 @@ GUEST_TOOLS = (
 )
 """Programs that tests call inside the virtual machine; its image contains their packages (`lab/build`)."""
 
-ESSENTIAL = ("sh", "rm", "stat", "dd", "sleep", "cat", "cp", "env", "uname", "true", "false", "head", "ldconfig")
+ESSENTIAL = ("sh", "rm", "stat", "dd", "sleep", "cat", "cp", "env", "uname", "true", "false", "head", "ldconfig", "tar")
 """Programs of Debian's essential packages, which every installation has."""
 
 
