@@ -21,7 +21,7 @@ from iosonde.base.tools import ESSENTIAL, GUEST_TOOLS, TOOLS
 TIERS = ("unit", "engine", "system", "lab", "fresh")
 ON_REQUEST = {
     "extended": "takes minutes, and is not the only guard of anything: `make test-all`",
-    "fresh": "installs iosonde on fresh Debians and builds a container image (an hour, packages from the network): `make fresh`",
+    "fresh": "installs iosonde on fresh Debians and builds a container image (an hour or more, packages from the network): `make fresh`",
 }
 """Markers of tests that only run with `--also NAME`, and why."""
 
