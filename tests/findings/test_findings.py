@@ -218,6 +218,23 @@ def test_a_value_that_rises_to_the_last_level_is_no_peak() -> None:
     assert not highest({(4,): [0.6e9, 0.94e9, 1.04e9], (8,): scattered}).unsaturated
 
 
+@pytest.mark.parametrize(
+    ("beyond", "stated"),
+    [
+        ({}, ": 95 % of the peak reached between queue depth 16 and 64, the highest level measured"),
+        ({(128,): [99e3, 100e3, 101e3]}, " saturate between queue depth 16 and 64"),
+    ],
+)
+def test_a_load_that_may_reach_its_peak_at_the_last_level_is_not_said_to_saturate(
+    beyond: dict[tuple[int], list[float]], stated: str
+) -> None:
+    rates = {(1,): [50e3] * 3, (16,): [90e3, 97e3, 99e3], (64,): [99e3, 100e3, 101e3], **beyond}
+    cases, runs = results(["queue_depth"], {"iops": rates}, block_size=4096, **LOAD)
+    question = {"kind": "saturation", "over": "queue_depth", "metric": "iops"}
+    asked = study({"queue_depth": [depth for (depth,) in rates]}, [question])
+    assert only(findings(asked, cases, runs), Saturation).sentence.endswith(stated)
+
+
 def test_rate_limited_cases_are_no_peak_and_do_not_saturate() -> None:
     rates = [1000, 2000, 4000]
     metrics: dict[str, Any] = {

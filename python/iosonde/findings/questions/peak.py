@@ -306,7 +306,10 @@ class Saturation(kinds.OverFactor, kind="saturation", topic="scaling"):
 
     def _single(self, point: Point) -> str:
         if point.is_uncertain:
-            return f"{self.load} saturate {wording.between_levels(self.over, point.low, point.high)}"
+            between = wording.between_levels(self.over, point.low, point.high)
+            if point.high == self.last_level:  # Whether they saturate there is not known.
+                return f"{self.load}: 95 % of the peak reached {between}, the highest level measured"
+            return f"{self.load} saturate {between}"
         if point.is_last:
             last = f"{self._level(point.level)}, the highest level measured"
             verb = "rising to" if point.is_rising else "highest at"
