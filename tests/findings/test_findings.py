@@ -225,7 +225,7 @@ def test_a_value_that_rises_to_the_last_level_is_no_peak() -> None:
         ({(128,): [99e3, 100e3, 101e3]}, " saturate between queue depth 16 and 64"),
     ],
 )
-def test_a_load_that_may_reach_its_peak_at_the_last_level_is_not_said_to_saturate(
+def test_a_load_that_may_reach_its_peak_at_the_last_level_is_not_stated_to_saturate(
     beyond: dict[tuple[int], list[float]], stated: str
 ) -> None:
     rates = {(1,): [50e3] * 3, (16,): [90e3, 97e3, 99e3], (64,): [99e3, 100e3, 101e3], **beyond}
