@@ -70,7 +70,7 @@ impl Connection {
 
     /// The documents that a command `find` of the database of the records returns.
     ///
-    /// The driver's `Collection` would be compiled again here, for the type of its documents: half of this crate.
+    /// The driver's `Collection` would be compiled again here, for the type of its documents: more than a third of this crate.
     pub(crate) fn find(&self, action: &str, command: RawDocumentBuf) -> Result<Cursor<Document>, RunError> {
         self.wait(action, self.database.run_raw_cursor_command(command).into_future())
     }
