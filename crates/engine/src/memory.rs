@@ -3,7 +3,6 @@
 //! Memory runs out in the middle of anything, so the event is composed without any, written past the buffer of standard
 //! output (which never holds part of a line: `output`), and the process ends. What a run has locked, mapped or claimed the kernel releases.
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::ffi::CString;
 use std::io::{Cursor, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -15,47 +14,6 @@ use std::time::Duration;
 use iosonde_harness::metrics::memory;
 use iosonde_protocol::{Event, Failure};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
-
-/// The system's allocator; where that fails, the run ends.
-struct Reporting;
-
-#[global_allocator]
-static ALLOCATOR: Reporting = Reporting;
-
-// SAFETY: every call is the system allocator's; what is returned is its memory, never null.
-unsafe impl GlobalAlloc for Reporting {
-    #[inline]
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller keeps the contract of the trait, which is the system's too.
-        checked(unsafe { System.alloc(layout) }, layout.size())
-    }
-
-    #[inline]
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: as above.
-        checked(unsafe { System.alloc_zeroed(layout) }, layout.size())
-    }
-
-    #[inline]
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // SAFETY: as above.
-        checked(unsafe { System.realloc(pointer, layout, size) }, size)
-    }
-
-    #[inline]
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as above.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[inline]
-fn checked(pointer: *mut u8, bytes: usize) -> *mut u8 {
-    if pointer.is_null() {
-        memory::exhausted(bytes);
-    }
-    pointer
-}
 
 /// Set by the thread that writes the error event; any other one that ends the run meanwhile writes none.
 static REPORTED: AtomicBool = AtomicBool::new(false);

@@ -410,6 +410,7 @@ pub enum KvOperation {
 
 impl KvOperation {
     /// The operation under which events report it.
+    #[inline] // Called for each operation, and this crate is compiled without optimization.
     pub fn reported_as(self) -> Operation {
         match self {
             KvOperation::Read | KvOperation::Iterate => Operation::Read,
