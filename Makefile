@@ -63,6 +63,7 @@ format: setup-dev ## Format the code
 	ruff check --fix python tests bench
 
 protocol: setup-dev ## Write the engine's schema of specs and events for Python
+	scripts/build-clients $(BIN)
 	python scripts/generate-protocol
 
 bench: setup-dev ## Take the tables of docs/performance.md again (an hour, as root, with fio 3.42 and go-tpc on PATH)

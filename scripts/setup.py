@@ -48,7 +48,7 @@ def main(venv: Path, *, dev: bool) -> None:
     require_rust(rust, venv)
     require_build_tools(tools)
     jobs = [
-        Job("engine", lambda: build_engine(dev=dev)),
+        Job("engine", build_engine),
         Job("Python packages", lambda: install_dependencies(venv, dev=dev)),
     ]
     if dev:
@@ -57,8 +57,8 @@ def main(venv: Path, *, dev: bool) -> None:
     if rust.suffix is not None:
         link_compiler(rust.suffix, venv)  # Formatter and linter, which were installed with the programs for tests.
     warn_of_missing(tools, dev=dev)
-    together(Job("iosonde", lambda: install_python_package(venv, dev=dev)))
-    if not dev and (venv / "bin" / "iosonde-engine-clients").exists():
+    together(Job("iosonde", lambda: install_python_package(venv)))
+    if (venv / "bin" / "iosonde-engine-clients").exists():
         together(Job("clients of Cassandra and MongoDB", lambda: build_clients(venv / "bin")))
 
 
@@ -457,26 +457,21 @@ def assemble_cassandra(tools: ModuleType) -> None:
 # --- Engine and Python package ------------------------------------------------------------------------------------
 
 
-ENGINE_CPU_S = {False: 200, True: 540}
-"""CPU time of compiling everything, by `dev`, rounded: 184 s and 520 s on an Intel Xeon."""
+FEATURES = "workloads"
+"""Of the engine's package: a study, or the tests, build the program for Cassandra and MongoDB when they need it."""
+ENGINE_CPU_S = 150
+"""CPU time of compiling everything, rounded: 146 s on an Intel Xeon."""
 
 
-def build_engine(*, dev: bool) -> None:
-    """Compile with Cargo; installing the Python package then finds everything built.
-
-    For developers both programs at once: one after the other would compile their common dependencies twice.
-    """
+def build_engine() -> None:
+    """Compile with Cargo; installing the Python package then finds everything built."""
     cpus = len(os.sched_getaffinity(0))
-    log(f"compiling; from nothing that takes about {ENGINE_CPU_S[dev] / cpus / 60:.0f} min on {cpus} CPUs")
-    command = ["cargo", "build", "--release", "--locked", "--package", "iosonde-engine", "--features", features(dev)]
+    minutes = f"{ENGINE_CPU_S / cpus / 60:.1f}".removesuffix(".0")
+    log(f"compiling; from nothing that takes about {minutes} min on {cpus} CPUs")
+    command = ["cargo", "build", "--release", "--locked", "--package", "iosonde-engine", "--features", FEATURES]
     progress = {"CARGO_TERM_PROGRESS_WHEN": "always", "CARGO_TERM_PROGRESS_WIDTH": "70", "CARGO_TERM_COLOR": "never"}
     if call(*command, cwd=CHECKOUT, env={**os.environ, **progress}):
         fail("the engine could not be built", "the compiler's messages are above")
-
-
-def features(dev: bool) -> str:
-    """Features of the engine's package: the program for Cassandra and MongoDB is built when a study needs it."""
-    return "workloads,clients" if dev else "workloads"
 
 
 def build_clients(directory: Path) -> None:
@@ -544,9 +539,9 @@ def install_dependencies(venv: Path, *, dev: bool) -> None:
     install(venv, *declared["build-system"]["requires"], *project["dependencies"], *extra)
 
 
-def install_python_package(venv: Path, *, dev: bool) -> None:
+def install_python_package(venv: Path) -> None:
     """Editable; its dependencies are there."""
-    programs = {"MATURIN_PEP517_ARGS": f"--features {features(dev)}"}  # Otherwise those of pyproject.toml.
+    programs = {"MATURIN_PEP517_ARGS": f"--features {FEATURES}"}  # Otherwise those of pyproject.toml.
     install(venv, "--no-build-isolation", "--no-deps", "--editable", CHECKOUT, **programs)
 
 

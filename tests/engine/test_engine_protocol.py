@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 from command_line import CHECKOUT
-from engines import real_engine
+from engines import clients_engine, real_engine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plans import null_spec
@@ -20,11 +21,16 @@ from plans import null_spec
 from iosonde.engine import protocol
 
 
+@pytest.mark.system
 def test_the_schema_checked_in_is_the_one_that_the_engine_prints(tmp_path: Path) -> None:
     printed = tmp_path / "schema.json"
     subprocess.run(
         [sys.executable, CHECKOUT / "scripts/generate-protocol", "--output", printed],
-        env={**os.environ, "IOSONDE_ENGINE": str(real_engine())},
+        env={
+            **os.environ,
+            "IOSONDE_ENGINE": str(real_engine()),
+            "IOSONDE_ENGINE_CLIENTS": str(clients_engine()),
+        },
         check=True,
     )
     checked_in = Path(protocol.__file__).with_name("schema.json").read_text()

@@ -36,7 +36,7 @@ echo "cargo $*" >>{log}
 mkdir -p "$CARGO_TARGET_DIR/release"
 cp "$BUILT" "$CARGO_TARGET_DIR/release/iosonde-engine-clients"
 """
-"""In the place of a compiler that takes minutes: it copies the program that setup has built."""
+"""In the place of a compiler that takes minutes: it copies a program whose schema is the same."""
 
 
 def spec(store: str, directory: Path) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """An environment whose Python has no programs next to it, with a place for `cargo`."""
     binaries = tmp_path / "bin"
     binaries.mkdir()
-    monkeypatch.setenv("BUILT", str(find_engine(CLIENTS)))
+    monkeypatch.setenv("BUILT", str(real_engine()))
     monkeypatch.setenv("IOSONDE_ENGINE", str(real_engine()))
     monkeypatch.delenv("IOSONDE_ENGINE_CLIENTS", raising=False)
     monkeypatch.setenv("PATH", "/usr/bin:/bin")

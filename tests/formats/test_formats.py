@@ -18,14 +18,14 @@ from typing import Any
 
 import pytest
 from command_line import CHECKOUT, Iosonde
-from engines import real_engine
+from engines import clients_engine, real_engine
 from plans import sign, sign_plan
 from schemas import Comparison, present
 
 from iosonde.engine.protocol import schema
 from iosonde.engine.protocol.validation import COMMAND_SPEC, event_parser, mismatch_of_spec, unsupported
 from iosonde.errors import ResultsError, StudyError
-from iosonde.execution.engine import drive, find_engine
+from iosonde.execution.engine import drive
 from iosonde.execution.stop import Stop
 from iosonde.planning import load, parse
 from iosonde.results import ResultSet
@@ -54,12 +54,12 @@ def lines(name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text(name).splitlines()]
 
 
-@pytest.mark.engine
+@pytest.mark.system
 def test_programs_print_the_version_of_the_changelog(iosonde: Iosonde) -> None:
     version = tomllib.loads((CHECKOUT / "Cargo.toml").read_text())["workspace"]["package"]["version"]
     assert f"\n## {version} (" in (CHECKOUT / "CHANGELOG.md").read_text()
     assert iosonde("--version").stdout == f"iosonde {version}\n"
-    for engine in map(find_engine, ("iosonde-engine", "iosonde-engine-clients")):
+    for engine in (real_engine(), clients_engine()):
         printed = subprocess.run([engine, "--version"], capture_output=True, text=True, check=True).stdout
         assert printed == f"{engine.name} {version}\n"
 
