@@ -60,6 +60,7 @@ impl Shared {
     }
 
     /// When the measurement begins.
+    #[inline]
     pub fn measure_begin(&self) -> u64 {
         self.measure_begin_ns.load(Ordering::Acquire)
     }
