@@ -174,6 +174,8 @@ def test_what_can_make_storage_look_faster_leaves_a_requirement_undecided(
         (["no_block_device", "steal_time"], LATENCY, "pass"),
         (["no_block_device", "steal_time"], LATENCY.replace("150ms", "30ms"), "undecided"),
         (["reads_from_memory"], LATENCY, "undecided"),
+        (["cache_unknown"], LATENCY, "undecided"),
+        (["cache_unknown"], LATENCY.replace("150ms", "30ms"), "fail"),
         (["reads_from_memory", "no_block_device"], LATENCY.replace("150ms", "30ms"), "fail"),
         (["reads_from_memory", "other_io"], LATENCY.replace("150ms", "30ms"), "undecided"),
         (["hot_device"], LATENCY, "undecided"),

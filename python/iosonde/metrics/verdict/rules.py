@@ -211,7 +211,7 @@ def cache_below(run: Evidence) -> Result:
 @Rule(
     title="Page cache under a loop device cannot be checked",
     hint="attach it with `losetup --direct-io=on`",
-    bias="faster reads",
+    bias="faster",
 )
 def cache_unknown(run: Evidence) -> Result:
     if sum(device["read_bytes"] + device["write_bytes"] for device in run.devices) < 1 << 20:
