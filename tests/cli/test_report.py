@@ -17,6 +17,7 @@ from loop_stacks import loop_devices
 from recordings import recorded
 
 from iosonde.results import ResultSet
+from iosonde.results.schema import RecordVerdict
 
 QUERY = "SELECT run_id, queue_depth, failure FROM runs ORDER BY run_id LIMIT 2"
 
@@ -178,6 +179,16 @@ def test_a_recommendation_of_means_says_so_where_no_case_differs_by_itself(ioson
     assert "choose second: higher rate and shorter tail" in faster
     assert f"{none} by itself; the recommendation compares means over all cases of a workload" in faster
     assert none in equal and "none differs by itself" not in equal
+
+
+def test_runs_that_the_harness_limited_and_something_disturbed_decide_nothing(iosonde: Iosonde, tmp_path: Path) -> None:
+    limited = RecordVerdict(kind="harness-limited", because=["a job used all of its core"], evidence={})
+    for seed, (name, speed) in enumerate((("first", 1.0), ("second", 1.3))):
+        facts = {"speed": speed, "seed": seed, "disturbed": True}
+        result_set(tmp_path / name, small_study(), seconds=1, verdict=lambda _: limited, **facts)
+    text = " ".join(iosonde("compare", tmp_path / "first", tmp_path / "second").stdout.split())
+    assert "0 of 16 values compared" in text and "choose second" not in text
+    assert "Excluded: 4 cases: all contender runs are harness-limited and undetermined" in text
 
 
 def test_further_sessions_of_both_systems_replace_the_assumed_variance(iosonde: Iosonde, sets: Path) -> None:

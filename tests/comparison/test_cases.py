@@ -15,7 +15,7 @@ import pytest
 from hand_made import results
 from inline_snapshot import snapshot
 
-from iosonde.findings.comparison.cases import Design, Recommendation, Verdicts, compare, recommend, sentences
+from iosonde.findings.comparison.cases import Design, Recommendation, compare, recommend, sentences
 from iosonde.findings.comparison.sessions import paired_spreads
 from iosonde.metrics.distributions import adjusted_for_discovery
 
@@ -28,7 +28,7 @@ LATENCY = {(1,): [10.0, 10, 10]}
 SLOWER = {(1,): [20.0, 20, 20]}
 
 
-def compared(metric: str = "iops", *, verdicts: Verdicts | None = None, deterministic: bool = True) -> pl.DataFrame:
+def compared(metric: str = "iops", **design: Any) -> pl.DataFrame:
     cases, runs = results(["queue_depth"], {"iops": SLOW, "completion_latency_ns_p99": LATENCY}, span=1)
     other_cases, other_runs = results(["queue_depth"], {"iops": FAST, "completion_latency_ns_p99": SLOWER}, span=2)
     table = compare(
@@ -36,7 +36,7 @@ def compared(metric: str = "iops", *, verdicts: Verdicts | None = None, determin
         other_runs.with_columns(result_set=pl.lit("b")),
         baseline_cases=cases,
         contender_cases=other_cases,
-        design=Design(verdicts=verdicts or {}, deterministic=deterministic),
+        design=Design(**{"deterministic": True, **design}),
     )
     return table.filter(pl.col("metric") == metric)
 
@@ -74,7 +74,17 @@ def test_disturbed_cases_are_excluded_with_the_reason() -> None:
     disturbed = {("b", f"main/queue_depth=1-r{repeat}"): "undetermined" for repeat in (1, 2, 3)}
     row = compared(verdicts=disturbed).row(0, named=True)
     assert (row["verdict"], row["p_value"]) == ("excluded", None)
-    assert row["reason"] == "3 of 3 contender runs are undetermined"
+    assert row["reason"] == "all contender runs are undetermined"
+
+
+def test_cases_that_the_harness_limited_on_both_systems_are_excluded() -> None:
+    both = {(name, f"main/queue_depth=1-r{repeat}"): "harness-limited" for name in "ab" for repeat in (1, 2, 3)}
+    one = {run: kind for run, kind in both.items() if run[0] == "a"}
+    row, *others = compared(verdicts=both, unusable_on_both=["harness-limited"]).to_dicts()
+    assert (row["verdict"], row["reason"]) == ("excluded", "the runs of both are harness-limited")
+    assert all(not each["reason"] for each in others)
+    for design in ({"verdicts": one, "unusable_on_both": ["harness-limited"]}, {"verdicts": both}):
+        assert compared(**design).row(0, named=True)["verdict"] == "better"
 
 
 def test_one_session_each_cannot_show_that_two_systems_are_the_same() -> None:

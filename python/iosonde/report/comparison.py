@@ -12,6 +12,7 @@ from iosonde.errors import ResultsError
 from iosonde.findings.comparison.cases import (
     COMPARED,
     FALSE_DISCOVERIES,
+    OBSCURED,
     UNUSABLE,
     Design,
     Recommendation,
@@ -120,20 +121,27 @@ def _of_different_durability(material: Material) -> dict[str, str]:
 
 def _design(material: Material) -> Design:
     sources = [source for system in material.systems for source in system.sources]
-    one_target = material.paired and len({source.plan.target for source in sources}) == 1
+    is_one_target = len({source.plan.target for source in sources}) == 1
     return Design(
         paired=material.paired,
         deterministic=sources[0].simulated,
         incomparable=_of_different_durability(material),
-        unusable=CACHE_INCLUDED if one_target else UNUSABLE,
+        unusable=CACHE_INCLUDED if material.paired and is_one_target else UNUSABLE,
+        unusable_on_both=() if is_one_target else ("harness-limited",),
         verdicts={
-            (source.label, record.run_id): record.verdict.kind
+            (source.label, record.run_id): _kind(record.verdict.kind, record)
             for source in sources
             for record in source.records
             if record.verdict and not _is_comparable(record)
         },
         drift={source.label: _drift(material, source) for source in sources},
     )
+
+
+def _kind(kind: str, record: Record) -> str:
+    """Return the verdict on a run, and of a harness-limited run that something disturbed it too."""
+    is_obscured = kind == "harness-limited" and is_disturbed(warning.code for warning in record.warnings)
+    return OBSCURED if is_obscured else kind
 
 
 def _is_comparable(record: Record) -> bool:
@@ -151,7 +159,7 @@ def _is_comparable(record: Record) -> bool:
     return bool(by_shares and record.verdict and record.verdict.kind == "undetermined")
 
 
-CACHE_INCLUDED = ("undetermined",)
+CACHE_INCLUDED = ("undetermined", OBSCURED)
 """Verdicts that exclude a case where two settings of one target are compared: a cache belongs to a setting."""
 
 
@@ -172,16 +180,21 @@ def method(table: pl.DataFrame, material: Material, recommended: Sequence[Recomm
     means = "by itself; the recommendation compares means over all cases of a workload, which vary less"
     none = f"none differs {means}" if pooled else "none differs"
     lines = [
-        f"{used.height} values compared one by one at a false discovery rate of {100 * FALSE_DISCOVERIES:g} %: "
-        + (f"{decided.height} differ, {false}" if decided.height else none),
+        f"{_of_all(used.height, table.height)} compared one by one at a false discovery rate of "
+        f"{100 * FALSE_DISCOVERIES:g} %: " + (f"{decided.height} differ, {false}" if decided.height else none),
         *_session_lines(table, material),
     ]
     for label, share in _design(material).drift.items():
         if share and not material.paired:
             lines.append(f"Drift: the control case of {label} changed by {100 * share:.0f} %; the intervals include it")
-    for reason in table.filter(pl.col("verdict") == "excluded")["reason"].unique(maintain_order=True):
-        lines.append(f"Excluded: {reason}")
+    excluded = table.filter(pl.col("verdict") == "excluded").group_by("reason", maintain_order=True)
+    for (reason,), rows in excluded:
+        lines.append(f"Excluded: {counted(rows['case_id'].n_unique(), 'case')}: {reason}")
     return lines
+
+
+def _of_all(used: int, known: int) -> str:
+    return counted(used, "value") if used == known else f"{used} of {counted(known, 'value')}"
 
 
 def _session_lines(table: pl.DataFrame, material: Material) -> Iterator[str]:
@@ -241,9 +254,10 @@ def as_table(table: pl.DataFrame, material: Material) -> Table:
             ("Ratio", [_ratio(row["ratio"], row["low"], row["high"]) for row in rows]),
             ("Verdict", [row["verdict"] for row in rows]),
         ],
-        caption=f"Ratio: {contender.label} over {baseline.label} with its 95 % confidence interval "
-        "(docs/comparison.md). Same: the interval lies within 5 %. Unclear: neither a difference nor "
-        "its absence is shown.",
+        caption=f"{baseline.label}, {contender.label}: medians. Ratio: {contender.label} over {baseline.label}, "
+        f"{'the geometric mean of the pairs' if material.paired else 'of geometric means'}, with its 95 % confidence "
+        "interval. Same: the interval lies within 5 %. Unclear: neither a difference nor its absence is shown. "
+        "Excluded: the case decides nothing, for one of the reasons listed.",
         keys=[f"{contender.label}\n{row['case_id']}" for row in rows],
     )
 

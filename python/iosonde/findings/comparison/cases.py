@@ -29,7 +29,9 @@ from iosonde.metrics.registry import metric as metric_of
 from iosonde.metrics.statistics import MARGIN
 
 FALSE_DISCOVERIES = 0.05
-UNUSABLE = ("undetermined", "cache-served")
+OBSCURED = "harness-limited and undetermined"
+"""Of a run with a disturbance that its more severe verdict does not name."""
+UNUSABLE = ("undetermined", "cache-served", OBSCURED)
 """Verdicts of runs whose values do not belong to the system compared."""
 
 COMPARED = (
@@ -61,6 +63,8 @@ class Design:
     verdicts: Verdicts = field(default_factory=dict)
     unusable: Sequence[str] = UNUSABLE
     """Verdicts that exclude a case."""
+    unusable_on_both: Sequence[str] = ()
+    """Verdicts that exclude a case where they are those of both systems."""
     incomparable: Mapping[str, str] = field(default_factory=dict)
     """Cases to exclude, with the reason."""
     drift: Mapping[str, float] = field(default_factory=dict)
@@ -138,8 +142,12 @@ def cells_of(
     if design.paired:
         baseline, contender = _complete_pairs(baseline, contender)
     ours, theirs = (_without_service_time(sessions.sessions_by_cell(runs, metrics)) for runs in (baseline, contender))
-    unusable = {**_unusable(baseline, design, "baseline"), **_unusable(contender, design, "contender")}
-    unusable |= design.incomparable
+    unusable = {
+        **_unusable_on_both(_kinds(baseline, design), _kinds(contender, design), design),
+        **_unusable(baseline, design, "baseline"),
+        **_unusable(contender, design, "contender"),
+        **design.incomparable,
+    }
     shared = {keys: (ours[keys], theirs[keys]) for keys in ours if keys in theirs}
     if design.paired:
         shared = {keys: both for keys, both in shared.items() if len(both[0][0]) == len(both[1][0])}
@@ -260,13 +268,31 @@ def _unusable(runs: pl.DataFrame, design: Design, system: str) -> dict[str, str]
         reason = f"the control case of the {system} drifted by {100 * drift:.0f} %"
         return dict.fromkeys(runs["case_id"].unique().to_list(), reason)
     found = {}
-    kinds: dict[str, Counter[str]] = {}
-    for result_set, run_id, case_id in runs.select("result_set", "run_id", "case_id").unique().iter_rows():
-        kinds.setdefault(case_id, Counter())[design.verdicts.get((result_set, run_id), "")] += 1
-    for case_id, counted in kinds.items():
-        kind, runs_of_kind = counted.most_common(1)[0]
+    for case_id, kinds in _kinds(runs, design).items():
+        kind, runs_of_kind = kinds.most_common(1)[0]
         if kind in design.unusable:
-            found[case_id] = f"{runs_of_kind} of {counted.total()} {system} runs are {kind}"
+            which = "all" if runs_of_kind == kinds.total() else f"{runs_of_kind} of {kinds.total()}"
+            found[case_id] = f"{which} {system} runs are {kind}"
+    return found
+
+
+def _unusable_on_both(
+    baseline: Mapping[str, Counter[str]], contender: Mapping[str, Counter[str]], design: Design
+) -> dict[str, str]:
+    """Return why cases decide nothing whose ratio is one of what limited both systems, such as a CPU."""
+    found = {}
+    for case_id in baseline.keys() & contender.keys():
+        kind, other = (kinds[case_id].most_common(1)[0][0] for kinds in (baseline, contender))
+        if kind == other and kind in design.unusable_on_both:
+            found[case_id] = f"the runs of both are {kind}"
+    return found
+
+
+def _kinds(runs: pl.DataFrame, design: Design) -> dict[str, Counter[str]]:
+    """Count the verdicts of each case."""
+    found: dict[str, Counter[str]] = {}
+    for result_set, run_id, case_id in runs.select("result_set", "run_id", "case_id").unique().iter_rows():
+        found.setdefault(case_id, Counter())[design.verdicts.get((result_set, run_id), "")] += 1
     return found
 
 
