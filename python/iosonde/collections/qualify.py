@@ -189,7 +189,7 @@ class Qualification:
     @property
     def margin(self) -> str:
         """The margin of the result that decides."""
-        return "-" if not self.worst or self.worst.margin is None else f"{100 * self.worst.margin:+.0f} %"
+        return "-" if not self.worst or self.worst.margin is None else wording.margin_text(self.worst.margin)
 
     @property
     def line(self) -> str:

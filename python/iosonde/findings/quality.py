@@ -71,7 +71,7 @@ class Verdicts(Finding, kind="verdicts", topic="quality"):
 
     def _sentence(self) -> str:
         total = sum(count for _, count in self.counts)
-        return verdicts_text(dict(self.counts), total, verb="was " if total == 1 else "were ")
+        return verdicts_text(dict(self.counts), total, verb="was " if self.counts[0][1] == 1 else "were ")
 
     def _evidence(self) -> str:
         listed = ", ".join(f"`{code}` ({wording.counted(count, 'run')})" for code, count in self.warnings)

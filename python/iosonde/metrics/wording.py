@@ -133,6 +133,11 @@ def ratio_interval_text(value: float, low: float, high: float) -> str:
     return _range_or_half_width(value, (low, high), ratio_text(low), ratio_text(high))
 
 
+def margin_text(margin: float) -> str:
+    """Write a distance from a limit as a share of it: `+12 %`, `-3 %`, `313 times the limit`."""
+    return f"{100 * margin:+.0f} %" if margin < 10 else f"{times_text(1 + margin)} the limit"
+
+
 def percent_range(low: float, high: float) -> str:
     """Write a range of fractions: `62–96 %`."""
     return range_text(percent_text(low), percent_text(high))

@@ -18,7 +18,7 @@ from iosonde.metrics.scopes import each_load
 from iosonde.metrics.verdict.rules import rules
 from iosonde.metrics.verdict.verdict import KINDS
 from iosonde.metrics.verdict.verdict import MEANING as MEANING_OF_VERDICTS
-from iosonde.metrics.wording import range_text
+from iosonde.metrics.wording import margin_text, range_text
 from iosonde.planning.procedure.until import UntilConclusion
 from iosonde.report.material import Material, Source
 from iosonde.report.quantities import case_name, metric_text, metric_title
@@ -85,7 +85,7 @@ def _value(result: Result) -> Cell:
 
 
 def _margin(result: Result) -> Cell:
-    return cell_of(result.margin, lambda margin: f"{100 * margin:+.0f} %")
+    return cell_of(result.margin, margin_text)
 
 
 def windows_table(material: Material) -> Table | None:
@@ -153,7 +153,7 @@ _NUMBERS: Mapping[str, tuple[str, Callable[[float], str]]] = {
     "core_utilisation": ("Busiest core", _share),
     "cpu_wait_share": ("CPU wait", _share),
     "harness_ns_per_io": ("Harness per I/O", format_latency),
-    "read_from_memory_share": ("Not read from a device", _share),
+    "read_from_memory_share": ("Not requested from a device", _share),
     "written_to_memory_share": ("Not written to a device", _share),
     "other_bytes_share": ("Concurrent I/O", _share),
     "steal_share": ("Stolen CPU", _share),

@@ -16,7 +16,7 @@ import iosonde
 from iosonde.base import cache
 from iosonde.cli.options import AS_JSON, RunOptions, argument, output_option, switch, takes
 from iosonde.cli.terminal import joined_levels, messages, print_json, print_table, text_width, wrap
-from iosonde.data import adapters, shipped, shipped_suites
+from iosonde.data import adapters, applications, shipped, shipped_suites
 from iosonde.errors import StudyError
 from iosonde.units import format_estimate
 
@@ -163,15 +163,16 @@ def _list_drives(as_json: bool) -> None:
 
 @takes("study as_json")
 def show_command(given: RunOptions) -> None:
-    """Show a study: question, factors, profiles, source."""
+    """Show a study or an application: question, factors, limits, profiles, source."""
     from iosonde.planning import load
 
-    loaded = load(given.study)
+    known = applications() | shipped() | adapters()
+    loaded = load(known.get(given.study, given.study))
     if given.as_json:
         print_json(loaded.model_dump(mode="json"))
         return
     print("\n".join(_lines(loaded)))
-    if given.study in (known := shipped() | adapters()):
+    if given.study in known:
         print(f"\nfile: {known[given.study]}")
 
 
@@ -186,6 +187,11 @@ def _lines(study: Study) -> Iterator[str]:
         yield ""
         yield f"part {part.name}" + (f": {part.title}" if part.title else "")
         yield from _factor_lines(part)
+    if study.requirement:
+        yield ""
+        yield "limits"
+        for each in study.requirement:
+            yield from wrap(f"{each.holds} ({each.level}): {each.means}", start="  ", indent="    ")
     yield ""
     yield "profiles"
     yield from _profile_lines(study)
