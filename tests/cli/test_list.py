@@ -42,6 +42,12 @@ def test_show_prints_question_factors_profiles_and_source(iosonde: Iosonde) -> N
     assert text.endswith(f"file: {CHECKOUT}/python/iosonde/data/studies/han2021-device.toml\n")
 
 
+def test_show_prints_the_limits_of_an_application_and_their_meaning(iosonde: Iosonde) -> None:
+    text = " ".join(iosonde("show", "etcd").stdout.split())
+    assert "limits flush.completion_latency_ns_p99 < 10ms (required): Slower log writes delay heartbeats" in text
+    assert "standard 1 case, 1 run, about " in text and text.endswith("/data/applications/etcd.toml")
+
+
 def test_devices_shows_every_block_device_and_whether_it_may_be_written(iosonde: Iosonde) -> None:
     shown = iosonde("devices")
     assert (shown.returncode, shown.stderr) == (0, "")

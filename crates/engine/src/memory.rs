@@ -15,6 +15,9 @@ use iosonde_harness::metrics::memory;
 use iosonde_protocol::{Event, Failure};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 
+#[global_allocator]
+static ALLOCATOR: memory::Reporting = memory::Reporting;
+
 /// Set by the thread that writes the error event; any other one that ends the run meanwhile writes none.
 static REPORTED: AtomicBool = AtomicBool::new(false);
 

@@ -4,32 +4,31 @@ use std::alloc::{GlobalAlloc, Layout, System, handle_alloc_error};
 use std::sync::OnceLock;
 
 /// The system's allocator; where that fails, the program ends.
-struct Reporting;
-
-#[global_allocator]
-static ALLOCATOR: Reporting = Reporting;
+///
+/// It is never inlined: the crates of the programs, where it would be, are compiled without optimization.
+pub struct Reporting;
 
 // SAFETY: every call is the system allocator's; what is returned is its memory, never null.
 unsafe impl GlobalAlloc for Reporting {
-    #[inline]
+    #[inline(never)]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller keeps the contract of the trait, which is the system's too.
         checked(unsafe { System.alloc(layout) }, layout.size())
     }
 
-    #[inline]
+    #[inline(never)]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: as above.
         checked(unsafe { System.alloc_zeroed(layout) }, layout.size())
     }
 
-    #[inline]
+    #[inline(never)]
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         // SAFETY: as above.
         checked(unsafe { System.realloc(pointer, layout, size) }, size)
     }
 
-    #[inline]
+    #[inline(never)]
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         // SAFETY: as above.
         unsafe { System.dealloc(pointer, layout) }

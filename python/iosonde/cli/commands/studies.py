@@ -215,14 +215,14 @@ def _factor_lines(part: Part) -> Iterator[str]:
 
 
 def _profile_lines(study: Study) -> Iterator[str]:
+    from iosonde.metrics.wording import counted
     from iosonde.planning import study_size
 
     for name, profile in study.profiles.items():
         size = study_size(study, profile=name)
-        cases = f"{size.cases} case{'s' * (size.cases != 1)}"
         bound = "at most " if size.bounded else ""
         time = f"{'at most ' if size.ramps_vary else ''}about {format_estimate(size.seconds)}"
-        yield f"  {name:10}{cases}, {bound}{size.runs} runs, {time}"
+        yield f"  {name:10}{counted(size.cases, 'case')}, {bound}{counted(size.runs, 'run')}, {time}"
         if profile.title:
             yield from textwrap.wrap(profile.title, text_width(), initial_indent=" " * 12, subsequent_indent=" " * 12)
 
