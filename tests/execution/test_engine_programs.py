@@ -12,14 +12,13 @@ from typing import Any, get_args
 import pytest
 import stores
 from command_line import CHECKOUT
-from engines import FAKE, real_engine
+from engines import FAKE, clients_engine, real_engine
 
 import iosonde
 from iosonde.data import shipped
 from iosonde.engine.protocol import VERSION
 from iosonde.errors import EngineError, IosondeError, ResultsError
 from iosonde.execution import engine_programs
-from iosonde.execution.engine import find_engine
 from iosonde.execution.session import execute, resume
 from iosonde.plan import Plan
 from iosonde.planning import expand, load
@@ -69,16 +68,19 @@ def cargo(binaries: Path, *, status: int = 0) -> Path:
     return log
 
 
+@pytest.mark.system
 def test_each_store_is_in_the_program_that_its_specs_name() -> None:
     found: dict[str, set[str]] = {}
-    for program in get_args(Engine):
-        printed = subprocess.run([find_engine(program), "--schema"], capture_output=True, check=True).stdout
+    programs = {"iosonde-engine": real_engine(), CLIENTS: clients_engine()}
+    assert set(programs) == set(get_args(Engine))
+    for program, path in programs.items():
+        printed = subprocess.run([path, "--schema"], capture_output=True, check=True).stdout
         for store in json.loads(printed)["store_options"]:
             found.setdefault(store, set()).add(program)
     assert len(found) == 6
-    for store, programs in found.items():
+    for store, names in found.items():
         workload = spec(store, Path("/nowhere"))["workload"]
-        assert programs == {described(workload).engine(workload)}
+        assert names == {described(workload).engine(workload)}
 
 
 def test_a_checkout_builds_the_program_once_when_a_study_needs_it(bare: Path, tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ from iosonde.units import format_bytes
 
 COMMANDS = {
     "list": "List the studies, the suites or the simulated drives.",
-    "show": "Show a study or an application: question, factors, limits, profiles, source.",
+    "show": "Show a study or an application: question, factors, limits, source.",
     "plan": "Show what a study would do, without doing it.",
     "run": "Run a study and report the results.",
     "qualify": "Decide whether storage is good enough for an application.",

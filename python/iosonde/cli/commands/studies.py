@@ -163,7 +163,7 @@ def _list_drives(as_json: bool) -> None:
 
 @takes("study as_json")
 def show_command(given: RunOptions) -> None:
-    """Show a study or an application: question, factors, limits, profiles, source."""
+    """Show a study or an application: question, factors, limits, source."""
     from iosonde.planning import load
 
     known = applications() | shipped() | adapters()
