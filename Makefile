@@ -71,7 +71,8 @@ bench: setup-dev ## Take the tables of docs/performance.md again (an hour, as ro
 	@mkdir -p build && cp $(CARGO_TARGET_DIR)/release/examples/null_sql_server build
 	cargo build --release --locked --package iosonde-engine --target-dir build/lto \
 	    --config 'profile.release.lto="fat"' --config profile.release.codegen-units=1 \
-	    --config profile.release.package.iosonde-engine.opt-level=3
+	    --config profile.release.package.iosonde-engine.opt-level=3 \
+	    --config profile.release.package.iosonde-protocol.opt-level=3
 	python bench/tables.py
 
 docs: setup-dev ## Build the documentation site in build/site

@@ -124,6 +124,8 @@ def test_verdicts_and_the_line_on_trust() -> None:
         strength="strong",
     )
     assert verdicts.sentence == snapshot("34 of 43 runs were device-limited, 6 harness-limited, 3 undetermined")
+    one = replace(verdicts, counts=(("device-limited", 1), ("harness-limited", 5)))
+    assert one.sentence == snapshot("1 of 6 runs was device-limited, 5 harness-limited")
     trust = Trust(verdicts={"device-limited": 8, "undetermined": 35}, runs=45, incomplete=2, single=False)
     assert trust.line == snapshot(
         "In 35 of 43 runs it is not known whether the device was the bottleneck; 2 of 45 runs failed or stopped"
@@ -132,6 +134,15 @@ def test_verdicts_and_the_line_on_trust() -> None:
     assert Trust(verdicts={}, runs=1, incomplete=0, single=True, drift=drifting, simulated=True).line == snapshot(
         "Simulated device on a virtual clock: bottleneck analysis does not apply; the control case drifted by 10 %; no confidence intervals over repeats: fewer than 3"
     )
+
+
+def test_a_margin_is_a_share_of_the_limit_and_a_large_one_a_multiple() -> None:
+    assert [wording.margin_text(each) for each in (-0.03, 0.12, 9.9, 312)] == [
+        "-3 %",
+        "+12 %",
+        "+990 %",
+        "313 times the limit",
+    ]
 
 
 def test_one_case_is_not_picked_among_others() -> None:
