@@ -12,7 +12,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from command_line import Iosonde
-from fabricate import result_set, small_study
+from fabricate import plan, result_set, small_study
 from loop_stacks import loop_devices
 from recordings import recorded
 
@@ -188,7 +188,25 @@ def test_runs_that_the_harness_limited_and_something_disturbed_decide_nothing(io
         result_set(tmp_path / name, small_study(), seconds=1, verdict=lambda _: limited, **facts)
     text = " ".join(iosonde("compare", tmp_path / "first", tmp_path / "second").stdout.split())
     assert "0 of 16 values compared" in text and "choose second" not in text
-    assert "Excluded: 4 cases: all contender runs are harness-limited and undetermined" in text
+    assert "Excluded: 16 values of 4 cases: all contender runs are harness-limited and undetermined" in text
+
+
+def test_a_slower_target_that_the_harness_limited_is_excluded_and_a_faster_one_bounds_the_ratio(
+    iosonde: Iosonde, tmp_path: Path
+) -> None:
+    limited = RecordVerdict(kind="harness-limited", because=["a job used all of its core"], evidence={})
+    for seed, (name, speed) in enumerate((("slow", 1.0), ("fast", 1.5))):
+        planned = plan(small_study(), target=f"/mnt/{name}")
+        for which, verdict in (("measured", None), ("limited", limited)):
+            directory = tmp_path / f"{which}-{name}"
+            result_set(directory, planned, seconds=1, speed=speed, seed=seed, verdict=lambda _, v=verdict: v)
+    upper = " ".join(iosonde("compare", tmp_path / "limited-slow", tmp_path / "measured-fast").stdout.split())
+    assert "0 of 16 values compared" in upper and "choose" not in upper
+    assert "Excluded: 16 values of 4 cases: the baseline is slower, but harness-limited" in upper
+    done = iosonde("compare", tmp_path / "measured-slow", tmp_path / "limited-fast", "--html", tmp_path / "both.html")
+    lower = " ".join(done.stdout.split())
+    assert "choose limited-fast: higher rate" in lower and ": bandwidth at least 1.5" in lower
+    assert "Excluded" not in lower and "at least 1.5" in (tmp_path / "both.html").read_text()
 
 
 def test_further_sessions_of_both_systems_replace_the_assumed_variance(iosonde: Iosonde, sets: Path) -> None:

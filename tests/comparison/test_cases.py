@@ -26,6 +26,7 @@ SLOW = {(1,): [100.0, 101, 99], (2,): [200.0, 150, 250], (4,): [300.0, 301, 302]
 FAST = {(1,): [150.0, 151, 149], (2,): [210.0, 160, 260], (4,): [303.0, 304, 302], (16,): [1.0, 1, 1]}
 LATENCY = {(1,): [10.0, 10, 10]}
 SLOWER = {(1,): [20.0, 20, 20]}
+TAIL = "completion_latency_ns_p99"
 
 
 def compared(metric: str = "iops", **design: Any) -> pl.DataFrame:
@@ -79,12 +80,36 @@ def test_disturbed_cases_are_excluded_with_the_reason() -> None:
 
 def test_cases_that_the_harness_limited_on_both_systems_are_excluded() -> None:
     both = {(name, f"main/queue_depth=1-r{repeat}"): "harness-limited" for name in "ab" for repeat in (1, 2, 3)}
-    one = {run: kind for run, kind in both.items() if run[0] == "a"}
-    row, *others = compared(verdicts=both, unusable_on_both=["harness-limited"]).to_dicts()
-    assert (row["verdict"], row["reason"]) == ("excluded", "the runs of both are harness-limited")
+    row, *others = compared(verdicts=both, two_targets=True).to_dicts()
+    assert (row["verdict"], row["reason"], row["bound"]) == ("excluded", "the runs of both are harness-limited", "")
     assert all(not each["reason"] for each in others)
-    for design in ({"verdicts": one, "unusable_on_both": ["harness-limited"]}, {"verdicts": both}):
-        assert compared(**design).row(0, named=True)["verdict"] == "better"
+    row = compared(verdicts=both).row(0, named=True)
+    assert (row["verdict"], row["bound"]) == ("better", ""), "settings of one target"
+
+
+@pytest.mark.parametrize(
+    ("limited", "metric", "verdict", "bound", "reason"),
+    [
+        ("a", "iops", "excluded", "at most", "the baseline is slower, but harness-limited"),
+        ("b", "iops", "better", "at least", ""),
+        ("a", TAIL, "worse", "at least", ""),
+        ("b", TAIL, "excluded", "at most", "the contender is slower, but harness-limited"),
+    ],
+)
+def test_the_ratio_to_a_harness_limited_system_is_a_bound(
+    limited: str, metric: str, verdict: str, bound: str, reason: str
+) -> None:
+    """IOPS 100 and 150, latencies 10 and 20; two of three runs are enough."""
+    runs = {(limited, f"main/queue_depth=1-r{repeat}"): "harness-limited" for repeat in (1, 2)}
+    row, *others = compared(metric, verdicts=runs, two_targets=True).to_dicts()
+    assert (row["verdict"], row["bound"], row["reason"]) == (verdict, bound, reason)
+    assert all((each["bound"], each["reason"]) == ("", "") for each in others)
+
+
+def test_equality_with_a_harness_limited_system_is_not_shown() -> None:
+    runs = {("b", f"main/queue_depth=4-r{repeat}"): "harness-limited" for repeat in (1, 2, 3)}
+    assert compared(verdicts=runs)["verdict"].to_list()[2] == "same"
+    assert compared(verdicts=runs, two_targets=True)["verdict"].to_list()[2] == "unclear"
 
 
 def test_one_session_each_cannot_show_that_two_systems_are_the_same() -> None:
@@ -217,7 +242,6 @@ def test_a_comparison_estimates_the_correlation_of_repeats_from_its_result_sets(
 
 
 NAMES = {"baseline": "flash", "contender": "optane"}
-TAIL = "completion_latency_ns_p99"
 
 
 def system(rate: Sequence[float], tail: Sequence[float] = (1e5, 1e5, 1e5)) -> pl.DataFrame:
@@ -275,6 +299,77 @@ def test_one_win_and_one_loss_within_a_workload_are_no_win() -> None:
     assert (found.choice, found.tail.ratio) == ("either", None)
     [sentence] = sentences([found], NAMES)
     assert "0.50–2.00 in single cases; too few samples for p99" in sentence, "a mean that hides both"
+
+
+def bounded(ratios: Mapping[int, float], limited: Mapping[int, str], tails: float = 1.0) -> Recommendation:
+    """Judge a contender of these rates over 100 by queue depth; `limited` names the harness-limited system of a case."""
+    rates: dict[str, dict[tuple[int], float]] = {
+        "a": {(depth,): 100.0 for depth in ratios},
+        "b": {(depth,): 100 * ratio for depth, ratio in ratios.items()},
+    }
+    systems = {}
+    for name, of_system in rates.items():
+        rate = {case: [0.99 * value, value, 1.01 * value] for case, value in of_system.items()}
+        tail = dict.fromkeys(of_system, [1e5 * (tails if name == "b" else 1)] * 3)
+        systems[name] = results(["queue_depth"], {"bandwidth": rate, TAIL: tail})[1].with_columns(
+            result_set=pl.lit(name)
+        )
+    verdicts = {
+        (name, f"main/queue_depth={depth}-r{repeat}"): "harness-limited"
+        for depth, name in limited.items()
+        for repeat in (1, 2, 3)
+    }
+    workloads = dict.fromkeys(sorted(set(systems["a"]["case_id"])), "random reads")
+    design = Design(deterministic=True, two_targets=True, verdicts=verdicts)
+    [found] = recommend(systems["a"], systems["b"], workloads, design=design)
+    return found
+
+
+def test_a_recommendation_leaves_out_cases_whose_slower_system_is_harness_limited() -> None:
+    found = bounded({1: 1.2, 4: 1.2, 16: 3.0}, {16: "a"}, tails=0.5)
+    assert (found.choice, found.by, found.rate.bounds) == ("contender", "both", ())
+    assert found.rate.ratio is not None and found.rate.ratio.value == pytest.approx(1.2)
+    assert found.rate.excluded == ["the baseline is slower, but harness-limited"]
+    [sentence] = sentences([found], NAMES)
+    assert "bandwidth 1.20 times" in sentence and "2 cases" in sentence
+    assert sentence.endswith("; excluded: the baseline is slower, but harness-limited)")
+    every = bounded({1: 1.2, 4: 1.3}, dict.fromkeys((1, 4), "a"))
+    assert every.choice == "unclear" and not every.rate.cells
+    assert "undecided, no usable case (the baseline is slower" in next(sentences([every], NAMES))
+
+
+def test_a_recommendation_of_the_harness_limited_system_states_a_bound() -> None:
+    found = bounded({1: 1.2, 4: 1.2, 16: 1.2}, {16: "b"}, tails=2.0)
+    assert (found.choice, found.by, found.rate.bounds) == ("contender", "rate", ("at least",))
+    assert (found.tail.excluded, len(found.tail.cells)) == (["the contender is slower, but harness-limited"], 2)
+    [sentence] = sentences([found], NAMES)
+    assert "optane over flash: bandwidth at least 1.20 times, 95 % CI" in sentence and "3 cases" in sentence
+    assert sentence.endswith("; excluded: p99: the contender is slower, but harness-limited)")
+    alone = bounded({1: 1.2, 4: 1.2}, dict.fromkeys((1, 4), "b"), tails=2.0)
+    assert "; no usable p99; 2 cases" in next(sentences([alone], NAMES))
+
+
+def test_bounds_in_both_directions_decide_nothing() -> None:
+    found = bounded({1: 1.5, 4: 1.5, 16: 0.9}, {4: "b", 16: "a"})
+    assert (found.choice, found.rate.bounds, found.rate.ratio) == ("unclear", ("at least", "at most"), None)
+    [sentence] = sentences([found], NAMES)
+    assert "undecided; some cases are harness-limited (" in sentence
+    assert "bandwidth not averaged: each system is harness-limited in some cases" in sentence
+    against = bounded({1: 0.5, 4: 0.5, 16: 1.5}, {16: "b"})
+    assert against.rate.ratio is not None and against.rate.ratio.value < 1, "at least 0.72 times is no loss"
+    assert (against.choice, against.rate.bounds) == ("unclear", ("at least",))
+
+
+def test_noise_does_not_choose_a_harness_limited_system() -> None:
+    """Equal systems, 20 % between cases, the baseline harness-limited: the cases that favour it are not selected."""
+    ratios = {2**place: ratio for place, ratio in enumerate((0.8, 0.9, 0.8, 1.25, 1.11, 1.3))}
+    found = bounded(ratios, dict.fromkeys(ratios, "a"))
+    assert (found.choice, found.rate.bounds, found.rate.excluded) == ("unclear", ("at most",), [])
+    assert found.rate.ratio is not None and found.rate.ratio.value == pytest.approx(
+        np.prod(list(ratios.values())) ** (1 / 6)
+    )
+    below = {depth: 0.95 * ratio for depth, ratio in ratios.items()}
+    assert len(bounded(below, dict.fromkeys(below, "a")).rate.cells) == 6
 
 
 def test_cases_that_one_system_lacks_take_no_part_and_choices_are_counted() -> None:

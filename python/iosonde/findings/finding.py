@@ -26,7 +26,8 @@ import numpy as np
 import polars as pl
 
 from iosonde.metrics import wording
-from iosonde.metrics.registry import named_among
+from iosonde.metrics.registry import RATES, named_among
+from iosonde.metrics.registry import metric as metric_of
 from iosonde.metrics.scopes import overall
 from iosonde.metrics.statistics import Estimate, slope
 from iosonde.metrics.sustained import LongRun
@@ -317,6 +318,20 @@ class Support:
         counts = self.counts(case_ids)
         others: dict[Kind, int] = {kind: counts[kind] for kind in KINDS if kind != "device-limited" and counts[kind]}
         return verdicts_text(others, counts.total()) if others else ""
+
+
+Bound = Literal["at least", "at most"]
+Bounds = tuple[Bound, ...]
+"""What a ratio is if the device may be better than measured: on one side a bound, on both sides not even that."""
+
+
+def bounds_of(metric: str, *, top: bool, bottom: bool) -> Bounds:
+    """Return the bounds of a ratio of rates or latencies, by whether the device may be better on either side."""
+    known = metric_of(metric)
+    if known.kind not in ("rate", "latency") and metric not in RATES:
+        return ()
+    words: Bounds = ("at least", "at most") if known.better == "higher" else ("at most", "at least")
+    return tuple(word for word, may_be_better in zip(words, (top, bottom), strict=True) if may_be_better)
 
 
 def verdicts_text(counts: Mapping[Kind, int], total: int, verb: str = "") -> str:

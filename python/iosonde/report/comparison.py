@@ -127,7 +127,7 @@ def _design(material: Material) -> Design:
         deterministic=sources[0].simulated,
         incomparable=_of_different_durability(material),
         unusable=CACHE_INCLUDED if material.paired and is_one_target else UNUSABLE,
-        unusable_on_both=() if is_one_target else ("harness-limited",),
+        two_targets=not is_one_target,
         verdicts={
             (source.label, record.run_id): _kind(record.verdict.kind, record)
             for source in sources
@@ -189,7 +189,8 @@ def method(table: pl.DataFrame, material: Material, recommended: Sequence[Recomm
             lines.append(f"Drift: the control case of {label} changed by {100 * share:.0f} %; the intervals include it")
     excluded = table.filter(pl.col("verdict") == "excluded").group_by("reason", maintain_order=True)
     for (reason,), rows in excluded:
-        lines.append(f"Excluded: {counted(rows['case_id'].n_unique(), 'case')}: {reason}")
+        values, cases = counted(rows.height, "value"), counted(rows["case_id"].n_unique(), "case")
+        lines.append(f"Excluded: {values} of {cases}: {reason}")
     return lines
 
 
@@ -251,13 +252,14 @@ def as_table(table: pl.DataFrame, material: Material) -> Table:
         [
             (baseline.label, [metric_cell(row["metric"], row["baseline"]) for row in rows]),
             (contender.label, [metric_cell(row["metric"], row["contender"]) for row in rows]),
-            ("Ratio", [_ratio(row["ratio"], row["low"], row["high"]) for row in rows]),
+            ("Ratio", [_ratio(row["ratio"], row["low"], row["high"], row["bound"]) for row in rows]),
             ("Verdict", [row["verdict"] for row in rows]),
         ],
         caption=f"{baseline.label}, {contender.label}: medians. Ratio: {contender.label} over {baseline.label}, "
         f"{'the geometric mean of the pairs' if material.paired else 'of geometric means'}, with its 95 % confidence "
-        "interval. Same: the interval lies within 5 %. Unclear: neither a difference nor its absence is shown. "
-        "Excluded: the case decides nothing, for one of the reasons listed.",
+        "interval. At least, at most: one of the two is harness-limited, so the ratio is a bound. Same: the interval "
+        "lies within 5 %. Unclear: neither a difference nor its absence is shown. Excluded: the value decides nothing, "
+        "for one of the reasons listed.",
         keys=[f"{contender.label}\n{row['case_id']}" for row in rows],
     )
 
@@ -279,6 +281,6 @@ def _without_twins(table: pl.DataFrame) -> pl.DataFrame:
     return marked.filter(~is_twin.fill_null(False)).drop("twin")
 
 
-def _ratio(ratio: float, low: float | None, high: float | None) -> Cell:
+def _ratio(ratio: float, low: float | None, high: float | None, bound: str) -> Cell:
     interval = "" if low is None or high is None else f"{low:.3f} .. {high:.3f}"
-    return Cell(text=f"{ratio:.3f}", interval=interval, number=ratio)
+    return Cell(text=f"{bound} {ratio:.3f}".strip(), interval=interval, number=ratio)

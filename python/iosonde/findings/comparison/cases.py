@@ -2,7 +2,8 @@
 
 Every case and metric is a hypothesis; among the differences that are reported, 5 % are expected to be false
 (Benjamini and Hochberg 1995). Disturbed runs and runs served from a cache decide nothing, and
-the reason is reported.
+the reason is reported. Where one of two targets is harness-limited, the ratio is a bound: it decides only if that
+target is the better one.
 
 A workload is what cases have in common besides quantities and the layout of an array: random reads, sequential
 buffered writes. Its ratio is the geometric mean over its cases, so a device that wins at one queue depth and loses at
@@ -22,6 +23,7 @@ import numpy as np
 import polars as pl
 
 from iosonde.findings.comparison import sessions
+from iosonde.findings.finding import Bound, Bounds, bounds_of
 from iosonde.metrics import wording
 from iosonde.metrics.distributions import adjusted_for_discovery
 from iosonde.metrics.registry import COMPARED_OF_FEATURES, RATES, RATES_OF_FEATURES
@@ -29,7 +31,8 @@ from iosonde.metrics.registry import metric as metric_of
 from iosonde.metrics.statistics import MARGIN
 
 FALSE_DISCOVERIES = 0.05
-OBSCURED = "harness-limited and undetermined"
+LIMITED = "harness-limited"
+OBSCURED = f"{LIMITED} and undetermined"
 """Of a run with a disturbance that its more severe verdict does not name."""
 UNUSABLE = ("undetermined", "cache-served", OBSCURED)
 """Verdicts of runs whose values do not belong to the system compared."""
@@ -63,8 +66,8 @@ class Design:
     verdicts: Verdicts = field(default_factory=dict)
     unusable: Sequence[str] = UNUSABLE
     """Verdicts that exclude a case."""
-    unusable_on_both: Sequence[str] = ()
-    """Verdicts that exclude a case where they are those of both systems."""
+    two_targets: bool = False
+    """True if harness-limited runs are lower bounds of a target; settings of one target may change the harness cost."""
     incomparable: Mapping[str, str] = field(default_factory=dict)
     """Cases to exclude, with the reason."""
     drift: Mapping[str, float] = field(default_factory=dict)
@@ -88,11 +91,21 @@ class Cell:
     spread: sessions.Spread
     reason: str
     """Reason for excluding the case from the comparison; empty if it counts."""
+    bounds: Bounds = ()
+    """What the ratio is if one system may be better than measured."""
 
     @property
     def ratio(self) -> sessions.Ratio:
         """Contender over baseline."""
         return self.spread.ratio(sessions.log_ratio(self.baseline, self.contender))
+
+    @property
+    def doubt(self) -> str:
+        """Reason why the difference may be smaller than measured, absent or reversed; empty without one."""
+        if _opposing(self.ratio.log) not in self.bounds:
+            return ""
+        is_baseline = (self.ratio.log > 0) == (metric_of(self.keys[-1]).better == "higher")
+        return f"the {'baseline' if is_baseline else 'contender'} is slower, but {LIMITED}"
 
 
 def compare(
@@ -108,13 +121,14 @@ def compare(
 
     Each `result_set` among the rows is a session. Columns: `case_id, part, stream, operation, metric, baseline,
     contender` (medians over all runs), `ratio` (contender / baseline, of geometric means), `low, high` (its 95 %
-    interval), `p_value` (adjusted for the number of cells), `repeats_baseline, repeats_contender, verdict` (`better`,
-    `worse`, `same`, `unclear`, `excluded`), `reason` (of an exclusion), `differs`: JSON of the parameters that differ
-    although the case has the same name, as `{parameter: [baseline, contender]}`.
+    interval), `bound` (`at least`, `at most`, or empty), `p_value` (adjusted for the number of cells),
+    `repeats_baseline, repeats_contender, verdict` (`better`, `worse`, `same`, `unclear`, `excluded`), `reason` (of an
+    exclusion), `differs`: JSON of the parameters that differ although the case has the same name, as
+    `{parameter: [baseline, contender]}`.
     """
     cells = cells_of(baseline, contender, design=design, metrics=metrics)
     differences = _differences(baseline_cases, contender_cases)
-    kept = [cell for cell in cells if not cell.reason]
+    kept = [cell for cell in cells if not cell.reason and not cell.doubt]
     adjusted = adjusted_for_discovery([cell.ratio.p_value for cell in kept])
     p_values = {cell.keys: float(value) for cell, value in zip(kept, adjusted, strict=True)}
     rows = [_row(cell, p_values.get(cell.keys), differences) for cell in cells]
@@ -126,7 +140,7 @@ _SCHEMA = pl.Schema(
         **dict.fromkeys(sessions.KEYS, pl.String()),
         **dict.fromkeys(("baseline", "contender", "ratio", "low", "high", "p_value"), pl.Float64()),
         **dict.fromkeys(("repeats_baseline", "repeats_contender"), pl.Int64()),
-        **dict.fromkeys(("verdict", "reason", "differs"), pl.String()),
+        **dict.fromkeys(("verdict", "reason", "differs", "bound"), pl.String()),
     }
 )
 
@@ -142,8 +156,9 @@ def cells_of(
     if design.paired:
         baseline, contender = _complete_pairs(baseline, contender)
     ours, theirs = (_without_service_time(sessions.sessions_by_cell(runs, metrics)) for runs in (baseline, contender))
+    top, bottom = (_limited(runs, design) for runs in (contender, baseline))
     unusable = {
-        **_unusable_on_both(_kinds(baseline, design), _kinds(contender, design), design),
+        **dict.fromkeys(top & bottom, f"the runs of both are {LIMITED}"),
         **_unusable(baseline, design, "baseline"),
         **_unusable(contender, design, "contender"),
         **design.incomparable,
@@ -158,8 +173,9 @@ def cells_of(
         of_metric = {keys: both for keys, both in shared.items() if keys[-1] == metric}
         spreads = _spreads(list(of_metric.values()), design, drift, correlation)
         for (keys, both), each in zip(of_metric.items(), spreads, strict=True):
-            reason = unusable.get(keys[0], "")
-            found.append(Cell(keys=keys, baseline=both[0], contender=both[1], spread=each, reason=reason))
+            reason, bounds = unusable.get(keys[0], ""), bounds_of(metric, top=keys[0] in top, bottom=keys[0] in bottom)
+            sides = {"baseline": both[0], "contender": both[1]}
+            found.append(Cell(keys=keys, **sides, spread=each, reason=reason, bounds=bounds))
     return found
 
 
@@ -208,18 +224,24 @@ def _drift_variance(runs: pl.DataFrame, design: Design) -> float:
     return sum(design.drift_of(name) ** 2 / 12 for name in names) / max(1, len(names)) ** 2
 
 
-def judge(ratio: sessions.Ratio, p_value: float, *, better: Literal["higher", "lower"]) -> Verdict:
+def _opposing(log: float) -> Bound:
+    """Return the bound that permits a smaller or the opposite difference."""
+    return "at most" if log > 0 else "at least"
+
+
+def judge(ratio: sessions.Ratio, p_value: float, *, better: Literal["higher", "lower"], bounds: Bounds = ()) -> Verdict:
     """Judge a ratio of contender to baseline.
 
     `same` when the whole interval is within the margin, even if it excludes 1: a real difference too small to
     matter. `better` or `worse` when the adjusted p-value is at most 5 %. Otherwise, or without an interval, `unclear`.
+    A bound shows only a difference away from it.
     """
     low, high = ratio.interval
     if low is None or high is None:
         return "unclear"
     if low >= 1 / (1 + MARGIN) and high <= 1 + MARGIN:
-        return "same"
-    if p_value > FALSE_DISCOVERIES:
+        return "unclear" if bounds else "same"
+    if p_value > FALSE_DISCOVERIES or _opposing(ratio.log) in bounds:
         return "unclear"
     return "better" if (ratio.log > 0) == (better == "higher") else "worse"
 
@@ -239,9 +261,10 @@ def _row(cell: Cell, p_value: float | None, differences: Mapping[str, str]) -> d
         "p_value": p_value,
         "repeats_baseline": sum(len(each) for each in cell.baseline),
         "repeats_contender": sum(len(each) for each in cell.contender),
-        "verdict": "excluded" if p_value is None else judge(cell.ratio, p_value, better=better),
-        "reason": cell.reason,
+        "verdict": "excluded" if p_value is None else judge(cell.ratio, p_value, better=better, bounds=cell.bounds),
+        "reason": cell.reason or cell.doubt,
         "differs": differences.get(cell.keys[0], "{}"),
+        "bound": cell.bounds[0] if len(cell.bounds) == 1 else "",
     }
 
 
@@ -276,16 +299,10 @@ def _unusable(runs: pl.DataFrame, design: Design, system: str) -> dict[str, str]
     return found
 
 
-def _unusable_on_both(
-    baseline: Mapping[str, Counter[str]], contender: Mapping[str, Counter[str]], design: Design
-) -> dict[str, str]:
-    """Return why cases decide nothing whose ratio is one of what limited both systems, such as a CPU."""
-    found = {}
-    for case_id in baseline.keys() & contender.keys():
-        kind, other = (kinds[case_id].most_common(1)[0][0] for kinds in (baseline, contender))
-        if kind == other and kind in design.unusable_on_both:
-            found[case_id] = f"the runs of both are {kind}"
-    return found
+def _limited(runs: pl.DataFrame, design: Design) -> set[str]:
+    """Return the cases of which half or more of the runs are harness-limited, of two targets."""
+    kinds = _kinds(runs, design) if design.two_targets else {}
+    return {case_id for case_id, counts in kinds.items() if 2 * counts[LIMITED] >= counts.total()}
 
 
 def _kinds(runs: pl.DataFrame, design: Design) -> dict[str, Counter[str]]:
@@ -328,14 +345,32 @@ class Pooled:
 
     @classmethod
     def of_first(cls, cells: Sequence[Cell], metrics: Sequence[str]) -> Pooled:
-        """Take the first metric that any of these cells has."""
+        """Take the first metric that any of these cells has.
+
+        Cells in doubt on the side of the mean are excluded, unless the bounds of others oppose the mean: then all stay,
+        and the mean decides nothing. Excluding every cell in doubt would select cells by their noise.
+        """
         metric = next((each for each in metrics if any(cell.keys[-1] == each for cell in cells)), "")
         found = [cell for cell in cells if cell.keys[-1] == metric]
         reasons = dict.fromkeys(cell.reason for cell in found if cell.reason)
-        return cls(metric=metric, cells=[cell for cell in found if not cell.reason], excluded=list(reasons))
+        usable = [cell for cell in found if not cell.reason]
+        mean = sum(cell.ratio.log for cell in usable)
+        doubts = [cell.doubt if (cell.ratio.log > 0) == (mean > 0) else "" for cell in usable]
+        rest = [cell for cell, doubt in zip(usable, doubts, strict=True) if not doubt]
+        if not any(_opposing(mean) in cell.bounds for cell in rest):
+            usable, reasons = rest, reasons | dict.fromkeys(filter(None, doubts))
+        return cls(metric=metric, cells=usable, excluded=list(reasons))
+
+    @property
+    def bounds(self) -> Bounds:
+        """What the mean is; both bounds if each of the systems may be better than measured in some case."""
+        return tuple(dict.fromkeys(bound for cell in self.cells for bound in cell.bounds))
 
     @cached_property
     def ratio(self) -> sessions.Ratio | None:
+        """None without a case, and if the mean is not even a bound."""
+        if len(self.bounds) > 1:
+            return None
         logs = [sessions.log_ratio(cell.baseline, cell.contender) for cell in self.cells]
         return sessions.pooled_over_cells([cell.spread for cell in self.cells], logs) if logs else None
 
@@ -393,8 +428,12 @@ def recommend(
 
 
 def _judged(workload: str, rate: Pooled, tail: Pooled, adjusted: Iterator[float]) -> Recommendation:
-    by_rate: Verdict = judge(rate.ratio, next(adjusted), better="higher") if rate.ratio else "unclear"
-    by_tail: Verdict = judge(tail.ratio, next(adjusted), better="lower") if tail.ratio else "unclear"
+    by_rate: Verdict = (
+        judge(rate.ratio, next(adjusted), better="higher", bounds=rate.bounds) if rate.ratio else "unclear"
+    )
+    by_tail: Verdict = (
+        judge(tail.ratio, next(adjusted), better="lower", bounds=tail.bounds) if tail.ratio else "unclear"
+    )
     choice, by = _choice(by_rate, by_tail)
     against = {by_rate, by_tail} == {"better", "worse"}
     return Recommendation(workload=workload, choice=choice, by=by, against=against, rate=rate, tail=tail)
@@ -426,13 +465,14 @@ def _summary(recommendations: Sequence[Recommendation], names: Mapping[str, str]
 
 
 def _sentence(each: Recommendation, names: Mapping[str, str]) -> str:
-    workload, excluded = wording.sentence(each.workload), "; ".join(each.rate.excluded)
+    workload, excluded = wording.sentence(each.workload), list(each.rate.excluded)
     if not each.rate.cells:
-        return f"{workload}: undecided, no usable case ({excluded})"
-    rate, tail = _ratio(each.rate), _ratio(each.tail) if each.tail.ratio else "too few samples for p99"
-    without = f"; excluded: {excluded}" if excluded else ""
+        return f"{workload}: undecided, no usable case ({'; '.join(excluded)})"
+    excluded += [f"p99: {reason}" for reason in each.tail.excluded if reason not in excluded]
+    without = f"; excluded: {'; '.join(excluded)}" if excluded else ""
+    tail = _ratio(each.tail) if each.tail.cells else "no usable p99" if each.tail.metric else "too few samples for p99"
     evidence = (
-        f"{names['contender']} over {names['baseline']}: {rate}; {tail}; "
+        f"{names['contender']} over {names['baseline']}: {_ratio(each.rate)}; {tail}; "
         f"{wording.counted(len(each.rate.cells), 'case')}, {wording.counted(each.repeats, 'run')} each{without}"
     )
     return f"{workload}: {_advice(each, names)} ({evidence})"
@@ -442,6 +482,8 @@ def _advice(each: Recommendation, names: Mapping[str, str]) -> str:
     match each.choice:
         case "either":
             return "no difference above 5 %"
+        case "unclear" if each.rate.bounds:
+            return f"undecided; some cases are {LIMITED}"
         case "unclear" if each.paired:
             return "undecided; more repeats can decide it"
         case "unclear":
@@ -459,13 +501,15 @@ ALIKE = 1.25
 
 def _ratio(pooled: Pooled) -> str:
     """Write a mean over cases with its interval, and the cases that it would hide."""
-    assert pooled.ratio, "cases that count"
+    if not pooled.ratio:
+        return f"{wording.metric_words(pooled.metric)} not averaged: each system is {LIMITED} in some cases"
     (low, high), cells = pooled.ratio.interval, pooled.ratios
-    text = f"{wording.metric_words(pooled.metric)} {wording.times_text(pooled.ratio.value)}, no interval"
+    metric = " ".join([wording.metric_words(pooled.metric), *pooled.bounds])
+    text = f"{metric} {wording.times_text(pooled.ratio.value)}, no interval"
     if low is not None and high is not None:
         interval = wording.ratio_interval_text(pooled.ratio.value, low, high)
         value = wording.ratio_text(pooled.ratio.value)
-        text = f"{wording.metric_words(pooled.metric)} {value} times, 95 % CI {interval}"
+        text = f"{metric} {value} times, 95 % CI {interval}"
     if len(cells) < 2 or cells[-1] <= ALIKE * cells[0]:
         return text
     return f"{text}, {wording.range_text(wording.ratio_text(cells[0]), wording.ratio_text(cells[-1]))} in single cases"
