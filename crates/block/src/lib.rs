@@ -36,9 +36,10 @@ use iosonde_protocol as protocol;
 use iosonde_protocol::{BlockWorkload, LayoutResult, PageCache, Payload, Phase, RunResult, Stream, VerificationResult};
 
 pub use backend::Unavailable;
-pub use backend::{Backend, JobFiles, Wait};
+pub use backend::{Backend, JobFiles, VirtualDevice, Wait};
 pub use buffer::{Arena, Buffer, available_memory_bytes};
 pub use probing::{ProbedBackend, probe_backends};
+pub use ssd::SimulatedTarget;
 pub use target::claim;
 pub use threads::merge_effects;
 pub use transport::{Done, JobResources, Transport, Wanted, Work, allow_uring, has_abandoned};

@@ -6,11 +6,8 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use iosonde_harness::metrics::{device, usage};
-use iosonde_harness::{Collector, Exchange, JobPhases, LoadPlan, Place, Recorder, Run, RunError, Shared, job_results};
-use iosonde_protocol::{
-    Backend, BackendInEffect, BlockWorkload, DeviceUsage, Durability, Event, Outcome, Phase, RunResult, Usage,
-};
+use iosonde_harness::{Place, Run, RunError, Shared, VirtualRun};
+use iosonde_protocol::{Backend, BackendInEffect, BlockWorkload, Durability, RunResult};
 
 use crate::backend::{Backend as _, SimulatedDevice, VirtualDevice, VirtualPort};
 use crate::job::{Job, turn};
@@ -46,19 +43,12 @@ pub(crate) fn measure_on<D: VirtualDevice>(
     let (device, seed) = (Rc::new(RefCell::new(device)), run.inputs.seed);
     let plan = prepare::load_plan(workload);
     let shared = Shared::default();
-    shared.set_begin(0, workload.ramp.duration_ns);
-    let mut collector = Collector::new(plan.open_loops(), workload.interval_ns).with_ramp(workload.ramp.until_steady);
-    let agreed = run.await_start();
-    if run.is_stopped() {
-        shared.stop();
-    }
+    let devices = device.borrow().usage();
+    let mut intervals = VirtualRun::new(&plan, &shared, workload.ramp.until_steady, devices, run);
     let mut jobs = Vec::new();
     let places = plan.places(|_| 1);
     for place in &places {
-        let exchange = Exchange::new();
-        collector.add(place.stream, exchange.clone());
-        let recorder = Recorder::new(exchange, workload.interval_ns);
-        let phases = JobPhases::new(plan.phases(*place), &shared, recorder);
+        let phases = intervals.phases(*place);
         let job_plan = prepare::plan(workload, seed, *place)?;
         let mut job = Job::new(job_plan, phases, plan.arrivals(*place, seed), None);
         job.begin();
@@ -68,20 +58,16 @@ pub(crate) fn measure_on<D: VirtualDevice>(
             port: VirtualPort::new(Rc::clone(&device), place.number, durable),
         });
     }
-    let began = usage::process(0);
-    let meter = Meter::new(workload, device.borrow().usage());
     let simulation = Simulation {
-        meter,
         device: Rc::clone(&device),
         shared: &shared,
         instants: vec![0; jobs.len()],
         // Every job acts at the beginning.
         acting: (0..jobs.len()).collect(),
         jobs,
-        collector,
+        intervals,
     };
-    let mut result = simulation.run(run, workload.interval_ns, &plan, &places, &began);
-    result.start = agreed.map(|agreed| agreed.virtual_result(result.end_ns));
+    let result = simulation.run(run, workload.interval_ns, &places);
     let device = Rc::into_inner(device).expect("the jobs and their ports are gone");
     Ok((result, device.into_inner()))
 }
@@ -102,19 +88,11 @@ struct Simulation<'a, D> {
     instants: Vec<u64>,
     /// Jobs that act at the present instant.
     acting: Vec<usize>,
-    meter: Meter,
-    collector: Collector,
+    intervals: VirtualRun<'a>,
 }
 
 impl<D: VirtualDevice> Simulation<'_, D> {
-    fn run(
-        mut self,
-        run: &mut Run<'_>,
-        interval_ns: u64,
-        plan: &LoadPlan<'_>,
-        places: &[Place],
-        began: &Usage,
-    ) -> RunResult {
+    fn run(mut self, run: &mut Run<'_>, interval_ns: u64, places: &[Place]) -> RunResult {
         let (mut events, mut interval, mut running) = (0_u32, 0, self.jobs.len());
         loop {
             running -= self.act();
@@ -130,14 +108,13 @@ impl<D: VirtualDevice> Simulation<'_, D> {
             }
         }
         self.look(run);
-        self.result(plan, places, began)
+        self.result(places)
     }
 
     /// Lets jobs act at the present instant; how many have ended by that.
     fn act(&mut self) -> usize {
         let now_ns = self.device.borrow().now();
-        self.meter
-            .tick(now_ns, self.shared.measure_begin(), &self.device, &mut self.collector);
+        self.intervals.tick(now_ns, &|| self.device.borrow().usage());
         let mut finished = 0;
         let mut acting = std::mem::take(&mut self.acting);
         for number in acting.drain(..) {
@@ -149,8 +126,7 @@ impl<D: VirtualDevice> Simulation<'_, D> {
             self.instants[number] = planned.job.next_instant();
             if planned.job.is_done() {
                 self.instants[number] = NEVER;
-                self.meter.note(&self.device, &mut self.collector);
-                self.collector.job_finished(number);
+                self.intervals.job_finished(number, self.device.borrow().usage());
                 finished += 1;
             }
         }
@@ -201,17 +177,8 @@ impl<D: VirtualDevice> Simulation<'_, D> {
     }
 
     fn look(&mut self, run: &mut Run<'_>) {
-        self.collector.drain();
-        self.collector
-            .ready()
-            .into_iter()
-            .for_each(|interval| run.emit(Event::Interval(interval)));
         let now_ns = self.device.borrow().now();
-        if now_ns >= self.shared.measure_begin() {
-            if let Some(warning) = self.collector.end_ramp() {
-                run.warn(warning);
-            }
-        } else if self.collector.is_ramp_steady() {
+        if self.intervals.look(now_ns, run) {
             self.end_ramp(now_ns);
         }
         if run.is_stopped() && !self.shared.is_stopped() {
@@ -220,89 +187,13 @@ impl<D: VirtualDevice> Simulation<'_, D> {
         }
     }
 
-    fn result(self, plan: &LoadPlan<'_>, places: &[Place], began: &Usage) -> RunResult {
-        let begin_ns = self.shared.measure_begin();
+    fn result(self, places: &[Place]) -> RunResult {
         let backend = self
             .jobs
             .first()
             .map_or_else(BackendInEffect::default, |first| first.port.in_effect());
-        let stopped = self.shared.is_stopped();
         let done: Vec<_> = self.jobs.into_iter().map(|each| each.job.into_done(0)).collect();
-        let end_ns = done.iter().map(|done| done.totals.end_ns).max().unwrap_or(begin_ns);
-        RunResult {
-            outcome: if stopped { Outcome::Stopped } else { Outcome::Complete },
-            begin_ns: begin_ns.min(end_ns),
-            end_ns,
-            jobs: job_results(plan, places, &done),
-            process: usage::process(end_ns).since(began),
-            peak_memory_bytes: usage::peak_memory_bytes(),
-            devices: self.meter.of_measurement(&self.device.borrow().usage()),
-            backend,
-            ..RunResult::default()
-        }
-    }
-}
-
-/// Notes what the devices did in each interval, on the clock that is theirs.
-struct Meter {
-    interval_ns: u64,
-    phase: Phase,
-    origin_ns: u64,
-    index: u64,
-    /// Devices at the beginning of the interval, and of the measurement.
-    before: Vec<DeviceUsage>,
-    measured_from: Vec<DeviceUsage>,
-}
-
-impl Meter {
-    fn new(workload: &BlockWorkload, devices: Vec<DeviceUsage>) -> Meter {
-        Meter {
-            interval_ns: workload.interval_ns,
-            phase: if workload.ramp.duration_ns > 0 {
-                Phase::Ramp
-            } else {
-                Phase::Measure
-            },
-            origin_ns: 0,
-            index: 0,
-            measured_from: devices.clone(),
-            before: devices,
-        }
-    }
-
-    /// Ends the intervals that have ended by now.
-    fn tick<D: VirtualDevice>(
-        &mut self,
-        now_ns: u64,
-        measure_begin_ns: u64,
-        device: &Rc<RefCell<D>>,
-        collector: &mut Collector,
-    ) {
-        if self.phase == Phase::Ramp && now_ns >= measure_begin_ns {
-            self.end_intervals(measure_begin_ns, device, collector);
-            self.note(device, collector);
-            (self.phase, self.origin_ns, self.index) = (Phase::Measure, measure_begin_ns, 0);
-            self.before = device.borrow().usage();
-            self.measured_from = self.before.clone();
-        }
-        self.end_intervals(now_ns, device, collector);
-    }
-
-    /// Notes what happened in the interval so far.
-    fn note<D: VirtualDevice>(&self, device: &Rc<RefCell<D>>, collector: &mut Collector) {
-        let devices = device::difference(&device.borrow().usage(), &self.before);
-        collector.note_usage(self.phase, self.index, Usage::default(), devices);
-    }
-
-    fn end_intervals<D: VirtualDevice>(&mut self, now_ns: u64, device: &Rc<RefCell<D>>, collector: &mut Collector) {
-        while now_ns >= self.origin_ns + (self.index + 1) * self.interval_ns {
-            self.note(device, collector);
-            self.before = device.borrow().usage();
-            self.index += 1;
-        }
-    }
-
-    fn of_measurement(&self, devices: &[DeviceUsage]) -> Vec<DeviceUsage> {
-        device::difference(devices, &self.measured_from)
+        self.intervals
+            .result(places, &done, &self.device.borrow().usage(), backend)
     }
 }

@@ -13,33 +13,113 @@ use iosonde_protocol::{
 };
 use iosonde_ssd::{Action, Request, Storage};
 
-use crate::backend::VirtualDevice;
+use crate::backend::{SimulatedDevice, VirtualDevice};
 use crate::error;
 use crate::{simulation, target};
 
 /// Carries the workload out on a simulated drive or array, and keeps its state for the next run.
 pub(crate) fn measure(workload: &BlockWorkload, run: &mut Run<'_>) -> Result<RunResult, RunError> {
+    let (state, mut device) = open_device(&workload.backend, run)?;
+    check_size(target::size_bytes(&workload.target), &device.storage)?;
+    warn_of_page_cache(workload, run);
+    let always = workload.layout == Layout::Always;
+    let layout = match workload.layout {
+        Layout::Never => LayoutResult::default(),
+        _ => lay_out(target::size_bytes(&workload.target), always, &mut device.storage, run),
+    };
+    let (mut result, mut device) = simulation::measure_on(device, workload, run)?;
+    result.layout = layout;
+    if let Some(path) = state {
+        save(&mut device.storage, run.inputs.targets, path)?;
+    }
+    Ok(result)
+}
+
+/// The simulated drive of a backend, and where its state is kept.
+fn open_device<'b>(backend: &'b Backend, run: &Run<'_>) -> Result<(Option<&'b Path>, SsdDevice), RunError> {
     let Backend::Ssd {
         model,
         array,
         state_path,
-    } = &workload.backend
+    } = backend
     else {
         return Err(RunError::internal("a simulated drive without a model"));
     };
-    let (seed, targets) = (run.inputs.seed, run.inputs.targets);
     let state = state_path.as_deref().map(Path::new);
-    let (mut storage, is_new) = open(model, array, targets, state, seed)?;
-    check_size(workload, &storage)?;
-    warn_of_page_cache(workload, run);
-    let layout = lay_out(workload, &mut storage, run);
-    let device = SsdDevice { storage, is_new };
-    let (mut result, mut device) = simulation::measure_on(device, workload, run)?;
-    result.layout = layout;
-    if let Some(path) = state {
-        save(&mut device.storage, targets, path)?;
+    let (storage, is_new) = open(model, array, run.inputs.targets, state, run.inputs.seed)?;
+    Ok((state, SsdDevice { storage, is_new }))
+}
+
+/// A simulated device for loads other than block I/O, which write their own requests.
+pub struct SimulatedTarget<'b> {
+    device: Device,
+    state: Option<&'b Path>,
+    /// Bytes that were written so that reads are of data.
+    pub layout: LayoutResult,
+}
+
+enum Device {
+    Servers(SimulatedDevice),
+    Ssd(Box<SsdDevice>),
+}
+
+impl<'b> SimulatedTarget<'b> {
+    /// The device of `backend`, of which the first `filled_bytes` contain data; `bytes` may be addressed.
+    ///
+    /// # Errors
+    /// For another backend, a model that contradicts itself, and a device that is too small.
+    pub fn open(
+        backend: &'b Backend,
+        bytes: u64,
+        filled_bytes: u64,
+        run: &mut Run<'_>,
+    ) -> Result<SimulatedTarget<'b>, RunError> {
+        if let Backend::Simulated {
+            servers,
+            read_service_ns,
+            write_service_ns,
+            service,
+            stalls,
+        } = backend
+        {
+            let times = (*read_service_ns, *write_service_ns);
+            return Ok(SimulatedTarget {
+                device: Device::Servers(SimulatedDevice::new(*servers, times, *service, stalls, run.inputs.seed)),
+                state: None,
+                layout: LayoutResult::default(),
+            });
+        }
+        let (state, mut device) = open_device(backend, run)?;
+        check_size(bytes, &device.storage)?;
+        let layout = match filled_bytes {
+            0 => LayoutResult::default(),
+            _ => lay_out(filled_bytes, false, &mut device.storage, run),
+        };
+        Ok(SimulatedTarget {
+            device: Device::Ssd(Box::new(device)),
+            state,
+            layout,
+        })
     }
-    Ok(result)
+
+    /// The device, whose requests are numbered by the caller (job and slot).
+    pub fn device(&mut self) -> &mut dyn VirtualDevice {
+        match &mut self.device {
+            Device::Servers(device) => device,
+            Device::Ssd(device) => device.as_mut(),
+        }
+    }
+
+    /// Keeps the state for the next run.
+    ///
+    /// # Errors
+    /// When its file cannot be written.
+    pub fn keep(self, targets: &Targets) -> Result<(), RunError> {
+        match (self.device, self.state) {
+            (Device::Ssd(mut device), Some(path)) => save(&mut device.storage, targets, path),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// A drive with the state of its file, or a new one.
@@ -100,8 +180,8 @@ fn unusable(path: &Path, reason: &str) -> RunError {
     )
 }
 
-fn check_size(workload: &BlockWorkload, storage: &Storage) -> Result<(), RunError> {
-    let (wanted, capacity) = (target::size_bytes(&workload.target), storage.capacity_bytes());
+fn check_size(wanted: u64, storage: &Storage) -> Result<(), RunError> {
+    let capacity = storage.capacity_bytes();
     if wanted <= capacity {
         return Ok(());
     }
@@ -130,10 +210,7 @@ fn warn_of_page_cache(workload: &BlockWorkload, run: &mut Run<'_>) {
 }
 
 /// Phase `layout`: what was never written is written, in no time.
-fn lay_out(workload: &BlockWorkload, storage: &mut Storage, run: &mut Run<'_>) -> LayoutResult {
-    if workload.layout == Layout::Never {
-        return LayoutResult::default();
-    }
+fn lay_out(bytes: u64, always: bool, storage: &mut Storage, run: &mut Run<'_>) -> LayoutResult {
     let mut report = |edge, bytes| {
         run.emit(Event::Phase(PhaseEvent {
             phase: Phase::Layout,
@@ -143,7 +220,7 @@ fn lay_out(workload: &BlockWorkload, storage: &mut Storage, run: &mut Run<'_>) -
         }))
     };
     report(Edge::Begin, 0);
-    let filled = storage.fill(target::size_bytes(&workload.target), workload.layout == Layout::Always);
+    let filled = storage.fill(bytes, always);
     report(Edge::End, filled.written_bytes);
     LayoutResult {
         written_bytes: filled.written_bytes,

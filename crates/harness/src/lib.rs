@@ -27,6 +27,7 @@ mod run;
 mod start;
 mod supervisor;
 pub mod target;
+mod virtual_run;
 mod workload;
 
 pub use collector::Collector;
@@ -41,4 +42,5 @@ pub use recorder::{Exchange, Recorder};
 pub use run::Run;
 pub use start::AgreedStart;
 pub use supervisor::Gate;
+pub use virtual_run::VirtualRun;
 pub use workload::{Workload, carry_out};

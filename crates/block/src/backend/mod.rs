@@ -31,7 +31,8 @@ pub(crate) use sync::{Calls, SyncBackend};
 pub(crate) use uring::{BlockEntries, Entries, UringBackend, probe};
 pub(crate) use uring_features::UringFeatures;
 pub(crate) use uring_nvme::NvmeRing;
-pub(crate) use virtual_device::{VirtualDevice, VirtualPort};
+pub use virtual_device::VirtualDevice;
+pub(crate) use virtual_device::VirtualPort;
 
 use crate::buffer::Arena;
 

@@ -9,7 +9,7 @@ use iosonde_protocol::{BackendInEffect, DeviceUsage};
 use super::{Backend, Wait};
 
 /// A device on virtual time, shared by all jobs of a run; they live in one thread.
-pub(crate) trait VirtualDevice {
+pub trait VirtualDevice {
     /// Now, in nanoseconds since the run's 0.
     fn now(&self) -> u64;
 
