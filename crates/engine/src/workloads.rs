@@ -2,6 +2,7 @@
 
 use std::os::fd::RawFd;
 
+use iosonde_ai::{AiVector, AiWeights};
 use iosonde_block::Block;
 use iosonde_graph::GraphAlgorithm;
 use iosonde_harness::Workload;
@@ -27,5 +28,7 @@ pub(crate) fn of<'a>(spec: &'a Spec, shim: &dyn Fn(StoreKind) -> Option<RawFd>) 
         Named::Paging(workload) => Box::new(Paging(workload)),
         Named::Graph(workload) => Box::new(GraphAlgorithm(workload)),
         Named::Objects(workload) => Box::new(Objects(workload)),
+        Named::AiWeights(workload) => Box::new(AiWeights(workload)),
+        Named::AiVector(workload) => Box::new(AiVector(workload)),
     }
 }

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ConsistencyResult, DurabilityResult, GraphResult, ObjectsResult, OltpCounters, OltpResult, PagingResult,
+    AiResult, ConsistencyResult, DurabilityResult, GraphResult, ObjectsResult, OltpCounters, OltpResult, PagingResult,
     StoreResult,
 };
 
@@ -375,6 +375,9 @@ pub struct RunResult {
     /// `objects`: the client library, and what came of the objects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub objects: Option<ObjectsResult>,
+    /// `ai_weights`, `ai_vector`: the files, and what was read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ai: Option<AiResult>,
     /// Result of data verification; absent where it was not requested.
     #[serde(default)]
     pub verification: Option<VerificationResult>,

@@ -8,6 +8,7 @@
 //! Conventions: bytes and nanoseconds are integers, units are last in a name, every `*_ns` instant counts from the
 //! engine's start on the monotonic clock (the `hello` event ties that to the wall clock).
 
+mod ai;
 mod counters;
 mod drive;
 mod event;
@@ -18,6 +19,7 @@ mod oltp;
 mod paging;
 mod spec;
 
+pub use ai::*;
 pub use drive::*;
 pub use event::*;
 pub use graph::*;

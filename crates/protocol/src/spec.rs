@@ -4,7 +4,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::drive::{ArrayModel, DriveModel};
-use crate::{CommitWorkload, GraphWorkload, KvWorkload, ObjectsWorkload, PagingWorkload, TpccWorkload};
+use crate::{
+    AiVectorWorkload, AiWeightsWorkload, CommitWorkload, GraphWorkload, KvWorkload, ObjectsWorkload, PagingWorkload,
+    TpccWorkload,
+};
 
 /// One run, completely described.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -57,6 +60,10 @@ pub enum Workload {
     Graph(GraphWorkload),
     /// Whole objects in an object store.
     Objects(ObjectsWorkload),
+    /// Loading of the weights of a model.
+    AiWeights(AiWeightsWorkload),
+    /// Queries of an index of vectors.
+    AiVector(AiVectorWorkload),
 }
 
 /// Observations besides the load itself.

@@ -1,0 +1,298 @@
+//! The files of a load: what they contain, and their pages in the page cache.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use iosonde_block::payload::Filler;
+use iosonde_harness::residency::{self, Residency};
+use iosonde_harness::target::{Directory, OFlags};
+use iosonde_harness::{Run, RunError, prepare_page_cache};
+use iosonde_protocol::{LayoutResult, PageCache, Payload, Phase};
+
+use crate::world::Access;
+
+const CHUNK_BYTES: usize = 1 << 20;
+/// Alignment of files that follow one another on a simulated device.
+const ALIGNMENT: u64 = 1 << 20;
+/// Bytes of a unit of `st_blocks`.
+const BLOCK_BYTES: u64 = 512;
+
+/// A file that a load needs.
+pub(crate) struct FileNeed {
+    /// Absolute, or in the directory of the load.
+    pub path: PathBuf,
+    pub bytes: u64,
+    pub content: Content,
+    /// True if it is read with direct I/O.
+    pub is_direct: bool,
+}
+
+/// Where the content of a file comes from.
+pub(crate) enum Content {
+    /// It exists, and is not written.
+    Existing,
+    /// It is written with random data after these bytes, unless it has them.
+    Generated(Vec<u8>),
+    /// Threads of the load create, open and remove it.
+    OfLoad,
+}
+
+/// The files of a load.
+pub(crate) struct FileSet {
+    /// None on a simulated device.
+    directory: Option<Directory>,
+    entries: Vec<Entry>,
+}
+
+struct Entry {
+    /// As it was needed.
+    name: PathBuf,
+    path: PathBuf,
+    bytes: u64,
+    /// First byte on a simulated device.
+    base: u64,
+    /// None on a simulated device, and where threads open it.
+    file: Option<File>,
+}
+
+impl FileSet {
+    /// Files on a simulated device, one after the other.
+    pub(crate) fn on_device(needs: Vec<FileNeed>) -> FileSet {
+        let mut base = 0;
+        let entries = needs.into_iter().map(|need| {
+            let entry = Entry {
+                name: need.path.clone(),
+                path: need.path,
+                bytes: need.bytes,
+                base,
+                file: None,
+            };
+            base += need.bytes.next_multiple_of(ALIGNMENT);
+            entry
+        });
+        FileSet {
+            directory: None,
+            entries: entries.collect(),
+        }
+    }
+
+    /// Files of a directory, of which the missing ones are written; phase `layout`.
+    pub(crate) fn open(
+        directory: &Path,
+        needs: Vec<FileNeed>,
+        run: &mut Run<'_>,
+    ) -> Result<(FileSet, LayoutResult), RunError> {
+        let held = run
+            .inputs
+            .targets
+            .open_directory(directory)
+            .map_err(|error| RunError::io("open", directory, &error))?;
+        let mut layout = LayoutResult::default();
+        let mut entries = Vec::with_capacity(needs.len());
+        let mut filler = Filler::new(Payload::Random, false, run.inputs.seed, &[0xa1]);
+        run.begin(Phase::Layout);
+        for need in needs {
+            let path = directory.join(&need.path);
+            let file = match &need.content {
+                Content::OfLoad => None,
+                Content::Existing => Some(existing(&path, &need, run)?),
+                Content::Generated(head) => Some(generated(&held, &path, &need, head, &mut filler, &mut layout, run)?),
+            };
+            entries.push(Entry {
+                name: need.path,
+                path,
+                bytes: need.bytes,
+                base: 0,
+                file,
+            });
+        }
+        run.end(Phase::Layout, layout.written_bytes);
+        let directory = Some(held);
+        Ok((FileSet { directory, entries }, layout))
+    }
+
+    /// Brings the pages of open files in the page cache into a state.
+    pub(crate) fn prepare_page_cache(&self, wanted: PageCache) -> Result<(), RunError> {
+        self.entries.iter().try_for_each(|entry| {
+            let Some(file) = &entry.file else { return Ok(()) };
+            prepare_page_cache(file, wanted, entry.bytes)
+                .map_err(|error| RunError::io("prepare the page cache of", &entry.path, &error))
+        })
+    }
+
+    /// Pages of open files in the page cache; None where the kernel does not report them.
+    pub(crate) fn residency(&self) -> Option<Residency> {
+        let mut sum = Residency {
+            cached_bytes: 0,
+            dirty_bytes: Some(0),
+        };
+        for entry in &self.entries {
+            let Some(file) = &entry.file else { continue };
+            let found = residency::query(file, &(0..entry.bytes)).ok()?;
+            sum.cached_bytes += found.cached_bytes;
+            sum.dirty_bytes = sum.dirty_bytes.zip(found.dirty_bytes).map(|(sum, dirty)| sum + dirty);
+        }
+        Some(sum)
+    }
+
+    /// Opens a file for a thread.
+    pub(crate) fn open_for(&self, number: usize, access: Access) -> Result<File, RunError> {
+        let (flags, is_direct) = match access {
+            Access::Read { is_direct } => (OFlags::RDONLY, is_direct),
+            Access::Create { is_direct } => (OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC, is_direct),
+        };
+        let direct = if is_direct { OFlags::DIRECT } else { OFlags::empty() };
+        let entry = &self.entries[number];
+        self.held()
+            .open(&entry.name, flags | direct)
+            .map_err(|error| refused(&entry.path, is_direct, &error))
+    }
+
+    /// Removes a file, if it exists.
+    pub(crate) fn remove(&self, number: usize) -> Result<(), RunError> {
+        let entry = &self.entries[number];
+        let removed = std::fs::remove_file(self.held().held_path().join(&entry.name));
+        match removed {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(RunError::io("remove", &entry.path, &error)),
+            _ => Ok(()),
+        }
+    }
+
+    fn held(&self) -> &Directory {
+        self.directory
+            .as_ref()
+            .expect("files of a directory are opened below it")
+    }
+
+    /// The file with this number, which all threads have open.
+    pub(crate) fn file(&self, number: usize) -> &File {
+        self.entries[number]
+            .file
+            .as_ref()
+            .expect("threads open files of their own first")
+    }
+
+    /// Path of the file with this number.
+    pub(crate) fn path(&self, number: usize) -> &Path {
+        &self.entries[number].path
+    }
+
+    /// Size of the file with this number.
+    pub(crate) fn bytes(&self, number: usize) -> u64 {
+        self.entries[number].bytes
+    }
+
+    /// First byte of the file with this number on a simulated device.
+    pub(crate) fn base(&self, number: usize) -> u64 {
+        self.entries[number].base
+    }
+
+    /// Bytes that all files take on a simulated device.
+    pub(crate) fn extent(&self) -> u64 {
+        self.entries.last().map_or(0, |last| last.base + last.bytes)
+    }
+
+    /// Bytes of all files.
+    pub(crate) fn total_bytes(&self) -> u64 {
+        self.entries.iter().map(|entry| entry.bytes).sum()
+    }
+}
+
+fn read_flags(need: &FileNeed) -> OFlags {
+    match need.is_direct {
+        true => OFlags::RDONLY | OFlags::DIRECT,
+        false => OFlags::RDONLY,
+    }
+}
+
+/// Opens a file of the user's, which must be what was planned.
+fn existing(path: &Path, need: &FileNeed, run: &Run<'_>) -> Result<File, RunError> {
+    let opened = run.inputs.targets.open(path, read_flags(need));
+    let file = opened.map_err(|error| refused(path, need.is_direct, &error))?;
+    let found = file.metadata().map_err(|error| RunError::io("examine", path, &error))?;
+    if found.is_file() && found.len() == need.bytes {
+        return Ok(file);
+    }
+    Err(RunError::invalid(
+        format!(
+            "`{}` is not the file of {} bytes that was planned",
+            path.display(),
+            need.bytes
+        ),
+        "`files`",
+        "plan the study again: the file has changed",
+    ))
+}
+
+/// Opens a file of the load's own, and writes it unless it has its size and no holes.
+fn generated(
+    held: &Directory,
+    path: &Path,
+    need: &FileNeed,
+    head: &[u8],
+    filler: &mut Filler,
+    layout: &mut LayoutResult,
+    run: &mut Run<'_>,
+) -> Result<File, RunError> {
+    let failed = |action: &'static str| move |error: io::Error| RunError::io(action, path, &error);
+    let written = held
+        .open(&need.path, OFlags::RDWR | OFlags::CREATE)
+        .map_err(failed("open"))?;
+    let found = written.metadata().map_err(failed("examine"))?;
+    let is_complete = found.len() == need.bytes && found.blocks() * BLOCK_BYTES >= need.bytes / 2;
+    if is_complete && has_head(&written, head) {
+        layout.kept_bytes += need.bytes;
+    } else {
+        write(&written, need.bytes, head, filler, &mut |bytes| {
+            run.progress(Phase::Layout, layout.written_bytes + bytes)
+        })
+        .map_err(failed("write"))?;
+        layout.written_bytes += need.bytes;
+    }
+    held.open(&need.path, read_flags(need))
+        .map_err(|error| refused(path, need.is_direct, &error))
+}
+
+fn refused(path: &Path, is_direct: bool, error: &io::Error) -> RunError {
+    if is_direct && error.raw_os_error() == Some(libc::EINVAL) {
+        return RunError::unsupported(
+            format!("the file system of `{}` does not support direct I/O", path.display()),
+            "choose a load without direct I/O, or a target on another file system",
+        );
+    }
+    RunError::io("open", path, error)
+}
+
+fn has_head(file: &File, head: &[u8]) -> bool {
+    let mut found = vec![0; head.len()];
+    file.read_exact_at(&mut found, 0).is_ok() && found == head
+}
+
+/// Writes the head, random data after it, and makes them durable. A file that a kill leaves behind is too short.
+fn write(
+    file: &File,
+    bytes: u64,
+    head: &[u8],
+    filler: &mut Filler,
+    progress: &mut dyn FnMut(u64) -> bool,
+) -> io::Result<()> {
+    file.set_len(0)?;
+    let mut chunk = vec![0; CHUNK_BYTES];
+    let mut offset = 0;
+    while offset < bytes {
+        let length = (bytes - offset).min(CHUNK_BYTES as u64) as usize;
+        filler.fill(&mut chunk[..length]);
+        if offset < head.len() as u64 {
+            let part = &head[offset as usize..head.len().min(offset as usize + length)];
+            chunk[..part.len()].copy_from_slice(part);
+        }
+        file.write_all_at(&chunk[..length], offset)?;
+        offset += length as u64;
+        if !progress(offset) {
+            break;
+        }
+    }
+    file.sync_all()
+}

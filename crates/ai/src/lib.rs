@@ -1,0 +1,83 @@
+//! Loads that software for machine learning applies to storage.
+//!
+//! [`weights`] and [`vector`] are loads, each written once against a [`World`](world::World): what a thread does to storage and
+//! time. `kernel` is the world of files and the machine's clock, `simulated` that of a simulated device and a virtual clock. `files`
+//! has the files of a load.
+
+#![allow(dead_code)]
+
+mod files;
+mod kernel;
+mod simulated;
+mod vector;
+mod weights;
+mod world;
+
+use iosonde_harness::{Measured, Run, RunError};
+use iosonde_protocol::{AiResult, AiTarget, Backend, PageCache, PageCacheEvidence, RunResult};
+
+pub use vector::AiVector;
+pub use weights::AiWeights;
+
+use crate::files::{FileNeed, FileSet};
+use crate::world::Load;
+
+/// What the driver knows of a load.
+pub(crate) struct Setting<'w> {
+    pub target: &'w AiTarget,
+    pub backend: Option<&'w Backend>,
+    pub needs: Vec<FileNeed>,
+    pub page_cache: PageCache,
+}
+
+/// Prepares the files, applies the load, and makes a result of what was found; `note` adds facts about the load.
+pub(crate) fn measure<L: Load>(
+    setting: Setting<'_>,
+    plan: &iosonde_harness::LoadPlan<'_>,
+    load: &L,
+    run: &mut Run<'_>,
+    note: impl FnOnce(&mut AiResult, &[L::Found]),
+) -> Result<RunResult, RunError> {
+    let (measured, file_bytes) = match setting.target {
+        AiTarget::Virtual { size_bytes } => {
+            let Some(backend) = setting.backend else {
+                return Err(RunError::out_of_range("`backend`"));
+            };
+            let files = FileSet::on_device(setting.needs);
+            let measured = simulated::measure(backend, *size_bytes, &files, plan, load, run)?;
+            (measured, files.total_bytes())
+        }
+        AiTarget::Directory { path } => {
+            let (files, layout) = FileSet::open(path.as_ref(), setting.needs, run)?;
+            files.prepare_page_cache(setting.page_cache)?;
+            let before = files.residency();
+            let mut measured = kernel::measure(&files, plan, load, run)?;
+            let pages = before.zip(files.residency()).map(|(before, after)| PageCacheEvidence {
+                source: if after.dirty_bytes.is_some() {
+                    "cachestat"
+                } else {
+                    "mincore"
+                }
+                .into(),
+                addressed_bytes: files.total_bytes(),
+                before_bytes: before.cached_bytes,
+                after_bytes: after.cached_bytes,
+                dirty_after_bytes: after.dirty_bytes,
+            });
+            measured.result.layout = layout;
+            measured.result.evidence.get_or_insert_default().page_cache = pages;
+            (measured, files.total_bytes())
+        }
+    };
+    let Measured { mut result, found } = measured;
+    let mut facts = AiResult {
+        file_bytes,
+        ..AiResult::default()
+    };
+    note(&mut facts, &found);
+    result.ai = Some(facts);
+    Ok(result)
+}
+
+#[cfg(test)]
+mod tests;

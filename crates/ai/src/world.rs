@@ -1,0 +1,153 @@
+//! What a thread of a load does to storage and time.
+
+use iosonde_harness::{JobPhases, Place, RunError, Stage};
+use iosonde_protocol::Operation;
+
+/// A part of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Extent {
+    /// Number of the file in its set.
+    pub file: usize,
+    pub offset: u64,
+    pub bytes: u64,
+}
+
+/// How a file is mapped before its pages are touched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mapped {
+    Normal,
+    Random,
+    WillNeed,
+    Populate,
+}
+
+/// What a thread opens a file for, and whether with direct I/O.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    Read {
+        is_direct: bool,
+    },
+    /// The file is created, or becomes empty.
+    Create {
+        is_direct: bool,
+    },
+}
+
+/// Memory that a thread reads into, or writes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Memory {
+    /// Bytes of the largest read or write.
+    pub bytes: u64,
+    /// Reads in flight together.
+    pub slots: u32,
+    /// True if it is given back to the kernel before each read, so that the read faults it in.
+    pub is_new_each_time: bool,
+    /// True if it is locked.
+    pub is_locked: bool,
+    /// True if it is written from.
+    pub is_written: bool,
+}
+
+/// One thread's storage and time.
+pub(crate) trait World<'a> {
+    fn phases(&mut self) -> &mut JobPhases<'a>;
+
+    /// Now, in nanoseconds since the run's 0.
+    fn now(&self) -> u64;
+
+    /// Reads extents, all of them in flight together, and returns when the last is complete.
+    ///
+    /// # Errors
+    /// The first read that failed or was short.
+    fn read(&mut self, extents: &[Extent]) -> Result<(), RunError>;
+
+    /// Opens a file for this thread, in addition to those that all threads have open.
+    ///
+    /// # Errors
+    /// The kernel's.
+    fn open(&mut self, file: usize, access: Access) -> Result<(), RunError>;
+
+    /// Closes a file that this thread opened.
+    fn close(&mut self, file: usize);
+
+    /// Removes a file; one that does not exist is no error.
+    ///
+    /// # Errors
+    /// The kernel's.
+    fn remove(&mut self, file: usize) -> Result<(), RunError>;
+
+    /// Writes random data to a file that this thread opened.
+    ///
+    /// # Errors
+    /// The kernel's, and those of a write that was short.
+    fn write(&mut self, extent: Extent) -> Result<(), RunError>;
+
+    /// Makes a file that this thread opened durable (`fsync(2)`).
+    ///
+    /// # Errors
+    /// The kernel's.
+    fn sync(&mut self, file: usize) -> Result<(), RunError>;
+
+    /// Removes a file's pages from the page cache, as far as they are clean.
+    ///
+    /// # Errors
+    /// The kernel's.
+    fn drop_pages(&mut self, file: usize) -> Result<(), RunError>;
+
+    /// Sleeps until an instant, or until load is no longer to be applied.
+    fn sleep_until(&mut self, at_ns: u64);
+
+    /// Waits until `ready` returns something, which another thread's [`World::notify`] announces; None if load is no longer
+    /// to be applied.
+    fn wait<T>(&mut self, ready: impl FnMut() -> Option<T>) -> Option<T>;
+
+    /// Has all threads that wait ask again.
+    fn notify(&mut self);
+
+    /// Maps a file; the one mapped before is unmapped.
+    ///
+    /// # Errors
+    /// When the kernel refuses it.
+    fn map(&mut self, file: usize, how: Mapped) -> Result<(), RunError>;
+
+    /// Copies a part of the mapped file to memory.
+    ///
+    /// # Errors
+    /// Of a simulated device. A failed read of a file ends the process (SIGBUS).
+    fn copy_mapped(&mut self, extent: Extent) -> Result<(), RunError>;
+
+    /// Returns true while load is to be applied.
+    fn continues(&mut self) -> bool {
+        let now_ns = self.now();
+        let phases = self.phases();
+        phases.advance(now_ns, 0);
+        phases.notice_exhaustion(now_ns, 0);
+        phases.stage() != Stage::Drain
+    }
+
+    /// Counts an operation that started at this time and is complete now.
+    fn record(&mut self, operation: Operation, bytes: u64, start_ns: u64) {
+        let now_ns = self.now();
+        let phases = self.phases();
+        phases.started(1, start_ns, start_ns);
+        phases.advance_to_completion(now_ns);
+        phases.record(operation, bytes, now_ns, now_ns - start_ns, None);
+    }
+}
+
+/// A load: what its threads share, and what each of them does.
+pub(crate) trait Load: Sync {
+    /// Results of a thread.
+    type Found: Send;
+
+    fn memory(&self, place: Place) -> Memory;
+
+    /// Applies the load until it, or the phases of the thread, have ended.
+    ///
+    /// # Errors
+    /// When an operation fails.
+    fn work<'a>(&self, world: &mut impl World<'a>, place: Place) -> Result<Self::Found, RunError>;
+
+    /// The interface on files, for the record.
+    fn interface(&self) -> &'static str;
+}

@@ -1,0 +1,138 @@
+//! Loads that software for machine learning applies to storage.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{Backend, PageCache, Ramp};
+
+/// Location of the files of a load.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum AiTarget {
+    /// An existing directory.
+    Directory {
+        /// Path of the directory.
+        path: String,
+    },
+    /// Nothing real: for the backends `simulated` and `ssd`, on which files follow one another.
+    Virtual {
+        /// Bytes that may be addressed.
+        size_bytes: u64,
+    },
+}
+
+/// Loading of the weights of a model, once: the load ends with the last file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AiWeightsWorkload {
+    /// Location of generated files.
+    pub target: AiTarget,
+    /// The simulated device of a `virtual` target.
+    #[serde(default)]
+    pub backend: Option<Backend>,
+    /// Files in the order in which they are loaded.
+    pub files: Vec<WeightFile>,
+    /// True if missing files are written with random data; otherwise all exist and are opened read-only.
+    pub generate: bool,
+    /// How files are read.
+    pub strategy: WeightStrategy,
+    /// Bytes of a read at most.
+    pub request_bytes: u64,
+    /// Threads. They share files, or requests of direct I/O.
+    pub threads: u32,
+    /// Memory that weights are read into.
+    pub memory: WeightMemory,
+    /// The page cache of the files before the load.
+    pub page_cache: PageCache,
+    /// Length of an interval, in nanoseconds, at least 100 ms.
+    pub interval_ns: u64,
+    /// CPUs to run on: thread `i` is pinned to `cpus[i % len]`; empty leaves it to the scheduler.
+    #[serde(default)]
+    pub cpus: Vec<u32>,
+}
+
+/// A file in the format safetensors: 8 bytes with the length of a JSON header, the header, and tensors.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct WeightFile {
+    /// Absolute path, or of generated files the name in the target.
+    pub path: String,
+    /// Size of the file.
+    pub bytes: u64,
+    /// First byte of each tensor in the file, in the order of their access; each extends to the next or to the end of the file.
+    pub tensors: Vec<u64>,
+}
+
+/// How files of weights are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum WeightStrategy {
+    /// Shared mapping, from which tensors are copied in their order.
+    Mmap,
+    /// The same with `MADV_RANDOM`: no read-ahead.
+    MmapRandom,
+    /// The same with `MADV_WILLNEED` for the file.
+    MmapWillneed,
+    /// The same with `MADV_POPULATE_READ` for the file (Linux 5.14).
+    MmapPopulate,
+    /// `pread(2)` of whole files, one file at a time in each thread.
+    Read,
+    /// Direct I/O (`O_DIRECT`): requests of all files, one at a time in each thread.
+    Direct,
+}
+
+/// Memory that weights are read into.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum WeightMemory {
+    /// Memory that is new for each tensor or request, so that its page faults are part of the load.
+    Pageable,
+    /// Memory that is faulted in before the load, in huge pages where the kernel has them, and locked (`mlock(2)`), as buffers
+    /// for transfers to an accelerator.
+    Locked,
+}
+
+/// Queries of an index of vectors: each is a chain of rounds, with reads in parallel in each round.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AiVectorWorkload {
+    /// Location of the index, the file `index`.
+    pub target: AiTarget,
+    /// The simulated device of a `virtual` target.
+    #[serde(default)]
+    pub backend: Option<Backend>,
+    /// Size of the index.
+    pub index_bytes: u64,
+    /// Queries at a time, each in its own thread.
+    pub concurrency: u32,
+    /// Rounds of a query, each of which starts when the one before is complete.
+    pub hops: u32,
+    /// Reads of a round, which are in flight together.
+    pub beam_width: u32,
+    /// Bytes of a read at least and at most, multiples of 4 KiB; sizes between are as likely.
+    pub read_bytes: [u64; 2],
+    /// Fraction of reads that are served from memory.
+    pub cached_fraction: f64,
+    /// The ramp before the measurement.
+    pub ramp: Ramp,
+    /// Length of the measurement, in nanoseconds.
+    pub duration_ns: u64,
+    /// Length of an interval, in nanoseconds, at least 100 ms.
+    pub interval_ns: u64,
+    /// CPUs to run on: thread `i` is pinned to `cpus[i % len]`; empty leaves it to the scheduler.
+    #[serde(default)]
+    pub cpus: Vec<u32>,
+}
+
+/// Facts about a load of software for machine learning.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct AiResult {
+    /// Bytes of the files of the load.
+    pub file_bytes: u64,
+    /// `ai_weights`: bytes of tensors that were copied into memory or read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loaded_bytes: Option<u64>,
+    /// `ai_vector`: reads, without those served from memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reads: Option<u64>,
+}
