@@ -37,6 +37,8 @@ pub(crate) enum Content {
     Generated(Vec<u8>),
     /// Threads of the load create, open and remove it.
     OfLoad,
+    /// The same, but it is written with random data first, and its pages leave the page cache.
+    OfLoadWritten,
 }
 
 /// The files of a load.
@@ -92,11 +94,18 @@ impl FileSet {
         let mut layout = LayoutResult::default();
         let mut entries = Vec::with_capacity(needs.len());
         let mut filler = Filler::new(Payload::Random, false, run.inputs.seed, &[0xa1]);
+        let mut written = Vec::new();
         run.begin(Phase::Layout);
         for need in needs {
             let path = directory.join(&need.path);
             let file = match &need.content {
                 Content::OfLoad => None,
+                Content::OfLoadWritten => {
+                    create_parents(&held, &need.path).map_err(|error| RunError::io("create", &path, &error))?;
+                    generated(&held, &path, &need, &[], &mut filler, &mut layout, run)?;
+                    written.push(need.path.clone());
+                    None
+                }
                 Content::Existing => Some(existing(&path, &need, run)?),
                 Content::Generated(head) => Some(generated(&held, &path, &need, head, &mut filler, &mut layout, run)?),
             };
@@ -108,6 +117,7 @@ impl FileSet {
                 file,
             });
         }
+        drop_written(&held, &written).map_err(|error| RunError::io("sync", directory, &error))?;
         run.end(Phase::Layout, layout.written_bytes);
         let directory = Some(held);
         Ok((FileSet { directory, entries }, layout))
@@ -122,8 +132,11 @@ impl FileSet {
         })
     }
 
-    /// Pages of open files in the page cache; None where the kernel does not report them.
+    /// Pages of open files in the page cache; None without such files, and where the kernel does not report them.
     pub(crate) fn residency(&self) -> Option<Residency> {
+        if self.entries.iter().all(|entry| entry.file.is_none()) {
+            return None;
+        }
         let mut sum = Residency {
             cached_bytes: 0,
             dirty_bytes: Some(0),
@@ -137,17 +150,42 @@ impl FileSet {
         Some(sum)
     }
 
-    /// Opens a file for a thread.
+    /// Opens a file for a thread. One that is created gets the directories that its name has.
     pub(crate) fn open_for(&self, number: usize, access: Access) -> Result<File, RunError> {
         let (flags, is_direct) = match access {
             Access::Read { is_direct } => (OFlags::RDONLY, is_direct),
             Access::Create { is_direct } => (OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC, is_direct),
+            Access::Update { is_direct } => (OFlags::RDWR, is_direct),
+            Access::Temporary { is_direct } => (OFlags::RDWR | OFlags::CREATE | OFlags::EXCL, is_direct),
         };
         let direct = if is_direct { OFlags::DIRECT } else { OFlags::empty() };
         let entry = &self.entries[number];
-        self.held()
-            .open(&entry.name, flags | direct)
-            .map_err(|error| refused(&entry.path, is_direct, &error))
+        let name = match access {
+            Access::Temporary { .. } => &temporary(&entry.name),
+            _ => &entry.name,
+        };
+        let open = || self.held().open(name, flags | direct);
+        let opened = match open() {
+            Err(error) if flags.contains(OFlags::CREATE) && error.kind() == io::ErrorKind::NotFound => {
+                create_parents(self.held(), name).and_then(|()| open())
+            }
+            opened => opened,
+        };
+        opened.map_err(|error| refused(&entry.path, is_direct, &error))
+    }
+
+    /// Returns true if a file exists.
+    pub(crate) fn exists(&self, number: usize) -> Result<bool, RunError> {
+        let entry = &self.entries[number];
+        std::fs::exists(self.held().held_path().join(&entry.name))
+            .map_err(|error| RunError::io("look up", &entry.path, &error))
+    }
+
+    /// Gives a file its name, which was created under a temporary one.
+    pub(crate) fn rename(&self, number: usize) -> Result<(), RunError> {
+        let (entry, held) = (&self.entries[number], self.held().held_path());
+        std::fs::rename(held.join(temporary(&entry.name)), held.join(&entry.name))
+            .map_err(|error| RunError::io("rename", &entry.path, &error))
     }
 
     /// Removes a file, if it exists.
@@ -200,6 +238,16 @@ impl FileSet {
     }
 }
 
+fn temporary(name: &Path) -> PathBuf {
+    name.with_extension("tmp")
+}
+
+/// Creates the directories in which a file is to be.
+fn create_parents(held: &Directory, name: &Path) -> io::Result<()> {
+    let parent = name.parent().unwrap_or(Path::new(""));
+    std::fs::create_dir_all(held.held_path().join(parent))
+}
+
 fn read_flags(need: &FileNeed) -> OFlags {
     match need.is_direct {
         true => OFlags::RDONLY | OFlags::DIRECT,
@@ -248,6 +296,10 @@ fn generated(
         write(&written, need.bytes, head, filler, &mut |bytes| {
             run.progress(Phase::Layout, layout.written_bytes + bytes)
         })
+        .and_then(|()| match need.content {
+            Content::OfLoadWritten => Ok(()), // All of them together.
+            _ => written.sync_all(),
+        })
         .map_err(failed("write"))?;
         layout.written_bytes += need.bytes;
     }
@@ -270,7 +322,19 @@ fn has_head(file: &File, head: &[u8]) -> bool {
     file.read_exact_at(&mut found, 0).is_ok() && found == head
 }
 
-/// Writes the head, random data after it, and makes them durable. A file that a kill leaves behind is too short.
+/// Makes files durable, and removes their pages from the page cache.
+fn drop_written(held: &Directory, names: &[PathBuf]) -> io::Result<()> {
+    if names.is_empty() {
+        return Ok(());
+    }
+    rustix::fs::syncfs(File::open(held.held_path())?)?;
+    names.iter().try_for_each(|name| {
+        let file = held.open(name, OFlags::RDONLY)?;
+        Ok(rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed)?)
+    })
+}
+
+/// Writes the head, and random data after it. A file that a kill leaves behind is too short.
 fn write(
     file: &File,
     bytes: u64,
@@ -294,5 +358,5 @@ fn write(
             break;
         }
     }
-    file.sync_all()
+    Ok(())
 }

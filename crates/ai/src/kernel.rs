@@ -185,6 +185,14 @@ impl<'a> World<'a> for KernelWorld<'a, '_> {
         Ok(())
     }
 
+    fn exists(&mut self, file: usize) -> Result<bool, RunError> {
+        self.files.exists(file)
+    }
+
+    fn rename(&mut self, file: usize) -> Result<(), RunError> {
+        self.files.rename(file)
+    }
+
     fn close(&mut self, file: usize) {
         self.opened.retain(|(number, _)| *number != file);
     }

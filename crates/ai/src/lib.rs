@@ -8,6 +8,8 @@
 
 mod files;
 mod kernel;
+mod kv_cache;
+mod kv_trace;
 mod simulated;
 mod vector;
 mod weights;
@@ -16,6 +18,7 @@ mod world;
 use iosonde_harness::{Measured, Run, RunError};
 use iosonde_protocol::{AiResult, AiTarget, Backend, PageCache, PageCacheEvidence, RunResult};
 
+pub use kv_cache::AiKvCache;
 pub use vector::AiVector;
 pub use weights::AiWeights;
 

@@ -308,6 +308,14 @@ impl<'a> World<'a> for VirtualWorld<'a, '_> {
         Ok(())
     }
 
+    fn exists(&mut self, _file: usize) -> Result<bool, RunError> {
+        Ok(true)
+    }
+
+    fn rename(&mut self, _file: usize) -> Result<(), RunError> {
+        Ok(())
+    }
+
     fn close(&mut self, _file: usize) {}
 
     fn remove(&mut self, _file: usize) -> Result<(), RunError> {

@@ -31,6 +31,14 @@ pub(crate) enum Access {
     Create {
         is_direct: bool,
     },
+    /// It exists, and is read and written.
+    Update {
+        is_direct: bool,
+    },
+    /// A new file is created under a temporary name, until [`World::rename`].
+    Temporary {
+        is_direct: bool,
+    },
 }
 
 /// Memory that a thread reads into, or writes from.
@@ -66,6 +74,18 @@ pub(crate) trait World<'a> {
     /// # Errors
     /// The kernel's.
     fn open(&mut self, file: usize, access: Access) -> Result<(), RunError>;
+
+    /// Returns true if a file exists.
+    ///
+    /// # Errors
+    /// The kernel's.
+    fn exists(&mut self, file: usize) -> Result<bool, RunError>;
+
+    /// Gives a file its name, which was created under a temporary one.
+    ///
+    /// # Errors
+    /// The kernel's.
+    fn rename(&mut self, file: usize) -> Result<(), RunError>;
 
     /// Closes a file that this thread opened.
     fn close(&mut self, file: usize);
@@ -127,11 +147,17 @@ pub(crate) trait World<'a> {
 
     /// Counts an operation that started at this time and is complete now.
     fn record(&mut self, operation: Operation, bytes: u64, start_ns: u64) {
+        self.record_response(operation, bytes, start_ns, None);
+    }
+
+    /// The same, of an operation that was to start at `intended_ns`.
+    fn record_response(&mut self, operation: Operation, bytes: u64, start_ns: u64, intended_ns: Option<u64>) {
         let now_ns = self.now();
         let phases = self.phases();
         phases.started(1, start_ns, start_ns);
         phases.advance_to_completion(now_ns);
-        phases.record(operation, bytes, now_ns, now_ns - start_ns, None);
+        let response_ns = intended_ns.map(|intended_ns| now_ns - intended_ns);
+        phases.record(operation, bytes, now_ns, now_ns - start_ns, response_ns);
     }
 }
 

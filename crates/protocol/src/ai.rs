@@ -124,6 +124,118 @@ pub struct AiVectorWorkload {
     pub cpus: Vec<u32>,
 }
 
+/// A cache of keys and values (of attention) on storage: loads and stores of blocks as a trace of requests has them.
+///
+/// An LRU cache of `capacity_blocks` is followed in the order of the trace, whatever time loads take. Of a request's blocks, those
+/// from the first one to the first that is not cached are hits and are loaded; the others are stored, unless they are cached, and
+/// each replaces the least recently used one of a full cache. A hit that is not yet stored when it is looked up is not loaded,
+/// nor are those after it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AiKvCacheWorkload {
+    /// Location of the blocks, the directory `blocks` or the file `slots`.
+    pub target: AiTarget,
+    /// The simulated device of a `virtual` target, on which layouts do not differ.
+    #[serde(default)]
+    pub backend: Option<Backend>,
+    /// The requests.
+    pub trace: KvCacheTrace,
+    /// Bytes of a block, a multiple of 4 KiB.
+    pub block_bytes: u64,
+    /// Blocks in the cache at most.
+    pub capacity_blocks: u32,
+    /// Blocks of an LRU cache in memory, whose hits cause no I/O; 0: none.
+    #[serde(default)]
+    pub dram_blocks: u32,
+    /// Arrangement of blocks in files.
+    pub layout: KvCacheLayout,
+    /// True if a block is made durable (`fsync(2)`) when it is stored.
+    pub sync: bool,
+    /// True for direct I/O (`O_DIRECT`).
+    pub is_direct: bool,
+    /// Threads that look up and load blocks.
+    pub threads: u32,
+    /// Threads that store blocks.
+    pub writers: u32,
+    /// True if the blocks of a request are divided among all threads; otherwise one thread loads them one after another.
+    pub is_parallel: bool,
+    /// Requests of the trace that fill the cache before the measurement.
+    pub warm_requests: u64,
+    /// Speed of the trace: 2 halves the time between requests.
+    pub speed: f64,
+    /// Length of the measurement at most, in nanoseconds; it ends with the trace.
+    pub duration_ns: Option<u64>,
+    /// Length of an interval, in nanoseconds, at least 100 ms.
+    pub interval_ns: u64,
+    /// CPUs to run on: thread `i` is pinned to `cpus[i % len]`; empty leaves it to the scheduler.
+    #[serde(default)]
+    pub cpus: Vec<u32>,
+}
+
+/// A trace of requests, converted for the engine: `ioskvreq`, and little-endian version (`u32`), number of different blocks
+/// (`u32`), of requests and of blocks (`u64`); for each request, nanoseconds since the first and number of blocks (`u64`); all blocks
+/// in order (`u32`), numbered by their first occurrence.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct KvCacheTrace {
+    /// Path of the converted trace.
+    pub path: String,
+    /// Number of requests.
+    pub rows: u64,
+    /// SHA-256 of the trace that it was converted from.
+    pub digest: String,
+}
+
+/// Arrangement of blocks in files. All but `slots` ask the file system for each block of a request up to the first that is missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum KvCacheLayout {
+    /// A file for each block in two levels of 256 directories by the hash of the block.
+    Hashed,
+    /// A file for each block in one directory.
+    Flat,
+    /// A file for each block in two levels of directories (4,096 and 256), written under a temporary name and renamed.
+    Renamed,
+    /// One file of `capacity_blocks`, with an index in memory.
+    Slots,
+}
+
+/// What requests found in a cache of keys and values, from the first that was looked up to the last.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct KvCacheResult {
+    /// Requests that arrived in the measurement.
+    pub arrived: u64,
+    /// Requests that were looked up.
+    pub requests: u64,
+    /// Requests whose load was complete in the measurement, also those without hits in storage.
+    pub finished: u64,
+    /// Of these, those for which blocks were loaded, and the nanoseconds from arrival to the last block, summed.
+    pub loaded_requests: u64,
+    pub load_ns: u64,
+    /// Blocks of these requests that were loaded.
+    pub loaded_blocks: u64,
+    /// Requests that arrived in the measurement, and whose load was not complete at its end.
+    pub unfinished: u64,
+    /// Blocks of requests that were looked up.
+    pub lookups: u64,
+    /// Of these, hits in memory and in storage by the order of the trace.
+    pub dram_hits: u64,
+    pub storage_hits: u64,
+    /// Hits, in either, of the block that all requests have first; 0 if there is none.
+    pub common_hits: u64,
+    /// Hits in storage that were not yet stored, and those after them.
+    pub late_hits: u64,
+    /// Blocks to store and to remove by the order of the trace.
+    pub stores: u64,
+    pub evictions: u64,
+    /// Blocks that were read, written and removed.
+    pub read_blocks: u64,
+    pub written_blocks: u64,
+    pub removed_blocks: u64,
+    /// Nanoseconds between the first and last arrival at the trace's own speed, of requests that were looked up.
+    pub trace_ns: u64,
+}
+
 /// Facts about a load of software for machine learning.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct AiResult {
@@ -135,4 +247,7 @@ pub struct AiResult {
     /// `ai_vector`: reads, without those served from memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reads: Option<u64>,
+    /// `ai_kv_cache`: what requests found.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kv_cache: Option<KvCacheResult>,
 }

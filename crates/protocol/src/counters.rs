@@ -1,7 +1,7 @@
 //! Arithmetic of readings that consist of counters. It never underflows: the kernel lets idle and I/O-wait time go back a little now
 //! and then.
 
-use crate::{CpuTime, DeviceUsage, MediaUsage, OltpCounters, TransactionResult, Usage};
+use crate::{CpuTime, DeviceUsage, KvCacheResult, MediaUsage, OltpCounters, TransactionResult, Usage};
 
 /// Differences and sums of the fields that count; others are those of the first reading.
 macro_rules! counters {
@@ -33,3 +33,5 @@ counters!(CpuTime: user_ns system_ns idle_ns io_wait_ns interrupt_ns steal_ns);
 counters!(OltpCounters: statements round_trips sent_bytes received_bytes aborted_attempts failed_transactions);
 counters!(TransactionResult: completed rolled_back failed serialization_failures deadlocks lock_timeouts
     skipped_districts);
+counters!(KvCacheResult: arrived requests finished loaded_requests load_ns loaded_blocks unfinished lookups dram_hits storage_hits
+    common_hits late_hits stores evictions read_blocks written_blocks removed_blocks trace_ns);

@@ -185,11 +185,15 @@ pub enum Operation {
     MinorFault,
     /// Access that caused a page fault with I/O.
     MajorFault,
+    /// Look-up of a request's blocks in a cache.
+    Lookup,
+    /// Load of a request's blocks that are cached.
+    Load,
 }
 
 impl Operation {
     /// Every operation, in the order of their discriminants.
-    pub const ALL: [Operation; 16] = [
+    pub const ALL: [Operation; 18] = [
         Operation::Read,
         Operation::Write,
         Operation::Trim,
@@ -206,6 +210,8 @@ impl Operation {
         Operation::Hit,
         Operation::MinorFault,
         Operation::MajorFault,
+        Operation::Lookup,
+        Operation::Load,
     ];
 }
 
