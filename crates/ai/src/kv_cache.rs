@@ -7,6 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
+use iosonde_harness::load::Rng;
 use iosonde_harness::target::Targets;
 use iosonde_harness::{LoadPlan, Place, Run, RunError, Stage, StreamPlan, Workload, require};
 use iosonde_protocol::{
@@ -95,11 +96,7 @@ fn clear(path: &Path, layout: KvCacheLayout, targets: &Targets) -> Result<(), Ru
 
 /// The name of a block, which follows from its hash.
 fn name(layout: KvCacheLayout, block: u32) -> PathBuf {
-    // The finalizer of SplitMix64: hashes differ for all blocks.
-    let mut hash = u64::from(block).wrapping_add(0x9e37_79b9_7f4a_7c15);
-    hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    let hex = format!("{:016x}", hash ^ (hash >> 31));
+    let hex = format!("{:016x}", Rng::new(0, &[0xa1_0003, block.into()]).next_u64());
     match layout {
         KvCacheLayout::Hashed => format!("blocks/{}/{}/{hex}.bin", &hex[..2], &hex[2..4]),
         KvCacheLayout::Renamed => format!("blocks/{}/{}/{hex}.bin", &hex[..3], &hex[3..5]),
@@ -113,55 +110,59 @@ const NEW: u8 = 0;
 const STORED: u8 = 1;
 const REMOVED: u8 = 2;
 
-/// Blocks of a request to be loaded, plus 1; 0 until it is looked up.
-type Usable = AtomicU32;
+/// A stay: its state, and the loads that are still to come.
+struct Block {
+    state: AtomicU8,
+    loads_left: AtomicU32,
+}
+
+/// How far the load of a request is.
+#[derive(Default)]
+struct Progress {
+    /// Blocks to be loaded, plus 1; 0 until it is looked up.
+    usable: AtomicU32,
+    started_ns: AtomicU64,
+    blocks_left: AtomicU32,
+}
 
 struct Cache<'w> {
     workload: &'w AiKvCacheWorkload,
     schedule: Schedule,
-    /// Of the layout on files.
+    /// True if blocks are files, and not slots of one.
     has_files: bool,
-    /// For each stay, its state and the loads that are still to come.
-    states: Vec<AtomicU8>,
-    loads_left: Vec<AtomicU32>,
-    /// For each request.
-    usable: Vec<Usable>,
-    started_ns: Vec<AtomicU64>,
-    blocks_left: Vec<AtomicU32>,
+    blocks: Vec<Block>,
+    progress: Vec<Progress>,
     /// What threads take: a request, and which of its blocks in a parallel load, of which 0 is the look-up.
-    parts: Vec<(u32, u32)>,
+    parts: Vec<(usize, usize)>,
     next_part: AtomicUsize,
     next_store: AtomicUsize,
 }
 
 impl<'w> Cache<'w> {
     fn new(workload: &'w AiKvCacheWorkload, schedule: Schedule) -> Cache<'w> {
-        let states: Vec<_> = schedule.stays.iter().map(|_| AtomicU8::new(REMOVED)).collect();
-        let of_warm = schedule.warm.iter().map(|stay| (*stay, STORED));
-        for (stay, state) in of_warm.chain(schedule.stores.iter().map(|store| (store.stay, NEW))) {
-            states[stay as usize].store(state, Ordering::Relaxed);
-        }
-        let requests = schedule.requests.iter().enumerate();
-        let parts = requests.flat_map(|(number, request)| {
-            let parts = if workload.is_parallel {
-                request.loads.len() as u32
-            } else {
-                0
-            };
-            (0..=parts).map(move |part| (number as u32, part))
+        let blocks = schedule.stays.iter().map(|stay| Block {
+            state: REMOVED.into(),
+            loads_left: stay.loads.into(),
         });
-        let requests = &schedule.requests;
+        let mut blocks: Vec<_> = blocks.collect();
+        let warm = schedule.warm.iter().map(|stay| (*stay, STORED));
+        for (stay, state) in warm.chain(schedule.stores.iter().map(|store| (store.stay, NEW))) {
+            blocks[stay as usize].state = state.into();
+        }
+        let loads = || schedule.requests.iter().map(|request| request.loads.len());
+        let parts = loads().enumerate().flat_map(|(number, loads)| {
+            let parts = if workload.is_parallel { loads } else { 0 };
+            (0..=parts).map(move |part| (number, part))
+        });
+        let progress = loads().map(|loads| Progress {
+            blocks_left: (loads as u32).into(),
+            ..Progress::default()
+        });
         Cache {
             workload,
             has_files: workload.layout != KvCacheLayout::Slots && workload.backend.is_none(),
-            states,
-            loads_left: schedule.stays.iter().map(|stay| stay.loads.into()).collect(),
-            usable: requests.iter().map(|_| Usable::default()).collect(),
-            started_ns: requests.iter().map(|_| AtomicU64::default()).collect(),
-            blocks_left: requests
-                .iter()
-                .map(|request| (request.loads.len() as u32).into())
-                .collect(),
+            blocks,
+            progress: progress.collect(),
             parts: parts.collect(),
             next_part: AtomicUsize::new(0),
             next_store: AtomicUsize::new(0),
@@ -171,24 +172,21 @@ impl<'w> Cache<'w> {
 
     fn needs(&self, blocks: u32) -> Vec<FileNeed> {
         let workload = self.workload;
-        if !self.has_files {
-            return vec![FileNeed {
-                path: "slots".into(),
-                bytes: u64::from(workload.capacity_blocks) * workload.block_bytes,
-                content: Content::Generated(Vec::new()),
-                is_direct: workload.is_direct,
-            }];
-        }
-        let needs = (0..blocks).map(|block| FileNeed {
-            path: name(workload.layout, block),
-            bytes: workload.block_bytes,
-            content: Content::OfLoad,
+        let need = |path, bytes, content| FileNeed {
+            path,
+            bytes,
+            content,
             is_direct: workload.is_direct,
-        });
+        };
+        if !self.has_files {
+            let bytes = u64::from(workload.capacity_blocks) * workload.block_bytes;
+            return vec![need("slots".into(), bytes, Content::Generated(Vec::new()))];
+        }
+        let path = |block| name(workload.layout, block);
+        let needs = (0..blocks).map(|block| need(path(block), workload.block_bytes, Content::OfLoad));
         let mut needs: Vec<_> = needs.collect();
         for stay in &self.schedule.warm {
-            let block = self.schedule.stays[*stay as usize].block;
-            needs[block as usize].content = Content::OfLoadWritten;
+            needs[self.extent(*stay).file].content = Content::OfLoadWritten;
         }
         needs
     }
@@ -209,226 +207,211 @@ impl<'w> Cache<'w> {
     }
 
     fn extent(&self, stay: u32) -> Extent {
-        let stay = self.schedule.stays[stay as usize];
-        let bytes = self.workload.block_bytes;
-        match self.has_files {
-            true => Extent {
-                file: stay.block as usize,
-                offset: 0,
-                bytes,
-            },
-            false => Extent {
-                file: 0,
-                offset: u64::from(stay.slot) * bytes,
-                bytes,
-            },
-        }
+        let (stay, bytes) = (self.schedule.stays[stay as usize], self.workload.block_bytes);
+        let (file, offset) = match self.has_files {
+            true => (stay.block as usize, 0),
+            false => (0, u64::from(stay.slot) * bytes),
+        };
+        Extent { file, offset, bytes }
     }
 
     fn is(&self, stay: u32, state: u8) -> bool {
-        self.states[stay as usize].load(Ordering::Acquire) == state
+        self.blocks[stay as usize].state.load(Ordering::Acquire) == state
     }
 
-    /// Looks up the blocks of a request in storage, up to the first that is missing.
-    fn look_up<'a>(
-        &self,
-        world: &mut impl World<'a>,
-        number: usize,
-        found: &mut KvCacheResult,
-    ) -> Result<(), RunError> {
-        let request = &self.schedule.requests[number];
-        let stays = &self.schedule.loads[request.loads.clone()];
-        let start_ns = world.now();
-        let mut usable = 0;
-        for stay in stays {
-            if self.has_files {
-                world.exists(self.extent(*stay).file)?;
-            }
-            if !self.is(*stay, STORED) {
-                break;
-            }
-            usable += 1;
-        }
-        if let Some(block) = request
-            .missing
-            .filter(|_| self.has_files && usable as usize == stays.len())
-        {
-            world.exists(block as usize)?;
-        }
-        world.record(Operation::Lookup, 0, start_ns);
-        self.started_ns[number].store(start_ns, Ordering::Relaxed);
-        self.usable[number].store(usable + 1, Ordering::Release);
-        found.requests += 1;
-        found.lookups += request.lookups;
-        found.dram_hits += request.dram_hits;
-        found.storage_hits += stays.len() as u64;
-        found.common_hits += request.common_hits;
-        found.late_hits += stays.len() as u64 - u64::from(usable);
-        found.stores += request.stores;
-        found.evictions += request.evictions;
-        found.finished += u64::from(stays.is_empty());
-        Ok(())
-    }
-
-    /// Loads a block of a request that has been looked up, unless it is not usable.
-    fn load<'a>(
-        &self,
-        world: &mut impl World<'a>,
-        number: usize,
-        block: usize,
-        intended_ns: u64,
-        found: &mut KvCacheResult,
-    ) -> Result<(), RunError> {
-        let usable = self.usable[number].load(Ordering::Acquire) - 1;
-        let stay = self.schedule.loads[self.schedule.requests[number].loads.start + block];
-        if block < usable as usize {
-            let (start_ns, extent) = (world.now(), self.extent(stay));
-            if self.has_files {
-                let is_direct = self.workload.is_direct;
-                world.open(extent.file, Access::Read { is_direct })?;
-            }
-            world.read(&[extent])?;
-            if self.has_files {
-                world.close(extent.file);
-            }
-            world.record(Operation::Read, extent.bytes, start_ns);
-            found.read_blocks += u64::from(is_measured(world));
-        }
-        if self.loads_left[stay as usize].fetch_sub(1, Ordering::AcqRel) == 1 {
-            world.notify();
-        }
-        if self.blocks_left[number].fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.finish(world, number, usable, intended_ns, found);
-        }
-        Ok(())
-    }
-
-    fn finish<'a>(
-        &self,
-        world: &mut impl World<'a>,
-        number: usize,
-        usable: u32,
-        intended_ns: u64,
-        found: &mut KvCacheResult,
-    ) {
-        if usable > 0 {
-            let start_ns = self.started_ns[number].load(Ordering::Relaxed);
-            world.record_response(Operation::Load, 0, start_ns, Some(intended_ns));
-        }
-        if is_measured(world) {
-            found.finished += 1;
-            found.loaded_requests += u64::from(usable > 0);
-            found.loaded_blocks += u64::from(usable);
-            found.load_ns += if usable > 0 { world.now() - intended_ns } else { 0 };
-        }
-    }
-
-    fn load_requests<'a>(&self, world: &mut impl World<'a>, found: &mut KvCacheResult) -> Result<(), RunError> {
-        let begin_ns = world.phases().window().start;
-        while let Some((number, part)) = self.parts.get(self.next_part.fetch_add(1, Ordering::Relaxed)) {
-            let number = *number as usize;
-            let request = &self.schedule.requests[number];
-            let intended_ns = begin_ns + request.at_ns;
-            world.sleep_until(intended_ns);
-            if !world.continues() {
-                break;
-            }
-            if *part > 0 {
-                let is_ready = || self.usable[number].load(Ordering::Acquire) > 0;
-                if !is_ready() && world.wait(|| is_ready().then_some(())).is_none() {
-                    break;
-                }
-                self.load(world, number, *part as usize - 1, intended_ns, found)?;
-                continue;
-            }
-            self.look_up(world, number, found)?;
-            if self.workload.is_parallel {
-                world.notify();
-                continue;
-            }
-            for block in 0..request.loads.len() {
-                if !world.continues() {
-                    break;
-                }
-                self.load(world, number, block, intended_ns, found)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn store_blocks<'a>(&self, world: &mut impl World<'a>, found: &mut KvCacheResult) -> Result<(), RunError> {
-        let begin_ns = world.phases().window().start;
-        while let Some(store) = self
-            .schedule
-            .stores
-            .get(self.next_store.fetch_add(1, Ordering::Relaxed))
-        {
-            let intended_ns = begin_ns + self.schedule.requests[store.request as usize].at_ns;
-            world.sleep_until(intended_ns);
-            if !world.continues() || world.wait(|| self.may_store(store).then_some(())).is_none() {
-                break;
-            }
-            if let Some(evicted) = store.evicted {
-                self.evict(world, evicted, found)?;
-            }
-            let (start_ns, extent) = (world.now(), self.extent(store.stay));
-            self.write(world, extent)?;
-            self.states[store.stay as usize].store(STORED, Ordering::Release);
-            world.notify();
-            world.record_response(Operation::Write, extent.bytes, start_ns, Some(intended_ns));
-            found.written_blocks += u64::from(is_measured(world));
-        }
-        Ok(())
+    fn set(&self, stay: u32, state: u8) {
+        self.blocks[stay as usize].state.store(state, Ordering::Release);
     }
 
     /// Returns true if what is evicted for a block has been stored and is no longer to be loaded, and if the block itself has been
     /// removed since it was stored before.
     fn may_store(&self, store: &Store) -> bool {
-        let is_free = |stay: u32| self.is(stay, STORED) && self.loads_left[stay as usize].load(Ordering::Acquire) == 0;
+        let loads = |stay: u32| self.blocks[stay as usize].loads_left.load(Ordering::Acquire);
         let before = self.schedule.stays[store.stay as usize].before;
-        store.evicted.is_none_or(is_free) && before.is_none_or(|before| self.is(before, REMOVED))
+        store
+            .evicted
+            .is_none_or(|stay| self.is(stay, STORED) && loads(stay) == 0)
+            && before.is_none_or(|before| self.is(before, REMOVED))
     }
 
-    fn evict<'a>(&self, world: &mut impl World<'a>, stay: u32, found: &mut KvCacheResult) -> Result<(), RunError> {
-        let start_ns = world.now();
-        if self.has_files {
-            world.remove(self.extent(stay).file)?;
-            world.record(Operation::Delete, 0, start_ns);
-        }
-        self.states[stay as usize].store(REMOVED, Ordering::Release);
-        found.removed_blocks += u64::from(is_measured(world));
-        Ok(())
-    }
-
-    fn write<'a>(&self, world: &mut impl World<'a>, extent: Extent) -> Result<(), RunError> {
-        let AiKvCacheWorkload { is_direct, layout, .. } = *self.workload;
-        let is_renamed = layout == KvCacheLayout::Renamed;
-        if self.has_files {
-            let access = match is_renamed {
-                true => Access::Temporary { is_direct },
-                false => Access::Create { is_direct },
-            };
-            if is_renamed {
-                world.exists(extent.file)?;
-            }
-            world.open(extent.file, access)?;
-        }
-        world.write(extent)?;
-        if self.workload.sync {
-            world.sync(extent.file)?;
-        }
-        if self.has_files {
-            world.close(extent.file);
-            if is_renamed {
-                world.rename(extent.file)?;
-            }
-        }
-        Ok(())
+    /// Blocks of a request to be loaded, once it is looked up.
+    fn usable(&self, number: usize) -> Option<usize> {
+        let usable = self.progress[number].usable.load(Ordering::Acquire);
+        (usable as usize).checked_sub(1)
     }
 }
 
-fn is_measured<'a>(world: &mut impl World<'a>) -> bool {
-    world.phases().stage() == Stage::Measure
+/// What a thread works with.
+struct Worker<'c, W> {
+    cache: &'c Cache<'c>,
+    world: &'c mut W,
+    found: KvCacheResult,
+    begin_ns: u64,
+}
+
+impl<'a, W: World<'a>> Worker<'_, W> {
+    /// Waits for the time of a request, and returns it; None if load is no longer to be applied.
+    fn await_request(&mut self, number: usize) -> Option<u64> {
+        let intended_ns = self.begin_ns + self.cache.schedule.requests[number].at_ns;
+        self.world.sleep_until(intended_ns);
+        self.world.continues().then_some(intended_ns)
+    }
+
+    fn is_measured(&mut self) -> bool {
+        self.world.phases().stage() == Stage::Measure
+    }
+
+    fn load_requests(&mut self) -> Result<(), RunError> {
+        let cache = self.cache;
+        while let Some((number, part)) = cache.parts.get(cache.next_part.fetch_add(1, Ordering::Relaxed)) {
+            let Some(intended_ns) = self.await_request(*number) else {
+                break;
+            };
+            if *part == 0 {
+                self.look_up(*number)?;
+            } else if self.world.wait(|| cache.usable(*number)).is_some() {
+                self.load(*number, *part - 1, intended_ns)?;
+            }
+            if cache.workload.is_parallel {
+                continue;
+            }
+            for block in 0..cache.schedule.requests[*number].loads.len() {
+                if self.world.continues() {
+                    self.load(*number, block, intended_ns)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks up the blocks of a request in storage, up to the first that is missing.
+    fn look_up(&mut self, number: usize) -> Result<(), RunError> {
+        let cache = self.cache;
+        let request = &cache.schedule.requests[number];
+        let stays = &cache.schedule.loads[request.loads.clone()];
+        let start_ns = self.world.now();
+        let mut usable = 0;
+        for stay in stays {
+            if cache.has_files {
+                self.world.exists(cache.extent(*stay).file)?;
+            }
+            if !cache.is(*stay, STORED) {
+                break;
+            }
+            usable += 1;
+        }
+        if let Some(block) = request.missing.filter(|_| cache.has_files && usable == stays.len()) {
+            self.world.exists(block as usize)?;
+        }
+        self.world.record(Operation::Lookup, 0, start_ns);
+        self.found.include(&request.counts);
+        self.found.late_hits += (stays.len() - usable) as u64;
+        self.found.finished += u64::from(stays.is_empty());
+        let progress = &cache.progress[number];
+        progress.started_ns.store(start_ns, Ordering::Relaxed);
+        progress.usable.store(usable as u32 + 1, Ordering::Release);
+        self.world.notify();
+        Ok(())
+    }
+
+    /// Loads a block of a request that has been looked up, unless it is not usable.
+    fn load(&mut self, number: usize, block: usize, intended_ns: u64) -> Result<(), RunError> {
+        let cache = self.cache;
+        let usable = cache.usable(number).unwrap_or(0);
+        let stay = cache.schedule.loads[cache.schedule.requests[number].loads.start + block];
+        if block < usable {
+            let (start_ns, extent) = (self.world.now(), cache.extent(stay));
+            if cache.has_files {
+                let is_direct = cache.workload.is_direct;
+                self.world.open(extent.file, Access::Read { is_direct })?;
+                self.world.read(&[extent])?;
+                self.world.close(extent.file);
+            } else {
+                self.world.read(&[extent])?;
+            }
+            self.world.record(Operation::Read, extent.bytes, start_ns);
+            self.found.read_blocks += u64::from(self.is_measured());
+        }
+        if cache.blocks[stay as usize].loads_left.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.world.notify();
+        }
+        if cache.progress[number].blocks_left.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.finish(number, usable as u64, intended_ns);
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, number: usize, usable: u64, intended_ns: u64) {
+        if usable > 0 {
+            let start_ns = self.cache.progress[number].started_ns.load(Ordering::Relaxed);
+            self.world
+                .record_response(Operation::Load, 0, start_ns, Some(intended_ns));
+        }
+        if !self.is_measured() {
+            return;
+        }
+        self.found.finished += 1;
+        if usable > 0 {
+            self.found.loaded_requests += 1;
+            self.found.loaded_blocks += usable;
+            self.found.load_ns += self.world.now() - intended_ns;
+        }
+    }
+
+    fn store_blocks(&mut self) -> Result<(), RunError> {
+        let cache = self.cache;
+        while let Some(store) = cache
+            .schedule
+            .stores
+            .get(cache.next_store.fetch_add(1, Ordering::Relaxed))
+        {
+            let Some(intended_ns) = self.await_request(store.request as usize) else {
+                break;
+            };
+            if self.world.wait(|| cache.may_store(store).then_some(())).is_none() {
+                break;
+            }
+            if let Some(evicted) = store.evicted {
+                let start_ns = self.world.now();
+                if cache.has_files {
+                    self.world.remove(cache.extent(evicted).file)?;
+                    self.world.record(Operation::Delete, 0, start_ns);
+                }
+                cache.set(evicted, REMOVED);
+                self.found.removed_blocks += u64::from(self.is_measured());
+            }
+            let (start_ns, extent) = (self.world.now(), cache.extent(store.stay));
+            self.write(extent)?;
+            cache.set(store.stay, STORED);
+            self.world.notify();
+            self.world
+                .record_response(Operation::Write, extent.bytes, start_ns, Some(intended_ns));
+            self.found.written_blocks += u64::from(self.is_measured());
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, extent: Extent) -> Result<(), RunError> {
+        let Cache {
+            workload, has_files, ..
+        } = *self.cache;
+        let (world, is_direct) = (&mut *self.world, workload.is_direct);
+        let is_renamed = has_files && workload.layout == KvCacheLayout::Renamed;
+        if is_renamed {
+            world.exists(extent.file)?;
+            world.open(extent.file, Access::Temporary { is_direct })?;
+        } else if has_files {
+            world.open(extent.file, Access::Create { is_direct })?;
+        }
+        world.write(extent)?;
+        if workload.sync {
+            world.sync(extent.file)?;
+        }
+        if has_files {
+            world.close(extent.file);
+        }
+        if is_renamed { world.rename(extent.file) } else { Ok(()) }
+    }
 }
 
 impl Load for Cache<'_> {
@@ -445,16 +428,23 @@ impl Load for Cache<'_> {
     }
 
     fn work<'a>(&self, world: &mut impl World<'a>, place: Place) -> Result<KvCacheResult, RunError> {
-        let mut found = KvCacheResult::default();
         if !self.has_files {
             let is_direct = self.workload.is_direct;
             world.open(0, Access::Update { is_direct })?;
         }
+        let begin_ns = world.phases().window().start;
+        let found = KvCacheResult::default();
+        let mut worker = Worker {
+            cache: self,
+            world,
+            found,
+            begin_ns,
+        };
         match place.stream {
-            STORES => self.store_blocks(world, &mut found)?,
-            _ => self.load_requests(world, &mut found)?,
+            STORES => worker.store_blocks()?,
+            _ => worker.load_requests()?,
         }
-        Ok(found)
+        Ok(worker.found)
     }
 
     fn interface(&self) -> &'static str {

@@ -9,15 +9,13 @@ use std::path::Path;
 
 use iosonde_harness::target::{OFlags, Targets};
 use iosonde_harness::{Code, RunError};
-use iosonde_protocol::{AiKvCacheWorkload, KvCacheTrace};
+use iosonde_protocol::{AiKvCacheWorkload, KvCacheResult, KvCacheTrace};
 
-const MAGIC: [u8; 8] = *b"ioskvreq";
-const VERSION: u32 = 1;
-const HEAD_BYTES: usize = 32;
-const REQUEST_BYTES: usize = 16;
+const MAGIC: u64 = u64::from_le_bytes(*b"ioskvrq1");
+const HEAD: usize = 3;
 
 /// Requests with their blocks, which are numbered by their first occurrence.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct Trace {
     /// Number of different blocks.
     pub blocks: u32,
@@ -35,41 +33,44 @@ impl Trace {
             .open(path, OFlags::RDONLY)
             .and_then(|mut file| file.read_to_end(&mut bytes))
             .map_err(|error| RunError::io("read the trace", path, &error))?;
-        let read = Trace::read(&bytes).filter(|read| read.at_ns.len() as u64 == trace.rows);
+        let words = bytes.chunks_exact(8);
+        let words: Vec<_> = words
+            .map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes")))
+            .collect();
+        let read = Trace::read(&words).filter(|read| read.at_ns.len() as u64 == trace.rows);
+        let shown = path.display();
         read.ok_or_else(|| {
             RunError::new(
                 Code::InvalidSpec,
-                format!(
-                    "`{}` is no converted trace, or not the one of this plan",
-                    path.display()
-                ),
+                format!("`{shown}` is no converted trace, or not the one of this plan"),
                 "plan the study again, which converts the trace again",
             )
         })
     }
 
     /// None if it is damaged.
-    fn read(bytes: &[u8]) -> Option<Trace> {
-        let (head, rest) = bytes.split_at_checked(HEAD_BYTES)?;
-        let long = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
-        let short = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().expect("four bytes"));
-        let (requests, blocks) = (long(&head[16..24]), long(&head[24..32]));
-        let of_requests = usize::try_from(requests).ok()?.checked_mul(REQUEST_BYTES)?;
-        let (rows, all) = rest.split_at_checked(of_requests)?;
-        let mut trace = Trace {
-            blocks: short(&head[12..16]),
-            ..Trace::default()
+    fn read(words: &[u64]) -> Option<Trace> {
+        let (head, rest) = words.split_at_checked(HEAD)?;
+        let requests = usize::try_from(head[2]).ok()?;
+        let (at_ns, rest) = rest.split_at_checked(requests)?;
+        let (counts, all) = rest.split_at_checked(requests)?;
+        let ends = counts.iter().scan(0_usize, |end, count| {
+            *end = end.checked_add(usize::try_from(*count).ok()?)?;
+            Some(*end)
+        });
+        let trace = Trace {
+            blocks: u32::try_from(head[1]).ok()?,
+            at_ns: at_ns.to_vec(),
+            ends: ends.collect(),
+            all: all
+                .iter()
+                .map(|block| u32::try_from(*block))
+                .collect::<Result<_, _>>()
+                .ok()?,
         };
-        let mut end = 0_usize;
-        for row in rows.chunks_exact(REQUEST_BYTES) {
-            end = end.checked_add(usize::try_from(long(&row[8..])).ok()?)?;
-            trace.at_ns.push(long(&row[..8]));
-            trace.ends.push(end);
-        }
-        trace.all = all.chunks_exact(4).map(short).collect();
-        let is_whole = head[..8] == MAGIC && short(&head[8..12]) == VERSION && all.len() % 4 == 0;
-        let is_counted = trace.all.len() == end && blocks == end as u64 && trace.at_ns.is_sorted();
-        (is_whole && is_counted && trace.all.iter().all(|block| *block < trace.blocks)).then_some(trace)
+        let is_whole = head[0] == MAGIC && trace.ends.len() == requests && trace.ends.last() == Some(&all.len());
+        let is_valid = is_whole && at_ns.is_sorted() && trace.all.iter().all(|block| *block < trace.blocks);
+        is_valid.then_some(trace)
     }
 
     /// Blocks of a request, from the first on.
@@ -157,11 +158,7 @@ pub(crate) struct Request {
     pub loads: Range<usize>,
     /// The first block that is in neither tier.
     pub missing: Option<u32>,
-    pub lookups: u64,
-    pub dram_hits: u64,
-    pub common_hits: u64,
-    pub stores: u64,
-    pub evictions: u64,
+    pub counts: KvCacheResult,
 }
 
 /// The decisions of the cache.
@@ -193,9 +190,9 @@ impl Schedule {
             let blocks = trace.blocks_of(number);
             let mut request = Request {
                 at_ns: (at_ns.saturating_sub(trace.at_ns[warm]) as f64 / workload.speed) as u64,
-                lookups: blocks.len() as u64,
                 ..Request::default()
             };
+            (request.counts.requests, request.counts.lookups) = (1, blocks.len() as u64);
             let hits = tiers.load(blocks, &mut request, &mut schedule);
             request.missing = blocks.get(hits).copied();
             tiers.store(&blocks[hits..], &mut request, &mut schedule);
@@ -230,9 +227,9 @@ impl Tiers {
         let hits = blocks.iter().take_while(is_hit).count();
         request.loads = schedule.loads.len()..0;
         for block in &blocks[..hits] {
-            request.common_hits += u64::from(self.common == Some(*block));
+            request.counts.common_hits += u64::from(self.common == Some(*block));
             if self.dram.has(*block) {
-                request.dram_hits += 1;
+                request.counts.dram_hits += 1;
             } else {
                 let stay = self.stay_of[*block as usize].expect("a block in storage has been stored");
                 schedule.stays[stay as usize].loads += 1;
@@ -244,6 +241,7 @@ impl Tiers {
             self.dram.touch(*block);
         }
         request.loads.end = schedule.loads.len();
+        request.counts.storage_hits = request.loads.len() as u64;
         hits
     }
 
@@ -272,24 +270,22 @@ impl Tiers {
                 stay,
                 evicted,
             });
-            request.stores += 1;
-            request.evictions += u64::from(evicted.is_some());
+            request.counts.stores += 1;
+            request.counts.evictions += u64::from(evicted.is_some());
         }
     }
 }
 
 #[cfg(test)]
 pub(crate) fn file_of(requests: &[(u64, &[u32])]) -> Vec<u8> {
-    let all: Vec<u32> = requests.iter().flat_map(|(_, blocks)| blocks.iter().copied()).collect();
-    let mut bytes = MAGIC.to_vec();
-    bytes.extend(VERSION.to_le_bytes());
-    bytes.extend((all.iter().max().map_or(0, |most| most + 1)).to_le_bytes());
-    bytes.extend((requests.len() as u64).to_le_bytes());
-    bytes.extend((all.len() as u64).to_le_bytes());
-    for (at_ns, blocks) in requests {
-        bytes.extend(at_ns.to_le_bytes());
-        bytes.extend((blocks.len() as u64).to_le_bytes());
-    }
-    bytes.extend(all.iter().flat_map(|block| block.to_le_bytes()));
-    bytes
+    let all = || {
+        requests
+            .iter()
+            .flat_map(|(_, blocks)| blocks.iter().map(|block| u64::from(*block)))
+    };
+    let head = [MAGIC, all().max().map_or(0, |most| most + 1), requests.len() as u64];
+    let times = requests.iter().map(|(at_ns, _)| *at_ns);
+    let counts = requests.iter().map(|(_, blocks)| blocks.len() as u64);
+    let words = head.into_iter().chain(times).chain(counts).chain(all());
+    words.flat_map(u64::to_le_bytes).collect()
 }

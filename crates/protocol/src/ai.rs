@@ -172,9 +172,9 @@ pub struct AiKvCacheWorkload {
     pub cpus: Vec<u32>,
 }
 
-/// A trace of requests, converted for the engine: `ioskvreq`, and little-endian version (`u32`), number of different blocks
-/// (`u32`), of requests and of blocks (`u64`); for each request, nanoseconds since the first and number of blocks (`u64`); all blocks
-/// in order (`u32`), numbered by their first occurrence.
+/// A trace of requests, converted for the engine, of little-endian `u64`: `ioskvrq1`, numbers of different blocks and of
+/// requests; of each request nanoseconds since the first; of each request its number of blocks; all blocks in order, numbered by
+/// their first occurrence.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct KvCacheTrace {
