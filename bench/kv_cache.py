@@ -43,8 +43,10 @@ def main() -> None:
         same = abs(ratio - hits) < 0.0006 and (writes is None or abs(written - writes) < max(0.005, 0.003 * writes))
         is_alike &= same
         common = found["common_hits"] / found["lookups"]
-        print(f"{name:12} {blocks:9,} blocks: hits {ratio:.4f} (published {hits}), common {common:.4f}", end="; ")
-        print(f"written per read {written:.3f} (published {writes}), late {found['late_hits']} {'' if same else 'DIFFERS'}")
+        print(
+            f"{name:12} {blocks:9,} blocks: hits {ratio:.4f} (published {hits}), common {common:.4f}; written per read "
+            f"{written:.3f} (published {writes}), late {found['late_hits']} {'' if same else 'DIFFERS'}"
+        )
     sys.exit(not is_alike)
 
 

@@ -30,8 +30,8 @@ SHAPES = {
     "deepseek-v3": (61, 512 + 64),
     "deepseek-r1": (61, 512 + 64),
 }
-"""Layers of a model, and elements per token and layer: keys and values of all KV heads, or of multi-head latent attention
-(MLA) the latent vector and the rotary part; source: `config.json` of the model on Hugging Face."""
+"""Layers of a model, and elements per token and layer: keys and values of all KV heads, or of multi-head latent
+attention (MLA) the latent vector and the rotary part; source: `config.json` of the model on Hugging Face."""
 
 _ENDURANCE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(TBW|DWPD)", re.ASCII | re.IGNORECASE)
 WARRANTY_YEARS = 5
@@ -65,8 +65,8 @@ class AiKvCacheParameters(WithRules):
     scale: float = Field(1.0, gt=0, le=1)
     """Size of a block on the target over that of the model; the capacity in blocks stays."""
     trace: Annotated[str | None, BeforeValidator(parse_path)] = None
-    """JSON lines or Parquet file with `timestamp` (ms), `input_length` (tokens) and `hash_ids` (blocks), as published by
-    Mooncake, named with `--set trace=FILE`; empty: requests drawn from `traffic`."""
+    """JSON lines or Parquet file with `timestamp` (ms), `input_length` (tokens) and `hash_ids` (blocks), as published
+    by Mooncake, named with `--set trace=FILE`; empty: requests drawn from `traffic`."""
     traffic: Literal["conversation-like", "synthetic-like"] = "conversation-like"
     """Model of requests, fitted to the traces of Mooncake of that name."""
     requests: int = Field(12_000, ge=1, le=10_000_000)
@@ -83,8 +83,8 @@ class AiKvCacheParameters(WithRules):
     """Size of an LRU cache in memory above it, before `scale`: its hits cause no I/O."""
     layout: Literal["hashed", "flat", "renamed", "slots"] = "hashed"
     """`hashed`: a file for each block in two levels of 256 directories (LMCache); `flat`: a file for each block in one
-    directory (SGLang); `renamed`: a file for each block, written under a temporary name and renamed (vLLM); `slots`: one
-    preallocated file."""
+    directory (SGLang); `renamed`: a file for each block, written under a temporary name and renamed (vLLM); `slots`:
+    one preallocated file."""
     durability: Literal["none", "fsync"] = "none"
     """`fsync`: each block is durable when it is stored."""
     io_mode: Literal["direct", "buffered"] = "direct"

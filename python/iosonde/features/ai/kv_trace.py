@@ -1,7 +1,6 @@
 """Traces of requests to a language model: checked line by line, or drawn from a model, and converted for the engine.
 
-The engine gets requests and blocks of fixed size (`KvCacheTrace` in `crates/protocol/src/ai.rs`). They are kept in the cache
-directory, under a name that changes with the trace.
+Converted traces are kept in the cache directory, under a name that changes with the trace.
 """
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ import json
 import os
 import random
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import BaseModel, Field, ValidationError
 
 from iosonde.base import text_files
 from iosonde.base.cache import cache_directory, temporary_file
@@ -27,13 +26,12 @@ from iosonde.errors import StudyError
 
 VERSION = 1
 """Of the conversion and of the models; a change converts traces again."""
-_MAGIC = b"ioskvreq"
-_HEAD_BYTES = 32
-_ROW = np.dtype([("at_ns", "<u8"), ("blocks", "<u8")])
+_MAGIC = int.from_bytes(b"ioskvrq1", "little")
+_HEAD = 3
+_WORD = np.dtype("<u8")
 _PARQUET = b"PAR1"
-_COLUMNS = ("timestamp", "input_length", "hash_ids")
-_LONGEST_MS = 366 * 86_400_000
 _LINE_BYTES = 64 << 20
+_LONGEST_MS = 366 * 86_400_000
 
 Request = tuple[int, list[int]]
 """Nanoseconds, and the blocks of the prompt from the first on."""
@@ -50,11 +48,22 @@ class Trace:
 
     def blocks_until(self, warm: int, duration_ns: int | None, speed: float) -> tuple[float, int]:
         """Seconds of a replay after the first `warm` requests, and the blocks of the requests in it."""
-        rows = np.fromfile(self.path, dtype=_ROW, count=self.rows, offset=_HEAD_BYTES)[warm:]
-        at_ns = (rows["at_ns"] - rows["at_ns"][0]) / speed
-        last_ns = float(at_ns[-1])
-        until_ns = last_ns if duration_ns is None else min(duration_ns, last_ns)
-        return until_ns / 1e9, int(rows["blocks"][at_ns <= until_ns].sum())
+        words = np.fromfile(self.path, dtype=_WORD, count=_HEAD + 2 * self.rows)[_HEAD:]
+        at_ns, counts = words[warm : self.rows], words[self.rows + warm :]
+        passed_ns = (at_ns - at_ns[0]) / speed
+        until_ns = min(passed_ns[-1], duration_ns or np.inf)
+        return float(until_ns) / 1e9, int(counts[passed_ns <= until_ns].sum())
+
+
+class _Line(BaseModel):
+    """A request as it is published; other columns are allowed."""
+
+    timestamp: Annotated[float, Field(ge=0, le=1e15, allow_inf_nan=False)]
+    """Milliseconds."""
+    input_length: Annotated[int, Field(gt=0)]
+    """Tokens of the prompt."""
+    hash_ids: Annotated[list[int], Field(min_length=1)]
+    """Its blocks; the last may be incomplete."""
 
 
 def directory() -> Path:
@@ -67,62 +76,34 @@ def converted(path: str, block_tokens: int) -> Trace:
     try:
         with os.fdopen(text_files.open_regular(path), "rb") as file:
             found = os.fstat(file.fileno())
+            identity = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+            return _converted(path, block_tokens, identity)
     except OSError as error:
-        raise _invalid(path, f"it cannot be read: {error.strerror or error}") from None
-    identity = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, block_tokens)
-    return _converted(str(Path(path).resolve()), identity)
+        raise _invalid(path, f"it cannot be read or converted: {error.strerror or error}") from None
 
 
 @functools.lru_cache(maxsize=16)
-def _converted(path: str, identity: tuple[int, ...]) -> Trace:
-    requests = _checked(path, _lines(path), identity[-1])
-    return _kept(json.dumps([path, identity, VERSION]), lambda: (requests, _digest(path)))
-
-
-def _digest(path: str) -> str:
+def _converted(path: str, block_tokens: int, _identity: tuple[int, ...]) -> Trace:
     with os.fdopen(text_files.open_regular(path), "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return _kept(digest, str(block_tokens), _checked(path, _lines(path), block_tokens))
 
 
-def _kept(identity: str, read: Any) -> Trace:
-    """A trace that was converted before, or is now; `read` returns its requests and digest."""
-    name = hashlib.sha256(identity.encode()).hexdigest()[:32]
-    rows = directory() / f"{name}.requests"
-    with suppress(OSError, ValueError, TypeError):
-        found = Trace(**json.loads(rows.with_suffix(".json").read_text(encoding="utf-8")))
-        if found.path == str(rows) and rows.stat().st_size > _HEAD_BYTES + found.rows * _ROW.itemsize:
-            return found
-    requests, digest = read()
-    content, count = _content(requests)
-    try:
-        rows.parent.mkdir(parents=True, exist_ok=True)
+def _kept(digest: str, variant: str, requests: Iterable[Request]) -> Trace:
+    """The file for the engine (`KvCacheTrace` in `crates/protocol/src/ai.rs`), which is written unless it exists."""
+    path = directory() / f"{digest[:32]}-{variant}-{VERSION}.requests"
+    if not path.exists():
+        listed = list(requests)
+        numbers: dict[int, int] = {}
+        blocks = [numbers.setdefault(each, len(numbers)) for _, ids in listed for each in ids]
+        times = [at_ns - listed[0][0] for at_ns, _ in listed]
+        words = [_MAGIC, len(numbers), len(listed), *times, *(len(ids) for _, ids in listed), *blocks]
+        path.parent.mkdir(parents=True, exist_ok=True)
         with temporary_file() as file:
-            file.write(content)
-        Path(file.name).replace(rows)
-        trace = Trace(path=str(rows), rows=count, digest=digest)
-        rows.with_suffix(".json").write_text(json.dumps(dataclasses.asdict(trace)), encoding="utf-8")
-    except OSError as error:
-        raise StudyError(
-            f"cannot keep the converted trace: {error.strerror or error}",
-            where=f"in `{rows.parent}`",
-            hint="name another directory with `XDG_CACHE_HOME`",
-        ) from error
-    return trace
-
-
-def _content(requests: Iterable[Request]) -> tuple[bytes, int]:
-    """The file for the engine, and the number of requests. Blocks are numbered by their first occurrence."""
-    numbers: dict[int, int] = {}
-    rows: list[tuple[int, int]] = []
-    blocks: list[int] = []
-    first_ns = None
-    for at_ns, ids in requests:
-        first_ns = at_ns if first_ns is None else first_ns
-        rows.append((at_ns - first_ns, len(ids)))
-        blocks.extend(numbers.setdefault(each, len(numbers)) for each in ids)
-    head = _MAGIC + np.array([VERSION, len(numbers)], dtype="<u4").tobytes()
-    counts = np.array([len(rows), len(blocks)], dtype="<u8").tobytes()
-    return head + counts + np.array(rows, dtype=_ROW).tobytes() + np.array(blocks, dtype="<u4").tobytes(), len(rows)
+            file.write(np.array(words, dtype=_WORD).tobytes())
+        Path(file.name).replace(path)
+    rows = int(np.fromfile(path, dtype=_WORD, count=_HEAD)[-1])
+    return Trace(path=str(path), rows=rows, digest=digest)
 
 
 def _invalid(path: str, what: str, line: int | None = None) -> StudyError:
@@ -134,58 +115,46 @@ def _invalid(path: str, what: str, line: int | None = None) -> StudyError:
     )
 
 
-def _lines(path: str) -> Iterator[tuple[int, Any]]:
-    """Lines with their numbers from 1 on; rows of a Parquet file likewise."""
+def _lines(path: str) -> Iterator[bytes | dict[str, Any]]:
     with os.fdopen(text_files.open_regular(path), "rb") as file:
-        if file.read(len(_PARQUET)) == _PARQUET:
-            yield from enumerate(_rows_of_parquet(path, f"/proc/self/fd/{file.fileno()}"), start=1)
-            return
+        is_parquet = file.read(len(_PARQUET)) == _PARQUET
         file.seek(0)
-        number = 0
-        while line := file.readline(_LINE_BYTES):
-            number += 1
-            if not line.strip():
-                continue
-            try:
-                yield number, json.loads(line)
-            except (ValueError, RecursionError):
-                raise _invalid(path, "a line is not JSON", number) from None
+        if is_parquet:
+            yield from _rows_of_parquet(path, f"/proc/self/fd/{file.fileno()}")
+        while not is_parquet and (line := file.readline(_LINE_BYTES)):
+            yield line
 
 
 def _rows_of_parquet(path: str, opened: str) -> Iterator[dict[str, Any]]:
     import polars as pl
 
     try:
-        yield from pl.read_parquet(opened, columns=list(_COLUMNS), glob=False).iter_rows(named=True)
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+        yield from pl.read_parquet(opened, columns=list(_Line.model_fields), glob=False).iter_rows(named=True)
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         raise _invalid(path, f"the Parquet file cannot be read: {str(error)[:200]}") from None
 
 
-def _checked(path: str, lines: Iterable[tuple[int, Any]], block_tokens: int) -> Iterator[Request]:
-    before = first = None
-    for number, line in lines:
-        at_ms, tokens, ids = (line.get(name) if isinstance(line, dict) else None for name in _COLUMNS)
-        is_time = _is_number(at_ms, int | float) and at_ms >= 0
+def _checked(path: str, lines: Iterable[bytes | dict[str, Any]], block_tokens: int) -> Iterator[Request]:
+    first: float | None = None
+    before = 0.0
+    for number, line in enumerate(lines, start=1):
+        try:
+            found = _Line.model_validate(line) if isinstance(line, dict) else _Line.model_validate_json(line)
+        except ValidationError as error:
+            problem = error.errors()[0]
+            where = f"`{problem['loc'][0]}`: " if problem["loc"] else ""
+            raise _invalid(path, f"{where}{problem['msg']}", number) from None
+        at_ms, blocks = found.timestamp, -(-found.input_length // block_tokens)
         first = at_ms if first is None else first
-        if not is_time or at_ms - first > _LONGEST_MS:
-            raise _invalid(path, "`timestamp` must be milliseconds, within a year of the first", number)
-        if before is not None and at_ms < before:
-            raise _invalid(path, f"`timestamp` {at_ms} is before that of the line above, {before}", number)
-        if not isinstance(ids, list) or not ids or not all(_is_number(each, int) for each in ids):
-            raise _invalid(path, "`hash_ids` must be a list of at least one block, as whole numbers", number)
-        if not _is_number(tokens, int) or tokens <= 0:
-            raise _invalid(path, "`input_length` must be the tokens of the prompt", number)
-        if len(ids) != -(-tokens // block_tokens):
-            what = f"{len(ids)} blocks for {tokens} tokens, which are {-(-tokens // block_tokens)} of {block_tokens}"
+        if at_ms < before or at_ms - first > _LONGEST_MS:
+            raise _invalid(path, f"`timestamp` {at_ms:.10g} is before {before:.10g}, or a year after the first", number)
+        if len(found.hash_ids) != blocks:
+            what = f"{found.input_length} tokens are {blocks} blocks of {block_tokens}, not {len(found.hash_ids)}"
             raise _invalid(path, f"{what}: set `block_tokens` as in the trace", number)
         before = at_ms
-        yield round(at_ms * 1e6), ids
-    if before is None:
+        yield round(at_ms * 1e6), found.hash_ids
+    if first is None:
         raise _invalid(path, "it has no requests")
-
-
-def _is_number(value: Any, kind: Any) -> bool:
-    return isinstance(value, kind) and not isinstance(value, bool)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,8 +166,6 @@ class Model:
 
     rate: float
     """New prefixes per second (Poisson)."""
-    quantum_ns: int
-    """Arrivals are rounded down to multiples of it."""
     long_share: float
     """Share of new prefixes that others continue; the others have one or two blocks."""
     first: tuple[float, float]
@@ -216,24 +183,24 @@ class Model:
 
 MODELS = {
     "conversation-like": Model(
-        rate=2.08, quantum_ns=3 * 10**9, long_share=1.0, first=(2.33, 1.22), next_share=0.41, gap_s=(5.0, 1.0),
+        rate=2.08, long_share=1.0, first=(2.33, 1.22), next_share=0.41, gap_s=(5.0, 1.0),
         loss=0.08, added=(1.1, 1.15), has_common=True,
     ),
     "synthetic-like": Model(
-        rate=2.07, quantum_ns=1, long_share=0.42, first=(3.5, 0.7), next_share=0.9, gap_s=(4.4, 1.6),
+        rate=2.07, long_share=0.42, first=(3.5, 0.7), next_share=0.9, gap_s=(4.4, 1.6),
         loss=0.02, added=(0.1, 0.4), has_common=False,
     ),
 }  # fmt: skip
-"""Models fitted to the traces of Mooncake (FAST '25). LRU hit ratios at 10k blocks, 30k blocks and unbounded: 0.20, 0.33
-and 0.37, published 0.211, 0.326 and 0.366; 0.48, 0.64 and 0.65, published 0.423, 0.624 and 0.640."""
+"""Models fitted to the traces of Mooncake (FAST '25), with Poisson arrivals. LRU hit ratios at 10k and 30k blocks and
+unbounded: 0.20, 0.33 and 0.36 (published: 0.211, 0.326 and 0.366); 0.47, 0.64 and 0.65 (0.423, 0.624 and 0.640)."""
 _BLOCKS_MAX = 250
 
 
 def drawn(model: str, requests: int, seed: int) -> Trace:
     """Requests of a model."""
-    identity = json.dumps([model, dataclasses.asdict(MODELS[model]), requests, seed, VERSION])
+    identity = json.dumps([dataclasses.asdict(MODELS[model]), requests, seed])
     digest = hashlib.sha256(identity.encode()).hexdigest()
-    return _kept(identity, lambda: (_draw(MODELS[model], requests, random.Random(seed)), digest))
+    return _kept(digest, model, _draw(MODELS[model], requests, random.Random(seed)))
 
 
 def _draw(model: Model, requests: int, draw: random.Random) -> Iterator[Request]:
@@ -259,4 +226,4 @@ def _draw(model: Model, requests: int, draw: random.Random) -> Iterator[Request]
         blocks = blocks[:_BLOCKS_MAX]
         if is_long and draw.random() < model.next_share:
             heapq.heappush(waiting, (at_s + draw.lognormvariate(*model.gap_s), number, blocks))
-        yield int(at_s * 1e9) // model.quantum_ns * model.quantum_ns, blocks
+        yield int(at_s * 1e9), blocks

@@ -146,7 +146,113 @@ def _over_prediction(question: Question, best: dict[str, Any], device: dict[str,
     return ratio(read_rates, device["values"])
 
 
+class KvBreakEven(Finding, kind="KV cache break-even", topic="comparison", place=1):
+    """The prefill speed below which loading a cached prefix beats recomputation."""
+
+    load: str
+    levels: tuple[tuple[str, Estimate], ...]
+    """Layouts and tokens per second, the highest first."""
+    tied: int
+    """Number of the first ones that do not differ measurably, the first itself included."""
+    unfinished: float
+    """Share of requests that were not loaded in time with the first one."""
+    latencies: tuple[tuple[str, float], ...]
+    """Median and p99 of loads of a block with the first one, and median of look-ups, ns."""
+    limit: str
+
+    def _sentence(self) -> str:
+        (first, speed), *others = self.levels
+        alike = [name for name, _ in others[: self.tied - 1]]
+        tied = f" ({wording.listing(alike)}: not measurably different)" if alike else ""
+        what = f"loading beats recomputation if prefill is slower than {wording.estimate_text(KV_BREAK_EVEN, speed)}"
+        late = f"; {100 * self.unfinished:.1f} % of requests not loaded in time" if self.unfinished else ""
+        return f"{self.load}: {what} with {first}{tied}{late}; {self.limit}"
+
+    def _evidence(self) -> str:
+        listed = [f"{name} {wording.estimate_text(KV_BREAK_EVEN, speed)}" for name, speed in self.levels]
+        times = [f"{name} {wording.value_text('completion_latency_ns_p50', value)}" for name, value in self.latencies]
+        return "; ".join([*listed, *times])
+
+
+class KvWear(Finding, kind="KV cache hits and wear", topic="performance", place=1):
+    """Hits of the cache, and what it writes."""
+
+    load: str
+    hits: float
+    """Share of looked-up blocks."""
+    dram: float
+    common: float
+    """Shares of looked-up blocks: hits in memory, and of the block that all requests have first."""
+    writes_per_read: float | None
+    bytes_per_day: float
+    life_years: float | None
+    """None if the endurance is not known."""
+    from_page_cache: float | None
+    """Share of loaded bytes that the device did not read, of buffered loads."""
+
+    def _sentence(self) -> str:
+        named = {"in memory": self.dram, "of the block common to all requests": self.common}
+        parts = [f"{100 * share:.1f} % {where}" for where, share in named.items() if share >= 0.0005]
+        tiers = f" ({', '.join(parts)})" if parts else ""
+        ratio = f", {self.writes_per_read:.2f} blocks written per block read" if self.writes_per_read else ""
+        cached = (
+            f"; {100 * self.from_page_cache:.0f} % of buffered loads from the page cache" if self._is_cached else ""
+        )
+        life = "set `endurance` to compute the drive life, such as `--set endurance=600TBW`"
+        if self.life_years is not None:
+            life = f"drive life {self.life_years:.2g} years"
+        written = f"{self.bytes_per_day / 2**40:.3g} TiB written per day at the speed of the trace"
+        return f"{self.load}: {100 * self.hits:.1f} % hits{tiers}{ratio}; {written}; {life}{memory}"
+
+    def _evidence(self) -> str:
+        return "LRU cache in the order of the trace; blocks of the model before `scale`; write amplification of 1"
+
+
+def kv_cache(question: Question) -> Iterator[Finding]:
+    """Compare break-even speeds of the levels of `over`, and state hits and wear, which they share."""
+    cells, over = question.cells(KV_BREAK_EVEN), question.analysis.over
+    if cells.is_empty():
+        return
+    ordered = sorted(cells.iter_rows(named=True), key=lambda row: -repeats_interval(row["values"]).value)
+    best = ordered[0]
+    leads = [ratio(best["values"], row["values"]) for row in ordered[1:]]
+    tied = next((place for place, lead in enumerate(leads) if not lead.certain or lead.above(1)), len(leads))
+    case_id = best["case_id"]
+    of_blocks = [(f"block load {name}", f"completion_latency_ns_{name}") for name in ("p50", "p99")]
+    load = question.load({}, case_id, without=[over])
+    yield KvBreakEven(
+        load=load,
+        levels=tuple((str(row[over]), repeats_interval(row["values"])) for row in ordered),
+        tied=1 + tied,
+        unfinished=question.mean("kv_unfinished_fraction", [case_id]) or 0.0,
+        latencies=tuple((name, value) for name, metric in of_blocks if (value := question.mean(metric, [case_id]))),
+        limit=limit_words(question, case_id),
+        **question.claim([row["case_id"] for row in ordered], *leads),
+    )
+    means = {name: question.mean(f"kv_{name}", [case_id]) for name in _KV_SHARED}
+    buffered = [row["case_id"] for row in ordered if question.case(row["case_id"]).get("io_mode") == "buffered"]
+    read = question.mean("device_read_amplification", buffered)
+    yield KvWear(
+        load=load,
+        hits=means["hit_fraction"] or 0.0,
+        dram=(means["hit_fraction"] or 0.0) - (means["storage_hit_fraction"] or 0.0),
+        common=means["common_hit_fraction"] or 0.0,
+        writes_per_read=means["writes_per_read"],
+        bytes_per_day=means["write_bytes_per_day"] or 0.0,
+        life_years=means["drive_life_years"],
+        from_page_cache=max(0.0, 1 - read) if read is not None else None,
+        **question.claim([case_id]),
+    )
+
+
+KV_BREAK_EVEN = "kv_break_even"
+_KV_SHARED = (
+    *("hit_fraction", "storage_hit_fraction", "common_hit_fraction"),
+    *("writes_per_read", "write_bytes_per_day", "drive_life_years"),
+)
+
 KINDS = (
+    QuestionKind("kv_cache", kv_cache, is_of_names=True),
     QuestionKind("load_strategy", load_strategy, is_of_names=True),
     QuestionKind("vector_queries", vector_queries, needs_device_part=True),
 )
