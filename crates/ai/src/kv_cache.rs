@@ -17,7 +17,7 @@ use iosonde_protocol::{
 use crate::files::{Content, FileNeed};
 use crate::kv_trace::{Schedule, Store, Trace};
 use crate::world::{Access, Extent, Load, Memory, World};
-use crate::{Setting, measure};
+use crate::{Setting, measure, paths};
 
 const PAGE_BYTES: u64 = 4096;
 const BLOCK_BYTES_MAX: u64 = 1 << 30;
@@ -51,7 +51,7 @@ impl Workload for AiKvCache<'_> {
     }
 
     fn paths(&self) -> Vec<PathBuf> {
-        vec![self.0.trace.path.clone().into()]
+        paths(&self.0.target, [self.0.trace.path.clone().into()])
     }
 
     fn is_virtual(&self) -> bool {

@@ -183,6 +183,7 @@ class AiKvCache(AiLoad[AiKvCacheParameters]):
     )
     operations = ("read",)
     subject = "layout"
+    worded = ("model",)
 
     def load(self, streams: Mapping[str, AiKvCacheParameters], target: Target, *, seed: int) -> JsonObject:
         """Requests of one trace on one cache."""
@@ -232,8 +233,10 @@ class AiKvCache(AiLoad[AiKvCacheParameters]):
     def streams(self, workload: Spec) -> Sequence[Mapping[str, Any]]:
         """Threads that load, and threads that store."""
         io_mode = "direct" if workload["is_direct"] else "buffered"
+        durability = {"kind": "flush" if workload["sync"] else "none"}
+        more = {"durability": durability, "arrival": {"kind": "trace", "speed": workload["speed"]}}
         jobs = {"loads": workload["threads"], "stores": workload["writers"]}
-        return [{**self.stream_of(jobs=count, io_mode=io_mode), "name": name} for name, count in jobs.items()]
+        return [{**self.stream_of(jobs=count, io_mode=io_mode), **more, "name": name} for name, count in jobs.items()]
 
     def problem(self, workload: Spec, case: Mapping[str, Any], place: Target) -> str:
         """Converted traces are in the cache directory."""
@@ -241,5 +244,5 @@ class AiKvCache(AiLoad[AiKvCacheParameters]):
         return "" if is_own else "the spec names a trace outside of the cache directory"
 
     def words(self, case: Mapping[str, Any]) -> dict[str, str]:
-        """Words that make up `KV cache loads`."""
-        return {"layout": "KV cache loads"}
+        """Words that make up `KV cache of llama3.1-8b`."""
+        return {"model": f"KV cache of {case.get('model', 'a model')}"}

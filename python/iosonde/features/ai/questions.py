@@ -196,12 +196,14 @@ class KvWear(Finding, kind="KV cache hits and wear", topic="performance", place=
         parts = [f"{100 * share:.1f} % {where}" for where, share in named.items() if share >= 0.0005]
         tiers = f" ({', '.join(parts)})" if parts else ""
         ratio = f", {self.writes_per_read:.2f} blocks written per block read" if self.writes_per_read else ""
-        cached = (
-            f"; {100 * self.from_page_cache:.0f} % of buffered loads from the page cache" if self._is_cached else ""
-        )
+        cached = self.from_page_cache or 0.0
+        memory = f"; {100 * cached:.0f} % of buffered loads from the page cache" if cached >= 0.005 else ""
         life = "set `endurance` to compute the drive life, such as `--set endurance=600TBW`"
         if self.life_years is not None:
-            life = f"drive life {self.life_years:.2g} years"
+            is_long = self.life_years >= 1
+            life = (
+                f"drive life {self.life_years:.3g} years" if is_long else f"drive life {self.life_years * 365:.3g} days"
+            )
         written = f"{self.bytes_per_day / 2**40:.3g} TiB written per day at the speed of the trace"
         return f"{self.load}: {100 * self.hits:.1f} % hits{tiers}{ratio}; {written}; {life}{memory}"
 
