@@ -209,30 +209,35 @@ pub struct KvCacheResult {
     pub requests: u64,
     /// Requests whose load was complete in the measurement, also those without hits in storage.
     pub finished: u64,
-    /// Of these, those for which blocks were loaded, and the nanoseconds from arrival to the last block, summed.
-    pub loaded_requests: u64,
-    pub load_ns: u64,
-    /// Blocks of these requests that were loaded.
-    pub loaded_blocks: u64,
     /// Requests that arrived in the measurement, and whose load was not complete at its end.
     pub unfinished: u64,
-    /// Blocks of requests that were looked up.
+    /// Finished requests for which blocks were loaded.
+    pub loaded_requests: u64,
+    /// Blocks that were loaded for them.
+    pub loaded_blocks: u64,
+    /// Time from the arrival of each of them to its last block, summed, in nanoseconds.
+    pub load_ns: u64,
+    /// Blocks of the requests that were looked up.
     pub lookups: u64,
-    /// Of these, hits in memory and in storage by the order of the trace.
+    /// Hits in memory by the order of the trace.
     pub dram_hits: u64,
+    /// Hits in storage by the order of the trace.
     pub storage_hits: u64,
     /// Hits, in either, of the block that all requests have first; 0 if there is none.
     pub common_hits: u64,
     /// Hits in storage that were not yet stored, and those after them.
     pub late_hits: u64,
-    /// Blocks to store and to remove by the order of the trace.
+    /// Blocks to store by the order of the trace.
     pub stores: u64,
+    /// Blocks to remove by the order of the trace.
     pub evictions: u64,
-    /// Blocks that were read, written and removed.
+    /// Blocks that were read.
     pub read_blocks: u64,
+    /// Blocks that were written.
     pub written_blocks: u64,
+    /// Blocks that were removed.
     pub removed_blocks: u64,
-    /// Nanoseconds between the first and last arrival at the trace's own speed, of requests that were looked up.
+    /// Time from the first arrival to that of the last request looked up, at the trace's own speed, in nanoseconds.
     pub trace_ns: u64,
 }
 

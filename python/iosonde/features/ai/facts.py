@@ -18,29 +18,34 @@ class AiFacts:
 
     def __init__(self, record: Record) -> None:
         self.ai: Mapping[str, Any] = (record.result or {}).get("ai") or {}
+        self.parameters = record.parameters if self.ai else {}
         self.kv: Mapping[str, Any] = self.ai.get("kv_cache") or {}
-        self._record = record
+        self._devices = record.target.get("devices") or [{}]
 
-    def of_blocks(self, name: str) -> Any:
-        """A property of the parameters of a KV cache; None without one."""
-        if not self.kv:
-            return None
-        return getattr(AiKvCacheParameters.model_construct(**self._record.parameters), name)
+    @property
+    def scale(self) -> float:
+        """Size of the files over that of the model; 1 for files of the user."""
+        return 1.0 if self.parameters.get("files") else float(self.parameters.get("scale") or 1.0)
+
+    @property
+    def cache(self) -> AiKvCacheParameters | None:
+        """Parameters of a KV cache."""
+        return AiKvCacheParameters.model_construct(**self.parameters) if self.kv else None
 
     @property
     def endurance_bytes(self) -> float | None:
         """Bytes that may be written to the drive under the target; None if not known, or without a KV cache."""
-        if not self.kv:
-            return None
-        drives = self._record.target.get("devices") or [{}]
-        parameters = AiKvCacheParameters.model_construct(**self._record.parameters)
-        return parameters.endurance_bytes(drives[0].get("size_bytes"))
+        return self.cache.endurance_bytes(self._devices[0].get("size_bytes")) if self.cache else None
 
 
 COLUMNS = facts(
     AiFacts,
     ("file_bytes", U64, "bytes of the files", "ai.file_bytes"),
     ("loaded_bytes", U64, "bytes of weights that were read, or copied from a memory map", "ai.loaded_bytes"),
+    ("whole_bytes", U64, "bytes of the weights of the whole model",
+        lambda run: round(run.ai["file_bytes"] / run.scale) if run.ai.get("loaded_bytes") is not None else None),
+    ("load_within_ns", U64, "time within which the weights must be loaded, ns",
+        lambda run: run.parameters.get("load_within")),
     ("reads", U64, "reads of vector queries, without those served from memory", "ai.reads"),
     *(
         (f"kv_{name}", U64, f"KV cache: {words}", f"kv.{name}")
@@ -64,10 +69,10 @@ COLUMNS = facts(
             ("trace_ns", "time of these requests at the speed of the trace, ns"),
         )
     ),
-    ("kv_block_bytes", U64, "KV cache: bytes of a block", lambda load: load.of_blocks("block_bytes")),
+    ("kv_block_bytes", U64, "KV cache: bytes of a block", "cache.block_bytes"),
     ("kv_full_block_bytes", NUMBER, "KV cache: bytes of a block of the model, before `scale`",
-        lambda load: load.of_blocks("full_block_bytes")),
-    ("kv_token_bytes", NUMBER, "KV cache: bytes of a token of the model", lambda load: load.of_blocks("token_bytes")),
+        "cache.full_block_bytes"),
+    ("kv_token_bytes", NUMBER, "KV cache: bytes of a token of the model", "cache.token_bytes"),
     ("kv_endurance_bytes", NUMBER, "KV cache: bytes that may be written to the drive", "endurance_bytes"),
     prefix="ai_", words="AI load: ",
 )  # fmt: skip
@@ -85,6 +90,10 @@ METRICS = (
         pl.when(_IS_WEIGHTS).then(pl.col("seconds"))),
     Metric("weights_load_rate", "Weights loaded per second", "B/s", "higher", "store",
         "bytes of weights / seconds", pl.when(_IS_WEIGHTS).then(over("ai_loaded_bytes", "seconds"))),
+    Metric("weights_load_time_share", "Time to load the whole model, over its limit", "", "lower", "store",
+        "seconds * bytes of the whole model / bytes of the files / `load_within`",
+        pl.when(_IS_WEIGHTS).then(
+            1e9 * pl.col("seconds") * over("ai_whole_bytes", "ai_file_bytes") / pl.col("ai_load_within_ns"))),
     Metric("queries_per_sec", "Queries per second", "1/s", "higher", "store",
         "queries / seconds", pl.when(_IS_VECTOR).then(over("count", "seconds")), counted="queries/s"),
     Metric("reads_per_query", "Reads per query", "", "neither", "store",
