@@ -63,6 +63,8 @@ TESTS = {
     "fault overhead": "features/paging/test_paging.py",
     "fresh device": "findings/test_device_states_reached.py",
     "interference": "findings/test_disturbance.py",
+    "KV cache break-even": "features/ai/test_kv_cache.py",
+    "KV cache hits and wear": "features/ai/test_kv_cache.py",
     "lasting drops": "features/sustained_load/test_sustained_load.py",
     "limit of volumes": "features/rate_limits/test_shared_limits.py",
     "limiter latency": "features/rate_limits/test_limits_study.py",

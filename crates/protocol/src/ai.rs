@@ -209,7 +209,7 @@ pub struct KvCacheResult {
     pub requests: u64,
     /// Requests whose load was complete in the measurement, also those without hits in storage.
     pub finished: u64,
-    /// Requests that arrived in the measurement, and whose load was not complete at its end.
+    /// Requests that arrived in the measurement, and whose load was not complete when it ended.
     pub unfinished: u64,
     /// Finished requests for which blocks were loaded.
     pub loaded_requests: u64,

@@ -52,7 +52,7 @@ COLUMNS = facts(
         for name, words in (
             ("requests", "requests that were looked up"),
             ("arrived", "requests that arrived in the measurement"),
-            ("unfinished", "of these, requests not loaded at its end"),
+            ("unfinished", "of these, requests not loaded when it ended"),
             ("loaded_requests", "requests for which blocks were loaded"),
             ("loaded_blocks", "blocks of these that were loaded"),
             ("load_ns", "time from arrival to the last block of these requests, summed, ns"),
@@ -115,7 +115,7 @@ METRICS = (
         "hits in storage that were not yet stored, and those after them / hits in storage",
         "ai_kv_late_hits / ai_kv_storage_hits"),
     Metric("kv_unfinished_fraction", "Requests not loaded in time", "", "lower", "store",
-        "requests not loaded at the end of the measurement / requests that arrived in it",
+        "requests not loaded when the measurement ended / requests that arrived in it",
         "ai_kv_unfinished / ai_kv_arrived"),
     Metric("kv_writes_per_read", "Blocks written per block read", "", "lower", "store",
         "blocks to store / hits in storage", "ai_kv_stores / ai_kv_storage_hits"),

@@ -182,8 +182,7 @@ class AiKvCache(AiLoad[AiKvCacheParameters]):
         less_memory="use fewer `threads` and `writers`, or a smaller `scale`",
     )
     operations = ("read",)
-    subject = "layout"
-    worded = ("model",)
+    subject = "traffic"
 
     def load(self, streams: Mapping[str, AiKvCacheParameters], target: Target, *, seed: int) -> JsonObject:
         """Requests of one trace on one cache."""
@@ -245,4 +244,4 @@ class AiKvCache(AiLoad[AiKvCacheParameters]):
 
     def words(self, case: Mapping[str, Any]) -> dict[str, str]:
         """Words that make up `KV cache of llama3.1-8b`."""
-        return {"model": f"KV cache of {case.get('model', 'a model')}"}
+        return {"traffic": f"KV cache of {case.get('model', 'a model')}"}

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import polars as pl
+
 from iosonde.findings.finding import Finding
 from iosonde.findings.kinds import best_of
 from iosonde.findings.question import Question, QuestionKind
 from iosonde.metrics import wording
+from iosonde.metrics.scopes import ALL
 from iosonde.metrics.statistics import Estimate, ratio, repeats_interval
 
 LOAD_RATE = "weights_load_rate"
@@ -158,7 +161,7 @@ class KvBreakEven(Finding, kind="KV cache break-even", topic="comparison", place
     unfinished: float
     """Share of requests that were not loaded in time with the first one."""
     latencies: tuple[tuple[str, float], ...]
-    """Median and p99 of loads of a block with the first one, and median of look-ups, ns."""
+    """Words and ns, of the first one: look-ups, loads of a block, and of a request from its look-up."""
     limit: str
 
     def _sentence(self) -> str:
@@ -221,14 +224,13 @@ def kv_cache(question: Question) -> Iterator[Finding]:
     leads = [ratio(best["values"], row["values"]) for row in ordered[1:]]
     tied = next((place for place, lead in enumerate(leads) if not lead.certain or lead.above(1)), len(leads))
     case_id = best["case_id"]
-    of_blocks = [(f"block load {name}", f"completion_latency_ns_{name}") for name in ("p50", "p99")]
     load = question.load({}, case_id, without=[over])
     yield KvBreakEven(
         load=load,
         levels=tuple((str(row[over]), repeats_interval(row["values"])) for row in ordered),
         tied=1 + tied,
         unfinished=question.mean("kv_unfinished_fraction", [case_id]) or 0.0,
-        latencies=tuple((name, value) for name, metric in of_blocks if (value := question.mean(metric, [case_id]))),
+        latencies=tuple(_latencies(question, case_id)),
         limit=limit_words(question, case_id),
         **question.claim([row["case_id"] for row in ordered], *leads),
     )
@@ -246,6 +248,17 @@ def kv_cache(question: Question) -> Iterator[Finding]:
         from_page_cache=max(0.0, 1 - read) if read is not None else None,
         **question.claim([case_id]),
     )
+
+
+def _latencies(question: Question, case_id: str) -> Iterator[tuple[str, float]]:
+    """Means over the repeats of those percentiles that have enough samples."""
+    of_all = question.runs.filter(pl.col("case_id") == case_id, pl.col("stream") == ALL)
+    for words, operation in (("look-up", "lookup"), ("load of a block", "read"), ("load of a request", "load")):
+        for name in ("p50", "p99"):
+            is_metric = pl.col("metric") == f"completion_latency_ns_{name}"
+            values = of_all.filter(is_metric, pl.col("operation") == operation)["value"].to_list()
+            if values:
+                yield f"{words} {name}", sum(values) / len(values)
 
 
 KV_BREAK_EVEN = "kv_break_even"

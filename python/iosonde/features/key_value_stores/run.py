@@ -239,7 +239,8 @@ class TraceMisses(Instrument):
     def stop(self, done: EngineRun) -> Reading:
         """Return a warning where misses of keys that were never there make the rate that of an empty database."""
         parameters = self.context.parameters
-        if not parameters.get("trace") or parameters["store"] in CACHES or not done.result:
+        has_trace = parameters.get("trace") and parameters.get("store")  # Other loads have traces, too.
+        if not has_trace or parameters["store"] in CACHES or not done.result:
             return Reading()
         checks = (done.result.get("store") or {}).get("checks") or []
         missing = sum(check["missing"] for check in checks)
