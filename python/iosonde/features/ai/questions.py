@@ -158,6 +158,8 @@ class KvBreakEven(Finding, kind="KV cache break-even", topic="comparison", place
     """Layouts and tokens per second, the highest first."""
     tied: int
     """Number of the first ones that do not differ measurably, the first itself included."""
+    cached: tuple[tuple[str, Estimate], ...]
+    """The same of those that the page cache served, if others were not."""
     unfinished: float
     """Share of requests that were not loaded in time with the first one."""
     latencies: tuple[tuple[str, float], ...]
@@ -173,7 +175,9 @@ class KvBreakEven(Finding, kind="KV cache break-even", topic="comparison", place
         return f"{self.load}: {what} with {first}{tied}{late}; {self.limit}"
 
     def _evidence(self) -> str:
-        listed = [f"{name} {wording.estimate_text(KV_BREAK_EVEN, speed)}" for name, speed in self.levels]
+        cached = [(f"from the page cache, {name}", speed) for name, speed in self.cached]
+        speeds = [*self.levels, *cached]
+        listed = [f"{name} {wording.estimate_text(KV_BREAK_EVEN, speed)}" for name, speed in speeds]
         times = [f"{name} {wording.value_text('completion_latency_ns_p50', value)}" for name, value in self.latencies]
         return "; ".join([*listed, *times])
 
@@ -220,19 +224,23 @@ def kv_cache(question: Question) -> Iterator[Finding]:
     if cells.is_empty():
         return
     ordered = sorted(cells.iter_rows(named=True), key=lambda row: -repeats_interval(row["values"]).value)
-    best = ordered[0]
-    leads = [ratio(best["values"], row["values"]) for row in ordered[1:]]
+    # A value of the page cache is none of the storage.
+    cached = [row for row in ordered if question.support.of_most([row["case_id"]]) == "cache-served"]
+    of_storage = [row for row in ordered if row not in cached] or ordered
+    best = of_storage[0]
+    leads = [ratio(best["values"], row["values"]) for row in of_storage[1:]]
     tied = next((place for place, lead in enumerate(leads) if not lead.certain or lead.above(1)), len(leads))
     case_id = best["case_id"]
     load = question.load({}, case_id, without=[over])
     yield KvBreakEven(
         load=load,
-        levels=tuple((str(row[over]), repeats_interval(row["values"])) for row in ordered),
+        levels=tuple((str(row[over]), repeats_interval(row["values"])) for row in of_storage),
         tied=1 + tied,
+        cached=tuple((str(row[over]), repeats_interval(row["values"])) for row in cached if row not in of_storage),
         unfinished=question.mean("kv_unfinished_fraction", [case_id]) or 0.0,
         latencies=tuple(_latencies(question, case_id)),
         limit=limit_words(question, case_id),
-        **question.claim([row["case_id"] for row in ordered], *leads),
+        **question.claim([row["case_id"] for row in of_storage], *leads),
     )
     means = {name: question.mean(f"kv_{name}", [case_id]) for name in _KV_SHARED}
     buffered = [row["case_id"] for row in ordered if question.case(row["case_id"]).get("io_mode") == "buffered"]
