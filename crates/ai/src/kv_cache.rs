@@ -195,13 +195,11 @@ impl<'w> Cache<'w> {
         let mut sum = KvCacheResult::default();
         found.iter().for_each(|each| sum.include(each));
         let requests = &self.schedule.requests;
+        requests.iter().for_each(|request| sum.include(&request.counts));
         let until_ns = self.workload.duration_ns.unwrap_or(u64::MAX);
         sum.arrived = requests.partition_point(|request| request.at_ns < until_ns) as u64;
         sum.unfinished = sum.arrived.saturating_sub(sum.finished);
-        let last_ns = sum
-            .requests
-            .checked_sub(1)
-            .map_or(0, |last| requests[last as usize].at_ns);
+        let last_ns = requests.last().map_or(0, |last| last.at_ns);
         sum.trace_ns = (last_ns as f64 * self.workload.speed) as u64;
         sum
     }
@@ -304,7 +302,7 @@ impl<'a, W: World<'a>> Worker<'_, W> {
             self.world.exists(block as usize)?;
         }
         self.world.record(Operation::Lookup, 0, start_ns);
-        self.found.include(&request.counts);
+        self.found.requests += 1;
         self.found.late_hits += (stays.len() - usable) as u64;
         self.found.finished += u64::from(stays.is_empty());
         let progress = &cache.progress[number];

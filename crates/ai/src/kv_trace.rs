@@ -158,6 +158,7 @@ pub(crate) struct Request {
     pub loads: Range<usize>,
     /// The first block that is in neither tier.
     pub missing: Option<u32>,
+    /// Look-ups, hits, stores and evictions.
     pub counts: KvCacheResult,
 }
 
@@ -192,7 +193,7 @@ impl Schedule {
                 at_ns: (at_ns.saturating_sub(trace.at_ns[warm]) as f64 / workload.speed) as u64,
                 ..Request::default()
             };
-            (request.counts.requests, request.counts.lookups) = (1, blocks.len() as u64);
+            request.counts.lookups = blocks.len() as u64;
             let hits = tiers.load(blocks, &mut request, &mut schedule);
             request.missing = blocks.get(hits).copied();
             tiers.store(&blocks[hits..], &mut request, &mut schedule);

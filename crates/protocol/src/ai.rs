@@ -200,7 +200,10 @@ pub enum KvCacheLayout {
     Slots,
 }
 
-/// What requests found in a cache of keys and values, from the first that was looked up to the last.
+/// What requests found in a cache of keys and values, and what was done for them.
+///
+/// Look-ups, hits, stores and evictions follow from the order of the trace. They are those of all its requests after those that fill
+/// the cache, whether or not the measurement reached them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct KvCacheResult {
     /// Requests that arrived in the measurement.
@@ -217,19 +220,19 @@ pub struct KvCacheResult {
     pub loaded_blocks: u64,
     /// Time from the arrival of each of them to its last block, summed, in nanoseconds.
     pub load_ns: u64,
-    /// Blocks of the requests that were looked up.
+    /// Blocks of requests.
     pub lookups: u64,
-    /// Hits in memory by the order of the trace.
+    /// Hits in memory.
     pub dram_hits: u64,
-    /// Hits in storage by the order of the trace.
+    /// Hits in storage.
     pub storage_hits: u64,
     /// Hits, in either, of the block that all requests have first; 0 if there is none.
     pub common_hits: u64,
-    /// Hits in storage that were not yet stored, and those after them.
+    /// Hits in storage that were looked up before they were stored, and those after them.
     pub late_hits: u64,
-    /// Blocks to store by the order of the trace.
+    /// Blocks to store.
     pub stores: u64,
-    /// Blocks to remove by the order of the trace.
+    /// Blocks to remove.
     pub evictions: u64,
     /// Blocks that were read.
     pub read_blocks: u64,
@@ -237,7 +240,7 @@ pub struct KvCacheResult {
     pub written_blocks: u64,
     /// Blocks that were removed.
     pub removed_blocks: u64,
-    /// Time from the first arrival to that of the last request looked up, at the trace's own speed, in nanoseconds.
+    /// Time from the first arrival to the last, at the trace's own speed, in nanoseconds.
     pub trace_ns: u64,
 }
 
