@@ -35,6 +35,8 @@ pub(crate) enum Content {
     Existing,
     /// It is written with random data after these bytes, unless it has them.
     Generated(Vec<u8>),
+    /// It is written with random data, unless it has its size; threads of the load open it.
+    PerThread,
     /// Threads of the load create, open and remove it.
     OfLoad,
 }
@@ -55,6 +57,8 @@ struct Entry {
     base: u64,
     /// None on a simulated device, and where threads open it.
     file: Option<File>,
+    /// True if it exists before the load, but is open in threads only.
+    is_per_thread: bool,
 }
 
 impl FileSet {
@@ -68,6 +72,7 @@ impl FileSet {
                 bytes: need.bytes,
                 base,
                 file: None,
+                is_per_thread: false,
             };
             base += need.bytes.next_multiple_of(ALIGNMENT);
             entry
@@ -99,8 +104,13 @@ impl FileSet {
                 Content::OfLoad => None,
                 Content::Existing => Some(existing(&path, &need, run)?),
                 Content::Generated(head) => Some(generated(&held, &path, &need, head, &mut filler, &mut layout, run)?),
+                Content::PerThread => {
+                    generated(&held, &path, &need, &[], &mut filler, &mut layout, run)?;
+                    None
+                }
             };
             entries.push(Entry {
+                is_per_thread: matches!(need.content, Content::PerThread),
                 name: need.path,
                 path,
                 bytes: need.bytes,
@@ -113,28 +123,38 @@ impl FileSet {
         Ok((FileSet { directory, entries }, layout))
     }
 
-    /// Brings the pages of open files in the page cache into a state.
+    /// Applies a function to each file that exists before the load.
+    fn for_each_file(&self, mut apply: impl FnMut(&Entry, &File) -> Result<(), RunError>) -> Result<(), RunError> {
+        let mut entries = self.entries.iter().enumerate();
+        entries.try_for_each(|(number, entry)| match &entry.file {
+            Some(file) => apply(entry, file),
+            None if entry.is_per_thread => apply(entry, &self.open_for(number, Access::Read { is_direct: false })?),
+            None => Ok(()),
+        })
+    }
+
+    /// Brings the pages of files in the page cache into a state.
     pub(crate) fn prepare_page_cache(&self, wanted: PageCache) -> Result<(), RunError> {
-        self.entries.iter().try_for_each(|entry| {
-            let Some(file) = &entry.file else { return Ok(()) };
+        self.for_each_file(|entry, file| {
             prepare_page_cache(file, wanted, entry.bytes)
                 .map_err(|error| RunError::io("prepare the page cache of", &entry.path, &error))
         })
     }
 
-    /// Pages of open files in the page cache; None where the kernel does not report them.
+    /// Pages of files in the page cache; None where the kernel does not report them.
     pub(crate) fn residency(&self) -> Option<Residency> {
         let mut sum = Residency {
             cached_bytes: 0,
             dirty_bytes: Some(0),
         };
-        for entry in &self.entries {
-            let Some(file) = &entry.file else { continue };
-            let found = residency::query(file, &(0..entry.bytes)).ok()?;
+        let added = self.for_each_file(|entry, file| {
+            let found = residency::query(file, &(0..entry.bytes))
+                .map_err(|error| RunError::io("examine the page cache of", &entry.path, &error))?;
             sum.cached_bytes += found.cached_bytes;
             sum.dirty_bytes = sum.dirty_bytes.zip(found.dirty_bytes).map(|(sum, dirty)| sum + dirty);
-        }
-        Some(sum)
+            Ok(())
+        });
+        added.ok().map(|()| sum)
     }
 
     /// Opens a file for a thread.

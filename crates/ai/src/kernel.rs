@@ -34,10 +34,10 @@ pub(crate) fn measure<L: Load>(
         load,
         clock: run.inputs.clock,
         seed: run.inputs.seed,
-        meeting: Meeting::default(),
+        meetings: (0..load.meetings()).map(|_| Meeting::default()).collect(),
     };
     let mut measured = run.measure(plan, &threads, &mut |_| {})?;
-    let places = plan.places(|_| 1);
+    let places = plan.places(|_| load.lanes());
     let memory = places.iter().map(|place| load.memory(*place));
     measured.result.buffer_bytes = memory.map(|memory| memory.bytes * u64::from(memory.slots)).sum();
     measured.result.backend = BackendInEffect {
@@ -52,7 +52,7 @@ struct Threads<'f, L> {
     load: &'f L,
     clock: Clock,
     seed: u64,
-    meeting: Meeting,
+    meetings: Vec<Meeting>,
 }
 
 /// Where threads wait for one another.
@@ -65,6 +65,10 @@ struct Meeting {
 impl<L: Load> iosonde_harness::Load for Threads<'_, L> {
     type Found = L::Found;
 
+    fn lanes(&self, _stream: usize) -> u32 {
+        self.load.lanes()
+    }
+
     fn job(&self, start: JobStart<'_>) -> Result<Option<JobDone<L::Found>>, RunError> {
         let memory = self.load.memory(start.place);
         let mut world = KernelWorld {
@@ -75,7 +79,7 @@ impl<L: Load> iosonde_harness::Load for Threads<'_, L> {
             ring: (memory.slots > 1).then(|| ring(memory.slots)).transpose()?,
             mapping: None,
             opened: Vec::new(),
-            meeting: &self.meeting,
+            meetings: &self.meetings,
             writes: Rng::new(self.seed, &[0xa1_0000, start.place.number as u64]),
         };
         if !start.gate.pass() {
@@ -111,7 +115,7 @@ struct KernelWorld<'a, 'f> {
     mapping: Option<(usize, Mmap)>,
     /// Files that this thread opened.
     opened: Vec<(usize, File)>,
-    meeting: &'f Meeting,
+    meetings: &'f [Meeting],
     /// Makes each block that is written different.
     writes: Rng,
 }
@@ -222,8 +226,8 @@ impl<'a> World<'a> for KernelWorld<'a, '_> {
         }
     }
 
-    fn wait<T>(&mut self, mut ready: impl FnMut() -> Option<T>) -> Option<T> {
-        let meeting = self.meeting;
+    fn wait_at<T>(&mut self, meeting: usize, mut ready: impl FnMut() -> Option<T>) -> Option<T> {
+        let meeting = &self.meetings[meeting];
         let mut held = meeting.lock.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             if let Some(found) = ready() {
@@ -237,9 +241,10 @@ impl<'a> World<'a> for KernelWorld<'a, '_> {
         }
     }
 
-    fn notify(&mut self) {
-        drop(self.meeting.lock.lock());
-        self.meeting.changed.notify_all();
+    fn notify_at(&mut self, meeting: usize) {
+        let meeting = &self.meetings[meeting];
+        drop(meeting.lock.lock());
+        meeting.changed.notify_all();
     }
 
     fn map(&mut self, file: usize, how: Mapped) -> Result<(), RunError> {

@@ -1,12 +1,13 @@
 //! Loads that software for machine learning applies to storage.
 //!
-//! [`weights`] and [`vector`] are loads, each written once against a [`World`](world::World): what a thread does to storage and
+//! [`weights`], [`vector`] and [`ingest`] are loads, each written once against a [`World`](world::World): what a thread does to storage and
 //! time. `kernel` is the world of files and the machine's clock, `simulated` that of a simulated device and a virtual clock. `files`
 //! has the files of a load.
 
 #![allow(dead_code)]
 
 mod files;
+mod ingest;
 mod kernel;
 mod simulated;
 mod vector;
@@ -16,6 +17,7 @@ mod world;
 use iosonde_harness::{Measured, Run, RunError};
 use iosonde_protocol::{AiResult, AiTarget, Backend, PageCache, PageCacheEvidence, RunResult};
 
+pub use ingest::AiIngest;
 pub use vector::AiVector;
 pub use weights::AiWeights;
 

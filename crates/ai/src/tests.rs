@@ -12,6 +12,8 @@ use iosonde_protocol::{
 
 use crate::{AiVector, AiWeights};
 
+mod ingest;
+
 const MIB: u64 = 1 << 20;
 const SECOND_NS: u64 = 1_000_000_000;
 

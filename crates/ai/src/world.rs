@@ -97,12 +97,22 @@ pub(crate) trait World<'a> {
     /// Sleeps until an instant, or until load is no longer to be applied.
     fn sleep_until(&mut self, at_ns: u64);
 
-    /// Waits until `ready` returns something, which another thread's [`World::notify`] announces; None if load is no longer
-    /// to be applied.
-    fn wait<T>(&mut self, ready: impl FnMut() -> Option<T>) -> Option<T>;
+    /// Waits until `ready` returns something, which another thread's [`World::notify_at`] announces; None if load is no longer
+    /// to be applied. Threads at different meetings do not wake one another.
+    fn wait_at<T>(&mut self, meeting: usize, ready: impl FnMut() -> Option<T>) -> Option<T>;
 
-    /// Has all threads that wait ask again.
-    fn notify(&mut self);
+    /// Has all threads that wait at a meeting ask again.
+    fn notify_at(&mut self, meeting: usize);
+
+    /// Waits at the first meeting.
+    fn wait<T>(&mut self, ready: impl FnMut() -> Option<T>) -> Option<T> {
+        self.wait_at(0, ready)
+    }
+
+    /// Has all threads that wait at the first meeting ask again.
+    fn notify(&mut self) {
+        self.notify_at(0);
+    }
 
     /// Maps a file; the one mapped before is unmapped.
     ///
@@ -141,6 +151,16 @@ pub(crate) trait Load: Sync {
     type Found: Send;
 
     fn memory(&self, place: Place) -> Memory;
+
+    /// Threads of each job.
+    fn lanes(&self) -> u32 {
+        1
+    }
+
+    /// Number of meetings at which threads wait for one another.
+    fn meetings(&self) -> usize {
+        1
+    }
 
     /// Applies the load until it, or the phases of the thread, have ended.
     ///
