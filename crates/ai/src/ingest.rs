@@ -49,8 +49,6 @@ impl Workload for AiIngest<'_> {
         )?;
         require(workload.prefetch > 0, "`prefetch`")?;
         require(workload.compute_ns > 0, "`compute_ns`")?;
-        let is_virtual = matches!(workload.target, AiTarget::Virtual { .. });
-        require(!is_virtual || workload.io_mode == IoMode::Direct, "`io_mode`")?;
         let readers = match workload.loader {
             IngestLoader::Samples => workload.accelerators,
             IngestLoader::Interleaved => workload.accelerators.saturating_mul(workload.read_threads),
@@ -69,7 +67,7 @@ impl Workload for AiIngest<'_> {
             path: format!("ingest-{file:06}").into(),
             bytes: samples.file_bytes(file.into()),
             content: Content::PerThread,
-            is_direct: workload.io_mode == IoMode::Direct,
+            is_direct: is_direct(workload),
         });
         let setting = Setting {
             target: &workload.target,
@@ -89,6 +87,11 @@ impl Workload for AiIngest<'_> {
             facts.accelerators = found.iter().filter_map(|found| *found).collect();
         })
     }
+}
+
+/// Returns true if whole pages are read, as of a simulated device too.
+fn is_direct(workload: &AiIngestWorkload) -> bool {
+    workload.io_mode == IoMode::Direct || matches!(workload.target, AiTarget::Virtual { .. })
 }
 
 /// Items that accelerators share in each epoch: samples, or files.
@@ -348,7 +351,7 @@ impl Ingest<'_> {
 
     fn read_sample<'a>(&self, world: &mut impl World<'a>, sample: u64) -> Result<(), RunError> {
         let Extent { file, offset, bytes } = self.samples.extent(sample);
-        let is_direct = self.workload.io_mode == IoMode::Direct;
+        let is_direct = is_direct(self.workload);
         // Direct I/O reads whole pages.
         let first = if is_direct {
             offset - offset % PAGE_BYTES
@@ -380,7 +383,7 @@ impl Ingest<'_> {
     fn read_files<'a>(&self, world: &mut impl World<'a>, job: u32) -> Result<(), RunError> {
         let workload = self.workload;
         let shared = &self.accelerators[job as usize];
-        let is_direct = workload.io_mode == IoMode::Direct;
+        let is_direct = is_direct(workload);
         let (batch, prefetch) = (u64::from(workload.batch), u64::from(workload.prefetch));
         let mut order = Order::new(self.seed, items(workload), workload.accelerators, job);
         let has_room = || (shared.read.load(SeqCst) < (shared.taken.load(SeqCst) + prefetch) * batch).then_some(());

@@ -218,13 +218,12 @@ fn a_data_set_of_files_is_written_once_and_read_with_both_loaders() {
 #[test]
 fn impossible_ingest_is_refused() {
     type Change = fn(&mut AiIngestWorkload);
-    let changes: [(Change, &str); 7] = [
+    let changes: [(Change, &str); 6] = [
         (|workload| workload.sample_bytes.clear(), "`sample_bytes`"),
         (|workload| workload.request_bytes = 1000, "`request_bytes`"),
         (|workload| workload.batch = 0, "`batch`"),
         (|workload| workload.prefetch = 0, "`prefetch`"),
         (|workload| workload.read_threads = 0, "`read_threads`"),
-        (|workload| workload.io_mode = IoMode::Buffered, "`io_mode`"),
         (|workload| workload.accelerators = 17, "`files`"),
     ];
     for (change, context) in changes {
