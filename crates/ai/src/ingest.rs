@@ -3,6 +3,7 @@
 //! Each accelerator is a job. Its first thread takes the next batch, computes (sleeps) for a fixed time, and meets the other
 //! accelerators, which stands for the exchange of gradients. Its other threads read. Nothing decodes what was read.
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use iosonde_harness::load::{Permutation, Rng};
@@ -12,7 +13,7 @@ use iosonde_protocol::{AcceleratorResult, AiIngestWorkload, AiTarget, IngestLoad
 use crate::files::{Content, FileNeed};
 use crate::weights::pieces;
 use crate::world::{Access, Extent, Load, Memory, World};
-use crate::{Setting, measure};
+use crate::{Setting, measure, paths};
 
 const PAGE_BYTES: u64 = 4096;
 const REQUEST_BYTES_MAX: u64 = 1 << 30;
@@ -54,6 +55,10 @@ impl Workload for AiIngest<'_> {
             IngestLoader::Interleaved => workload.accelerators.saturating_mul(workload.read_threads),
         };
         require(items(workload) >= u64::from(readers), "`files`")
+    }
+
+    fn paths(&self) -> Vec<PathBuf> {
+        paths(&self.0.target, None)
     }
 
     fn is_virtual(&self) -> bool {

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from statistics import median
 from typing import Any
 
 import polars as pl
 
 from iosonde.metrics.metric import Metric, over
-from iosonde.results.column import U64, facts
+from iosonde.results.column import NUMBER, U64, facts
 from iosonde.results.schema import Record
 
 
@@ -17,6 +18,26 @@ class AiFacts:
 
     def __init__(self, record: Record) -> None:
         self.ai: Mapping[str, Any] = (record.result or {}).get("ai") or {}
+        self.accelerators: Sequence[Mapping[str, int]] = self.ai.get("accelerators") or ()
+        self.workload: Mapping[str, Any] = record.spec["workload"]
+
+    @property
+    def demand(self) -> float | None:
+        """Bytes per second at which no accelerator waits for data."""
+        if not self.accelerators:
+            return None
+        sizes = self.workload["sample_bytes"]
+        step_bytes = len(self.accelerators) * self.workload["batch"] * sum(sizes) / len(sizes)
+        return float(step_bytes / self.workload["compute_ns"] * 1e9)
+
+
+def _of_accelerators(name: str, combined: Callable[[list[int]], float]) -> Callable[[AiFacts], int | None]:
+    """Return a function that combines a number of all accelerators."""
+
+    def read(run: AiFacts) -> int | None:
+        return int(combined([each[name] for each in run.accelerators])) if run.accelerators else None
+
+    return read
 
 
 COLUMNS = facts(
@@ -24,12 +45,23 @@ COLUMNS = facts(
     ("file_bytes", U64, "bytes of the files", "ai.file_bytes"),
     ("loaded_bytes", U64, "bytes of weights that were read, or copied from a memory map", "ai.loaded_bytes"),
     ("reads", U64, "reads of vector queries, without those served from memory", "ai.reads"),
+    ("steps", U64, "steps of all accelerators, each without its first", _of_accelerators("steps", sum)),
+    ("running_ns", U64, "time of these steps", _of_accelerators("running_ns", sum)),
+    ("compute_ns", U64, "part of it in which accelerators computed", _of_accelerators("compute_ns", sum)),
+    ("data_wait_ns", U64, "part of it in which they waited for batches", _of_accelerators("data_wait_ns", sum)),
+    ("barrier_wait_ns", U64, "part of it in which they waited for one another",
+        _of_accelerators("barrier_wait_ns", sum)),
+    ("data_wait_ns_max", U64, "longest time in which one waited for batches", _of_accelerators("data_wait_ns", max)),
+    ("data_wait_ns_median", U64, "the same of the median one", _of_accelerators("data_wait_ns", median)),
+    ("step_compute_ns", U64, "time that a step computes", "workload.compute_ns"),
+    ("demand", NUMBER, "bytes per second at which no accelerator waits", "demand"),
     prefix="ai_", words="AI load: ",
 )  # fmt: skip
 """Columns of `runs` about these loads."""
 
 _IS_WEIGHTS = pl.col("workload") == "ai_weights"
 _IS_VECTOR = pl.col("workload") == "ai_vector"
+_AT_MOST_ONE_STEP = over("ai_step_compute_ns", pl.col("seconds") * 1e9)
 
 METRICS = (
     Metric("weights_load_seconds", "Time to load weights", "s", "lower", "store",
@@ -40,5 +72,18 @@ METRICS = (
     Metric("reads_per_query", "Reads per query", "", "neither", "store",
         "reads of vector queries, without those served from memory / queries",
         pl.when(_IS_VECTOR).then(over("ai_reads", "count"))),
+    Metric("accelerator_utilization", "Utilization of the accelerators", "", "higher", "store",
+        "compute time / time of all accelerators, without their first steps; without a complete step that of one",
+        pl.when(pl.col("ai_steps").is_not_null()).then(
+            pl.when(pl.col("ai_steps") > 0).then(over("ai_compute_ns", "ai_running_ns")).otherwise(_AT_MOST_ONE_STEP)),
+        is_compared=True),
+    Metric("accelerator_data_wait_share", "Time in which accelerators wait for data", "", "lower", "store",
+        "time of waiting for batches / time of all accelerators", "ai_data_wait_ns / ai_running_ns"),
+    Metric("accelerator_barrier_wait_share", "Time in which accelerators wait for one another", "", "lower", "store",
+        "time of waiting at barriers / time of all accelerators", "ai_barrier_wait_ns / ai_running_ns"),
+    Metric("accelerator_straggling", "Data wait of the slowest accelerator", "", "lower", "store",
+        "longest wait for batches / that of the median accelerator", "ai_data_wait_ns_max / ai_data_wait_ns_median"),
+    Metric("accelerator_demand", "Bandwidth that the accelerators need", "B/s", "neither", "store",
+        "batch × sample size / compute time, of all accelerators", "ai_demand"),
 )  # fmt: skip
 """Metrics of these loads, in the order of docs/metrics.md."""

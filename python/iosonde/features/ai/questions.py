@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from iosonde.features.ai.accelerators import accelerators_fed
 from iosonde.findings.finding import Finding
 from iosonde.findings.kinds import best_of
 from iosonde.findings.question import Question, QuestionKind
@@ -149,4 +150,5 @@ def _over_prediction(question: Question, best: dict[str, Any], device: dict[str,
 KINDS = (
     QuestionKind("load_strategy", load_strategy, is_of_names=True),
     QuestionKind("vector_queries", vector_queries, needs_device_part=True),
+    QuestionKind("accelerators_fed", accelerators_fed),
 )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from iosonde.features.ai.ingest import AiIngest
 from iosonde.features.ai.vector import AiVector
 from iosonde.features.ai.weights import AiWeights
 
-WORKLOADS = (AiWeights(), AiVector())
+WORKLOADS = (AiWeights(), AiVector(), AiIngest())

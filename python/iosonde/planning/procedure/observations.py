@@ -80,7 +80,9 @@ def probe(
         case_id="/".join([case.case_id, *(f"{key}={level_text(level)}" for key, level in levels.items())]),
         repeat=repeat,
         order=-1,
-        spec=workload.vary(procedure.spec, {**case.parameters, **parameters}, seed=seed, run_id=run_id, streams=streams),
+        spec=workload.vary(
+            procedure.spec, {**case.parameters, **parameters}, seed=seed, run_id=run_id, streams=streams
+        ),
         levels=levels,
         parameters=parameters,
     )

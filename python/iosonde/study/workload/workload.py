@@ -136,6 +136,9 @@ class Workload(Generic[P]):
     of_run: Sequence[str] = ()
     """Parameters of the run: streams that run together must agree on them."""
 
+    is_paced = False
+    """True if its threads also wait by design, so that free queue slots need no explanation."""
+
     is_on_osds = False
     """Object daemons of Ceph do the I/O: they alone can use BlueStore."""
 
