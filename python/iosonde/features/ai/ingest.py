@@ -114,10 +114,10 @@ class AiIngestParameters(WithRules):
     @model_validator(mode="before")
     @classmethod
     def _of_model(cls, given: dict[str, Any]) -> dict[str, Any]:
-        model = MODELS.get(given.get("model", "resnet50"))
+        model = MODELS.get(str(given.get("model", "resnet50")))
         if model is None:
             return given
-        files, samples = _scaled(model, given.get("scale", 1.0))
+        files, samples = _scaled(model, _share(given.get("scale")))
         accelerator = given.get("accelerator") or next(iter(model.compute_ms))
         own = {name: value for name, value in vars(model).items() if name != "compute_ms"}
         own |= {"accelerator": accelerator, "files": files, "samples_per_file": samples}
@@ -148,6 +148,14 @@ class AiIngestParameters(WithRules):
                 f"`duration` must be at least {STEPS_LEAST} steps of {format_duration(self.compute_time)}",
             ),
         ]
+
+
+def _share(scale: Any) -> float:
+    """A scale as written; 1 for one that its own field refuses."""
+    try:
+        return float(scale) if 0 < float(scale) <= 1 else 1.0
+    except (TypeError, ValueError):
+        return 1.0
 
 
 def _scaled(model: TrainingModel, scale: float) -> tuple[int, int]:
