@@ -43,6 +43,7 @@ def test_no_kind_is_false_more_often_than_its_intervals(seeds: range) -> None:
 
 TESTS = {
     "OSD CPU time": "features/object_stores/test_objects.py",
+    "accelerators fed": "features/ai/test_ingest.py",
     "also met": "findings/test_search_findings.py",
     "array efficiency": "features/arrays/test_array_efficiency.py",
     "backend step": "features/nvme_driver/test_backend_steps.py",

@@ -42,6 +42,11 @@ def stalled(seconds: float, longest_s: float | None = None) -> Change:
     return having(evidence={"stalls": {"stalled_ns": round(seconds * SECOND), "longest_ns": longest_ns, "count": 9}})
 
 
+def with_busy_accelerators(facts: VerdictFacts) -> VerdictFacts:
+    accelerators = [{"running_ns": 100, "compute_ns": 92}, {"running_ns": 100, "compute_ns": 100}]
+    return replace(facts, result={**facts.result, "ai": {"accelerators": accelerators}})
+
+
 def stalled_device(facts: VerdictFacts) -> VerdictFacts:
     """Nothing completes for one second of ten, at 100 µs otherwise."""
     each, length = SECOND // 10, SECOND
@@ -192,6 +197,7 @@ OPEN = having(
         ("connection_limited", (on_nfs(window_share=0.6, connections=8, connections_used=1),), "network-limited"),
         ("packets_lost", (on_nfs(is_lossy=True),), "undetermined"),
         ("split_calls", (on_nfs(is_one_call=False, calls_per_operation=2.0, largest_call_bytes=4096),), "undetermined"),
+        ("accelerators_busy", (with_busy_accelerators,), "harness-limited"),
         ("client_limited", (on_nfs(network_ns=20_000.0, round_trip_ns=40_000.0),), "harness-limited"),
         ("no_block_device", (on_a_daemon(),), "undetermined"),
         # Direct reads that the file system serves through the page cache, and that reach the device nevertheless.

@@ -64,40 +64,44 @@ MODELS = {
 }
 
 
+OF_MODEL: Any = None
+"""Default of parameters that come from the model."""
+
+
 class AiIngestParameters(WithRules):
-    """Accelerators that train a model. Sizes, numbers and times of 0 are those of `model`."""
+    """Accelerators that train a model. Parameters that are not given are those of `model`."""
 
     model: str = "resnet50"
     """Published training load: `unet3d`, `resnet50`, `cosmoflow`, `retinanet`, `dlrm` or `flux`."""
-    accelerator: str = ""
-    """Accelerator whose compute time is taken: `h100`, `a100` or `b200`; empty: the first published for the model."""
+    accelerator: str = Field(OF_MODEL)
+    """Accelerator whose compute time is taken: `h100`, `a100` or `b200`; empty: the first published."""
     accelerators: int = Field(1, ge=1, le=1024)
     """Number of accelerators, each with its own readers and its share of the data set."""
     scale: float = Field(1.0, gt=0, le=1)
     """Size of the data set over the published one."""
-    files: int = Field(0, ge=1, le=2_000_000)
+    files: int = Field(OF_MODEL, ge=1, le=2_000_000)
     """Files of the data set, instead of `scale`."""
-    samples_per_file: int = Field(0, ge=1, le=10_000_000)
+    samples_per_file: int = Field(OF_MODEL, ge=1, le=10_000_000)
     """Samples of a file, instead of `scale`."""
-    record_size: Size = 0
+    record_size: Size = Field(OF_MODEL)
     """Mean size of a sample."""
-    record_deviation: SizeOrZero = 0
+    record_deviation: SizeOrZero = Field(OF_MODEL)
     """Standard deviation of the size of a sample."""
-    loader: Loader | Literal[""] = ""
+    loader: Loader = Field(OF_MODEL)
     """`samples`: each thread reads whole batches, and opens and closes the file of each sample (PyTorch);
-    `interleaved`: each thread reads whole files into one queue (TFRecord); empty: that of the model."""
-    batch: int = Field(0, ge=1, le=1_000_000)
+    `interleaved`: each thread reads whole files into one queue (TFRecord)."""
+    batch: int = Field(OF_MODEL, ge=1, le=1_000_000)
     """Samples of a step."""
-    read_threads: int = Field(0, ge=1, le=256)
+    read_threads: int = Field(OF_MODEL, ge=1, le=256)
     """Threads of an accelerator that read."""
-    prefetch: int = Field(0, ge=1, le=1024)
+    prefetch: int = Field(OF_MODEL, ge=1, le=1024)
     """Batches that are read ahead; with `samples` rounded up to a multiple of `read_threads`."""
-    compute_time: Duration = 0
+    compute_time: Duration = Field(OF_MODEL)
     """Time that an accelerator computes in a step."""
     barrier: bool = True
     """All accelerators wait for one another after each step, as they do to exchange gradients."""
-    request_size: Size = 0
-    """Largest read; 0: 1 MiB with `samples`, 256 KiB with `interleaved`."""
+    request_size: Size = Field(OF_MODEL)
+    """Largest read; empty: 1 MiB with `samples`, 256 KiB with `interleaved`."""
     io_mode: Literal["direct", "buffered"] = "direct"
     """Direct I/O, which the page cache does not serve, or reads through the page cache."""
     page_cache: Literal["drop", "keep", "warm"] = "drop"
@@ -114,26 +118,28 @@ class AiIngestParameters(WithRules):
     @model_validator(mode="before")
     @classmethod
     def _of_model(cls, given: dict[str, Any]) -> dict[str, Any]:
-        model = MODELS.get(str(given.get("model", "resnet50")))
-        if model is None:
-            return given
+        """Add the parameters of the model."""
+        name = str(given.get("model", "resnet50"))
+        if name not in MODELS:
+            near = did_you_mean(name, MODELS) or f"there are `{'`, `'.join(MODELS)}`"
+            raise ValueError(f"there is no training load `{name}`; {near}")
+        model = MODELS[name]
+        accelerator = str(given.get("accelerator") or next(iter(model.compute_ms)))
+        if accelerator not in model.compute_ms and "compute_time" not in given:
+            known = f"`{'`, `'.join(model.compute_ms)}`"
+            raise ValueError(f"no compute time of `{name}` is published for `{accelerator}`; use one of {known}")
         files, samples = _scaled(model, _share(given.get("scale")))
-        accelerator = given.get("accelerator") or next(iter(model.compute_ms))
-        own = {name: value for name, value in vars(model).items() if name != "compute_ms"}
+        own = {field: value for field, value in vars(model).items() if field != "compute_ms"}
         own |= {"accelerator": accelerator, "files": files, "samples_per_file": samples}
-        if accelerator in model.compute_ms:
-            own["compute_time"] = f"{model.compute_ms[accelerator]}ms"
+        own["compute_time"] = f"{model.compute_ms.get(accelerator)}ms"
         own["request_size"] = MIB if given.get("loader", model.loader) == "samples" else MIB // 4
-        return {**own, **{name: value for name, value in given.items() if value not in (0, "") or name not in own}}
+        return own | given
 
     def _rules(self) -> list[tuple[bool, str]]:
-        near = did_you_mean(self.model, MODELS) or f"there are `{'`, `'.join(MODELS)}`"
         is_interleaved = self.loader == "interleaved"
         what, items = ("files", self.files) if is_interleaved else ("samples", self.files * self.samples_per_file)
         needed = self.accelerators * (self.read_threads if is_interleaved else self.batch)
         return [
-            (self.model not in MODELS, f"there is no training load `{self.model}`; {near}"),
-            (not self.compute_time, f"no compute time of `{self.model}` is published for `{self.accelerator}`"),
             (
                 self.request_size % 4096 != 0 or self.request_size > 1 << 30,
                 "`request_size` must be a multiple of 4 KiB and at most 1 GiB",
