@@ -20,6 +20,12 @@ class AiFacts:
         self.ai: Mapping[str, Any] = (record.result or {}).get("ai") or {}
         self.accelerators: Sequence[Mapping[str, int]] = self.ai.get("accelerators") or ()
         self.workload: Mapping[str, Any] = record.spec["workload"]
+        self.parameters = record.parameters if self.ai else {}
+
+    @property
+    def scale(self) -> float:
+        """Size of the files over that of the model; 1 for files of the user."""
+        return 1.0 if self.parameters.get("files") else float(self.parameters.get("scale") or 1.0)
 
     @property
     def demand(self) -> float | None:
@@ -44,6 +50,10 @@ COLUMNS = facts(
     AiFacts,
     ("file_bytes", U64, "bytes of the files", "ai.file_bytes"),
     ("loaded_bytes", U64, "bytes of weights that were read, or copied from a memory map", "ai.loaded_bytes"),
+    ("whole_bytes", U64, "bytes of the weights of the whole model",
+        lambda run: round(run.ai["file_bytes"] / run.scale) if run.ai.get("loaded_bytes") is not None else None),
+    ("load_within_ns", U64, "time within which the weights must be loaded, ns",
+        lambda run: run.parameters.get("load_within")),
     ("reads", U64, "reads of vector queries, without those served from memory", "ai.reads"),
     ("steps", U64, "steps of all accelerators, each without its first", _of_accelerators("steps", sum)),
     ("running_ns", U64, "time of these steps", _of_accelerators("running_ns", sum)),
@@ -69,6 +79,10 @@ METRICS = (
         pl.when(_IS_WEIGHTS).then(pl.col("seconds"))),
     Metric("weights_load_rate", "Weights loaded per second", "B/s", "higher", "store",
         "bytes of weights / seconds", pl.when(_IS_WEIGHTS).then(over("ai_loaded_bytes", "seconds"))),
+    Metric("weights_load_time_share", "Time to load the whole model, over its limit", "", "lower", "store",
+        "seconds * bytes of the whole model / bytes of the files / `load_within`",
+        pl.when(_IS_WEIGHTS).then(
+            1e9 * pl.col("seconds") * over("ai_whole_bytes", "ai_file_bytes") / pl.col("ai_load_within_ns"))),
     Metric("queries_per_sec", "Queries per second", "1/s", "higher", "store",
         "queries / seconds", pl.when(_IS_VECTOR).then(over("count", "seconds")), counted="queries/s"),
     Metric("reads_per_query", "Reads per query", "", "neither", "store",
