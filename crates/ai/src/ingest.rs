@@ -3,6 +3,7 @@
 //! Each accelerator is a job. Its first thread takes the next batch, computes (sleeps) for a fixed time, and meets the other
 //! accelerators, which stands for the exchange of gradients. Its other threads read. Nothing decodes what was read.
 
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
@@ -16,8 +17,6 @@ use crate::world::{Access, Extent, Load, Memory, World};
 use crate::{Setting, measure, paths};
 
 const PAGE_BYTES: u64 = 4096;
-const REQUEST_BYTES_MAX: u64 = 1 << 30;
-const READ_THREADS_MAX: u32 = 256;
 /// Where accelerators meet after a step.
 const BARRIER: usize = 0;
 
@@ -36,25 +35,32 @@ impl Workload for AiIngest<'_> {
 
     fn check(&self) -> Result<(), RunError> {
         let workload = self.0;
-        require(workload.samples_per_file > 0, "`samples_per_file`")?;
         let sizes = &workload.sample_bytes;
-        let are_sizes = !sizes.is_empty() && sizes.iter().all(|bytes| (1..=1 << 40).contains(bytes));
-        require(are_sizes, "`sample_bytes`")?;
         let request = workload.request_bytes;
-        let is_request = (PAGE_BYTES..=REQUEST_BYTES_MAX).contains(&request) && request.is_multiple_of(PAGE_BYTES);
-        require(is_request, "`request_bytes`")?;
-        require(workload.batch > 0, "`batch`")?;
-        require(
-            (1..=READ_THREADS_MAX).contains(&workload.read_threads),
-            "`read_threads`",
-        )?;
-        require(workload.prefetch > 0, "`prefetch`")?;
-        require(workload.compute_ns > 0, "`compute_ns`")?;
         let readers = match workload.loader {
-            IngestLoader::Samples => workload.accelerators,
-            IngestLoader::Interleaved => workload.accelerators.saturating_mul(workload.read_threads),
+            IngestLoader::Samples => 1,
+            IngestLoader::Interleaved => u64::from(workload.read_threads),
         };
-        require(items(workload) >= u64::from(readers), "`files`")
+        let needed = u64::from(workload.accelerators) * readers;
+        let demands = [
+            (workload.samples_per_file > 0, "`samples_per_file`"),
+            (
+                !sizes.is_empty() && sizes.iter().all(|bytes| (1..=1 << 40).contains(bytes)),
+                "`sample_bytes`",
+            ),
+            (
+                (1..=1 << 30).contains(&request) && request.is_multiple_of(PAGE_BYTES),
+                "`request_bytes`",
+            ),
+            (workload.batch > 0, "`batch`"),
+            ((1..=256).contains(&workload.read_threads), "`read_threads`"),
+            (workload.prefetch > 0, "`prefetch`"),
+            (workload.compute_ns > 0, "`compute_ns`"),
+            (items(workload) >= needed, "`files`"),
+        ];
+        demands
+            .into_iter()
+            .try_for_each(|(is_met, field)| require(is_met, field))
     }
 
     fn paths(&self) -> Vec<PathBuf> {
@@ -80,11 +86,15 @@ impl Workload for AiIngest<'_> {
             needs: needs.collect(),
             page_cache: workload.page_cache,
         };
+        let shared = || Shared {
+            finished: (0..workload.read_threads).map(|_| AtomicU64::default()).collect(),
+            ..Shared::default()
+        };
         let ingest = Ingest {
             workload,
             samples,
             seed: run.inputs.seed,
-            accelerators: (0..workload.accelerators).map(|_| Shared::new(workload)).collect(),
+            accelerators: (0..workload.accelerators).map(|_| shared()).collect(),
             arrived: AtomicU64::new(0),
         };
         let plan = self.plan().expect("ingest is always measured");
@@ -158,42 +168,39 @@ impl Samples {
 struct Order {
     seed: u64,
     items: u64,
-    /// First place of the share, and its length.
-    first: u64,
-    share: u64,
-    epoch: u64,
-    permutation: Permutation,
+    share: Range<u64>,
+    /// The order of the epoch that was asked for last.
+    last: Option<(u64, Permutation)>,
 }
 
 impl Order {
     fn new(seed: u64, items: u64, accelerators: u32, job: u32) -> Order {
-        let bound = |job: u32| (u128::from(items) * u128::from(job) / u128::from(accelerators)) as u64;
+        let bound = |job: u32| items * u64::from(job) / u64::from(accelerators);
         Order {
             seed,
             items,
-            first: bound(job),
-            share: bound(job + 1) - bound(job),
-            epoch: 0,
-            permutation: permutation(seed, items, 0),
+            share: bound(job)..bound(job + 1),
+            last: None,
         }
     }
 
     /// The item with this number in the accelerator's sequence.
     fn item(&mut self, number: u64) -> u64 {
-        let epoch = number / self.share;
-        if epoch != self.epoch {
-            self.epoch = epoch;
-            self.permutation = permutation(self.seed, self.items, epoch);
-        }
-        self.permutation.apply(self.first + number % self.share)
+        let length = self.share.end - self.share.start;
+        let epoch = number / length;
+        let (_, order) = match self.last.take() {
+            Some(last) if last.0 == epoch => self.last.insert(last),
+            _ => {
+                let mut rng = Rng::new(self.seed, &[0xa1_0003, epoch]);
+                self.last.insert((epoch, Permutation::new(self.items, &mut rng)))
+            }
+        };
+        order.apply(self.share.start + number % length)
     }
 }
 
-fn permutation(seed: u64, items: u64, epoch: u64) -> Permutation {
-    Permutation::new(items, &mut Rng::new(seed, &[0xa1_0003, epoch]))
-}
-
 /// State that the threads of an accelerator share.
+#[derive(Default)]
 struct Shared {
     /// Batches that the accelerator took.
     taken: AtomicU64,
@@ -203,17 +210,6 @@ struct Shared {
     read: AtomicU64,
     /// `Interleaved`: files that readers took.
     files: AtomicU64,
-}
-
-impl Shared {
-    fn new(workload: &AiIngestWorkload) -> Shared {
-        Shared {
-            taken: AtomicU64::new(0),
-            finished: (0..workload.read_threads).map(|_| AtomicU64::new(0)).collect(),
-            read: AtomicU64::new(0),
-            files: AtomicU64::new(0),
-        }
-    }
 }
 
 struct Ingest<'w> {
@@ -434,7 +430,7 @@ mod tests {
         let epoch = |epoch: u64| -> Vec<u64> {
             let shares = (0..3).flat_map(|job| {
                 let mut order = Order::new(5, 50, 3, job);
-                let share = order.share;
+                let share = order.share.end - order.share.start;
                 (epoch * share..(epoch + 1) * share)
                     .map(|number| order.item(number))
                     .collect::<Vec<_>>()
