@@ -104,7 +104,7 @@ def test_a_spec_has_the_rule_from_which_the_engine_has_all_sizes(tmp_path: Path)
         ({"model": "resnet"}, r"no training load `resnet`.*did you mean `resnet50`"),
         ({"model": "unet3d", "accelerator": "mi355"}, "no compute time of `unet3d` is published for `mi355`"),
         ({"accelerators": 200}, "200 accelerators need 1,600 files, got 1,024"),
-        ({"model": "flux", "files": 1, "samples_per_file": 47}, "1 accelerators need 48 samples, got 47"),
+        ({"model": "unet3d", "scale": 0.01, "accelerators": 3}, "3 accelerators need 3 samples, got 2"),
         ({"duration": "1s"}, "at least 10 steps of 224 ms"),
         ({"request_size": "5000B"}, "multiple of 4 KiB"),
         ({"page_cache": "warm"}, "does not use the page cache"),
@@ -172,7 +172,7 @@ THREE = [accelerator(9, 1000, 900, 90, 10), accelerator(9, 1000, 900, 30, 70), a
 
 def facts(accelerators: list[dict[str, int]]) -> AiFacts:
     spec = {"workload": {"kind": "ai_ingest", "batch": 4, "compute_ns": 100 * MB, "sample_bytes": [1000, 3000]}}
-    return AiFacts(SimpleNamespace(result={"ai": {"accelerators": accelerators}}, spec=spec))  # type: ignore[arg-type]
+    return AiFacts(SimpleNamespace(result={"ai": {"accelerators": accelerators}}, spec=spec, parameters={}))  # type: ignore[arg-type]
 
 
 def test_accelerators_need_the_mean_size_of_their_samples() -> None:

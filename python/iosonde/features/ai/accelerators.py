@@ -80,6 +80,7 @@ def _fed(question: Question, key: Mapping[str, Any], cells: pl.DataFrame, thresh
     failed = [row for row in rows if row[1].value < threshold and row[0] > (held[0][0] if held else 0)][:1]
     levels = [*held, *failed]
     last = levels[-1][2]
+    repeats = min(len(values) for values in cells["values"])
     waiting, straggling = (
         question.mean(f"accelerator_{name}", [last]) or 0.0 for name in ("data_wait_share", "straggling")
     )
@@ -92,5 +93,5 @@ def _fed(question: Question, key: Mapping[str, Any], cells: pl.DataFrame, thresh
         demand=question.mean("accelerator_demand", [last]) or 0.0,
         bandwidth=question.mean("bandwidth", [last]) or 0.0,
         straggling=straggling if straggling >= STRAGGLING and waiting >= WAITING else None,
-        **question.claim([case_id for *_, case_id in levels]),
+        **question.claim([case_id for *_, case_id in levels], at_most="strong" if repeats > 1 else "moderate"),
     )

@@ -138,7 +138,7 @@ class AiIngestParameters(WithRules):
     def _rules(self) -> list[tuple[bool, str]]:
         is_interleaved = self.loader == "interleaved"
         what, items = ("files", self.files) if is_interleaved else ("samples", self.files * self.samples_per_file)
-        needed = self.accelerators * (self.read_threads if is_interleaved else self.batch)
+        needed = self.accelerators * (self.read_threads if is_interleaved else 1)
         return [
             (
                 self.request_size % 4096 != 0 or self.request_size > 1 << 30,
