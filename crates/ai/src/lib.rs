@@ -1,11 +1,12 @@
 //! Loads that software for machine learning applies to storage.
 //!
-//! [`weights`] and [`vector`] are loads, each written once against a [`World`](world::World): what a thread does to storage and
+//! [`checkpoint`], [`weights`] and [`vector`] are loads, each written once against a [`World`](world::World): what a thread does to storage and
 //! time. `kernel` is the world of files and the machine's clock, `simulated` that of a simulated device and a virtual clock. `files`
 //! has the files of a load.
 
 #![allow(dead_code)]
 
+mod checkpoint;
 mod files;
 mod kernel;
 mod simulated;
@@ -16,6 +17,7 @@ mod world;
 use iosonde_harness::{Measured, Run, RunError};
 use iosonde_protocol::{AiResult, AiTarget, Backend, PageCache, PageCacheEvidence, RunResult};
 
+pub use checkpoint::AiCheckpoint;
 pub use vector::AiVector;
 pub use weights::AiWeights;
 

@@ -131,7 +131,7 @@ fn parts(workload: &AiWeightsWorkload) -> Vec<Extent> {
 }
 
 /// An extent in pieces of this size; the last one may be smaller.
-fn pieces(extent: Extent, bytes: u64) -> impl Iterator<Item = Extent> {
+pub(crate) fn pieces(extent: Extent, bytes: u64) -> impl Iterator<Item = Extent> {
     let end = extent.offset + extent.bytes;
     (extent.offset..end)
         .step_by(bytes.max(1) as usize)

@@ -94,6 +94,12 @@ pub(crate) trait World<'a> {
     /// The kernel's.
     fn drop_pages(&mut self, file: usize) -> Result<(), RunError>;
 
+    /// Bytes of a file that this thread opened in the page cache; None if the kernel does not report them.
+    fn cached_bytes(&self, file: usize) -> Option<u64>;
+
+    /// Copies bytes from the first half of the thread's memory to the second.
+    fn copy(&mut self, bytes: u64);
+
     /// Sleeps until an instant, or until load is no longer to be applied.
     fn sleep_until(&mut self, at_ns: u64);
 
