@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use iosonde_harness::{LoadPlan, Place, Run, RunError, StreamPlan, Workload, require};
 use iosonde_protocol::{
     AiCheckpointWorkload, CheckpointFile, CheckpointMode, CheckpointTimes, Operation, PageCache, Ramp, RankTimes,
-    RestoreTimes, RunResult,
+    RestoreTimes, RunResult, Warning,
 };
 
 use crate::files::{Content, FileNeed};
@@ -77,11 +77,28 @@ impl Workload for AiCheckpoint<'_> {
             page_cache: PageCache::Keep,
         };
         let plan = self.plan().expect("checkpoints are always measured");
-        measure(setting, &plan, &checkpoints, run, |facts, found| {
+        let result = measure(setting, &plan, &checkpoints, run, |facts, found| {
             facts.file_bytes = checkpoints.bytes();
             facts.checkpoints = checkpoints.checkpoint_times(found);
             facts.restores = checkpoints.restore_times(found);
-        })
+        })?;
+        warn_of_cached(result.ai.iter().flat_map(|facts| &facts.restores), run);
+        Ok(result)
+    }
+}
+
+/// Warns if more than 1 % of the bytes of the restores were in the page cache.
+fn warn_of_cached<'r>(restores: impl Iterator<Item = &'r RestoreTimes>, run: &mut Run<'_>) {
+    let (cached, all) = restores.fold((0, 0), |(cached, all), restore| {
+        (cached + restore.cached_bytes.unwrap_or(0), all + restore.bytes)
+    });
+    if cached > all / 100 {
+        run.warn(Warning {
+            code: "cached_restore".into(),
+            message: format!("{cached} of {all} bytes of the restores were in the page cache"),
+            hint: "use a file system on a device; on NFS and FUSE mount it without caching, or write with direct I/O"
+                .into(),
+        });
     }
 }
 

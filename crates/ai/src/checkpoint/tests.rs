@@ -2,9 +2,12 @@
 
 use std::path::Path;
 
+use iosonde_harness::metrics::clock::Clock;
+use iosonde_harness::target::Targets;
+use iosonde_harness::{Control, RunInputs, carry_out};
 use iosonde_protocol::{
-    AiCheckpointWorkload, AiResult, AiTarget, Backend, CheckpointFile, CheckpointMode, CheckpointRank, Counted,
-    LimitModel, LimitStyle, Outcome, SharedBy,
+    AiCheckpointWorkload, AiResult, AiTarget, Backend, CheckpointFile, CheckpointMode, CheckpointRank, Counted, Event,
+    LimitModel, LimitStyle, Observe, Outcome, SharedBy,
 };
 use iosonde_ssd::sample;
 
@@ -203,6 +206,28 @@ fn files_are_written_restored_from_the_device_and_removed_in_each_mode() {
             assert!(places.iter().all(|each| names(&place.path().join(each)).is_empty()));
         }
     }
+}
+
+#[test]
+fn a_restore_that_the_page_cache_served_is_reported() {
+    // The files of a file system in memory are always there.
+    let place = tempfile::tempdir_in("/dev/shm").unwrap();
+    let workload = checkpoints(directory(place.path()), None, 1);
+    let (targets, mut warnings) = (Targets::default(), Vec::new());
+    let inputs = RunInputs {
+        seed: 7,
+        observe: &Observe::default(),
+        clock: Clock::start(),
+        targets: &targets,
+    };
+    let result = carry_out(&AiCheckpoint(&workload), inputs, &mut Control::new().0, &mut |event| {
+        if let Event::Warning(warning) = event {
+            warnings.push(warning.code);
+        }
+    });
+    let restores = result.unwrap().ai.unwrap().restores;
+    assert!(restores.iter().all(|restore| restore.cached_bytes >= Some(10 * MIB)));
+    assert_eq!(warnings, ["cached_restore"]);
 }
 
 #[test]
