@@ -349,6 +349,14 @@ def test_a_recommendation_of_the_harness_limited_system_states_a_bound() -> None
     assert "; no usable p99; 2 cases" in next(sentences([alone], NAMES))
 
 
+def test_arms_are_named_once_with_their_difference() -> None:
+    workloads = dict.fromkeys(system([100])["case_id"], "random reads")
+    design = Design(paired=True, deterministic=True)
+    names = {"baseline": "a (/mnt/a)", "contender": "b (/mnt/b)"}
+    [sentence] = sentences(recommend(system([98, 100, 102]), system([119, 122, 125]), workloads, design=design), names)
+    assert "choose b (/mnt/b): higher rate (b over a: bandwidth 1.22 times" in sentence
+
+
 def test_bounds_in_both_directions_decide_nothing() -> None:
     found = bounded({1: 1.5, 4: 1.5, 16: 0.9}, {4: "b", 16: "a"})
     assert (found.choice, found.rate.bounds, found.rate.ratio) == ("unclear", ("at least", "at most"), None)

@@ -176,6 +176,61 @@ def comparing(ratio: float, spread: float) -> Comparison:
     return only(findings(asked, cases, runs), Comparison)
 
 
+def limited(ratio: float, *levels: str, metric: str = "bandwidth", also: float | None = None) -> Comparison:
+    """Compare reads with writes, whose value is 1e9; the runs of `levels` are harness-limited.
+
+    `also` is the ratio with blocks of 8 KiB.
+    """
+    sizes = {4096: ratio, **({8192: also} if also else {})}
+    values = {("read", size): around(1e9 * each) for size, each in sizes.items()}
+    values |= {("write", size): around(1e9) for size in sizes}
+    cases, runs = results(["operation", "block_size"], {metric: values}, **LOAD)
+    cases = cases.with_columns(read_fraction=pl.col("operation").replace_strict({"read": 1.0, "write": 0.0}))
+    operations = [{"label": name, "set": {"read_fraction": share}} for name, share in (("read", 1.0), ("write", 0.0))]
+    asked = study(
+        {"operation": operations, "block_size": list(sizes)},
+        [{"kind": "asymmetry", "over": "operation", "by": ["block_size"], "metric": metric}],
+    )
+    is_limited = pl.col("case_id").str.contains(f"operation=({'|'.join(levels) or 'none'})")
+    kind = pl.when(is_limited).then(pl.lit("harness-limited")).otherwise(pl.lit("device-limited"))
+    outcomes = judged(runs, ["device-limited"]).with_columns(verdict=kind)
+    return only(findings(asked, cases, runs, runs=outcomes), Comparison)
+
+
+P99 = "completion_latency_ns_p99"
+
+
+@pytest.mark.parametrize(
+    ("ratio", "levels", "metric", "bounds", "stated"),
+    [
+        (1.22, ["write"], "bandwidth", ("at most",), "Reads reach at most 1.22 times"),
+        (1.22, ["read"], "bandwidth", ("at least",), "Reads reach at least 1.22 times"),
+        (0.5, ["write"], "bandwidth", ("at least",), "Writes reach at least 2.00 times"),
+        (0.5, ["read"], "bandwidth", ("at most",), "Writes reach at most 2.00 times"),
+        (1.22, [], "bandwidth", (), "Reads reach 1.22 times"),
+        (1.22, ["write"], P99, ("at least",), "Reads have at least 1.22 times"),
+        (1.22, ["read"], P99, ("at most",), "Reads have at most 1.22 times"),
+        (1.0, ["write"], "bandwidth", ("at most",), "Bandwidth of reads over writes for random I/O: at most 1.00"),
+        (1.22, ["read", "write"], "bandwidth", ("at least", "at most"), "not compared, lower bounds on both sides"),
+        (1.22, ["read", "write"], P99, ("at most", "at least"), "not compared, upper bounds on both sides"),
+    ],
+)
+def test_the_ratio_to_a_harness_limited_level_is_a_bound(
+    ratio: float, levels: list[str], metric: str, bounds: tuple[str, ...], stated: str
+) -> None:
+    found = limited(ratio, *levels, metric=metric)
+    assert found.bounds == bounds
+    assert stated in found.sentence and ("1.22" in found.sentence) == ("1.22" in stated)
+    assert ("times" in found.evidence) == (len(bounds) < 2), "no ratio where there is no bound"
+
+
+def test_ratios_of_single_cells_are_bounds_where_harness_limited() -> None:
+    opposed = limited(2.0, "write", also=0.5)
+    assert opposed.opposed and "; upper bounds where harness-limited (" in opposed.sentence
+    reverse = limited(4.0, "read", also=0.9)
+    assert reverse.reversed_cells and "; lower bounds where harness-limited (" in reverse.sentence
+
+
 def test_levels_are_different_equal_or_unclear_by_the_interval() -> None:
     different = comparing(0.55, 0.02)
     assert (different.decision, different.top, different.bottom) == ("higher", "direct I/O", "buffered I/O")

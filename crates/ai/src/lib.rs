@@ -14,6 +14,8 @@ mod vector;
 mod weights;
 mod world;
 
+use std::path::PathBuf;
+
 use iosonde_harness::{Measured, Run, RunError};
 use iosonde_protocol::{AiResult, AiTarget, Backend, PageCache, PageCacheEvidence, RunResult};
 
@@ -30,6 +32,15 @@ pub(crate) struct Setting<'w> {
     pub backend: Option<&'w Backend>,
     pub needs: Vec<FileNeed>,
     pub page_cache: PageCache,
+}
+
+/// The paths of a target, and files beside it.
+pub(crate) fn paths(target: &AiTarget, files: impl IntoIterator<Item = PathBuf>) -> Vec<PathBuf> {
+    let directory = match target {
+        AiTarget::Directory { path } => Some(path.into()),
+        AiTarget::Virtual { .. } => None,
+    };
+    directory.into_iter().chain(files).collect()
 }
 
 /// Prepares the files, applies the load, and makes a result of what was found; `note` adds facts about the load.

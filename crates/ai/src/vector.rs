@@ -3,13 +3,15 @@
 //! A query of a graph index (DiskANN) reads the nodes of its beam together, waits for all, and chooses the next beam by what they
 //! contain. One of an index of posting lists (SPANN) has a single round. What a query computes is not part of the load.
 
+use std::path::PathBuf;
+
 use iosonde_harness::load::Rng;
 use iosonde_harness::{LoadPlan, Place, Run, RunError, Stage, StreamPlan, Workload, require};
 use iosonde_protocol::{AiVectorWorkload, Operation, PageCache, RunResult};
 
 use crate::files::{Content, FileNeed};
 use crate::world::{Extent, Load, Memory, World};
-use crate::{Setting, measure};
+use crate::{Setting, measure, paths};
 
 const SECTOR_BYTES: u64 = 4096;
 const WIDTH_MAX: u32 = 1024;
@@ -38,6 +40,10 @@ impl Workload for AiVector<'_> {
         require(workload.hops > 0, "`hops`")?;
         require((1..=WIDTH_MAX).contains(&workload.beam_width), "`beam_width`")?;
         require((0.0..=1.0).contains(&workload.cached_fraction), "`cached_fraction`")
+    }
+
+    fn paths(&self) -> Vec<PathBuf> {
+        paths(&self.0.target, None)
     }
 
     fn is_virtual(&self) -> bool {

@@ -13,7 +13,7 @@ use iosonde_protocol::{
 
 use crate::files::{Content, FileNeed};
 use crate::world::{Extent, Load, Mapped, Memory, World};
-use crate::{Setting, measure};
+use crate::{Setting, measure, paths};
 
 const REQUEST_BYTES_MAX: u64 = 1 << 30;
 const PAGE_BYTES: u64 = 4096;
@@ -54,7 +54,7 @@ impl Workload for AiWeights<'_> {
 
     fn paths(&self) -> Vec<PathBuf> {
         let files = self.0.files.iter().filter(|_| !self.0.generate);
-        files.map(|file| file.path.clone().into()).collect()
+        paths(&self.0.target, files.map(|file| file.path.clone().into()))
     }
 
     fn is_virtual(&self) -> bool {

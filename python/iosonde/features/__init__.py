@@ -14,6 +14,7 @@ FEATURES = (
     "iosonde.features.database_transactions",
     "iosonde.features.paging",
     "iosonde.features.graph",
+    "iosonde.features.ai",
     "iosonde.features.object_stores",
     "iosonde.features.external_commands",
     "iosonde.features.swap_areas",

@@ -14,7 +14,7 @@ import polars as pl
 from numpy.typing import ArrayLike
 
 from iosonde.findings.cells import along, groups
-from iosonde.findings.finding import Fact, Finding, Strength, Support
+from iosonde.findings.finding import Bounds, Fact, Finding, Strength, Support, bounds_of
 from iosonde.findings.question import Question
 from iosonde.metrics import statistics, wording
 
@@ -68,6 +68,8 @@ class Ratio(Finding):
     """The load that both share, with a separator before it."""
     ratio: statistics.Estimate
     """Geometric mean over the cells."""
+    bounds: Bounds = ()
+    """What it is if the device may be better on one side of some cells."""
     decision: Decision
     cells: tuple[tuple[str, float], ...]
     """Words for each cell, and its ratio; the smallest ratio first."""
@@ -109,11 +111,16 @@ class Ratio(Finding):
 
     @property
     def _ratio_text(self) -> str:
-        return f"ratio {wording.ratio_estimate_text(self.ratio, unit='')}"
+        return f"ratio {self._bound}{wording.ratio_estimate_text(self.ratio, unit='')}"
 
     @property
     def _times(self) -> str:
-        return wording.ratio_estimate_text(self.ratio)
+        return f"{self._bound}{wording.ratio_estimate_text(self.ratio)}"
+
+    @property
+    def _bound(self) -> str:
+        """`at most `; empty if it is none or not even that."""
+        return f"{self.bounds[0]} " if len(self.bounds) == 1 else ""
 
     @property
     def _spread(self) -> tuple[str, str]:
@@ -180,10 +187,12 @@ def pooled(metric: str, rows: Rows, words: Sequence[str], support: Support, part
     """Return the fields of a `Ratio` that follow from its cells, which `words` name."""
     pairs = [row["pair"] for row in rows]
     found = statistics.pooled_ratio(pairs)
-    ratios = [float(np.median(top) / np.median(bottom)) for top, bottom in pairs]
+    top, bottom = (any(support.is_lower_bound(row["cases"][side]) for row in rows) for side in (TOP, BOTTOM))
+    ratios = [float(np.median(values) / np.median(others)) for values, others in pairs]
     return {
         "metric": metric,
         "ratio": found,
+        "bounds": bounds_of(metric, top=top, bottom=bottom),
         "decision": decided(found),
         "cells": tuple(sorted(zip(words, ratios, strict=True), key=lambda cell: cell[1])),
         "repeats": min(len(values) for pair in pairs for values in pair),

@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from iosonde.findings.cells import groups
-from iosonde.findings.finding import Finding
+from iosonde.findings.finding import Bounds, Finding
 from iosonde.findings.kinds import Decision, Ratio, Rows, between, in_parentheses, of_question, over_numbers, pairs_of
 from iosonde.findings.question import Question, QuestionKind
 from iosonde.metrics import wording
@@ -35,15 +35,20 @@ class Comparison(Ratio, kind="comparison", topic="comparison"):
 
     def _sentence(self) -> str:
         both = f"{self.top} and {self.bottom}"
+        if len(self.bounds) > 1:
+            kind = "lower" if metric_of(self.metric).better == "higher" else "upper"
+            return f"{both}{self.about}: {self._metric} not compared, {kind} bounds on both sides"
         if self.ratio.is_wide:
             return f"{both}{self.about}: {self._metric} too variable to compare"
         if self.opposed and self.decision != "higher":
-            return f"{self._metric} of {self.top} over {self.bottom}{self.about} {self.opposed.text}"
+            return f"{self._metric} of {self.top} over {self.bottom}{self.about} {self.opposed.text}{self._some_bounds}"
         if self.decision == "unclear" and not self.ratio.certain:
             compared = f"{self._metric} of {self.top} over {self.bottom}{self.about}"
             return f"{compared}: {self._times}{self._extremes(',')}, without a confidence interval"
         if self.decision == "unclear":
             return f"{self._undecided} between {both}{self.about}: {self._metric} {self._ratio_text}"
+        if self.decision == "same" and self.bounds:
+            return f"{self._metric} of {self.top} over {self.bottom}{self.about}: {self._times}{self._extremes(',')}"
         if self.decision == "same":
             same = sum(1 / (1 + MARGIN) <= value <= 1 + MARGIN for _, value in self.cells)
             some = f" in {same} of {len(self.cells)} cells" if same < len(self.cells) else ""
@@ -54,12 +59,21 @@ class Comparison(Ratio, kind="comparison", topic="comparison"):
         verb = ("reach" if plural else "reaches") if higher else ("have" if plural else "has")
         value = f"{self._times} the {self._metric} of {self.bottom}{self.about}"
         if self._differ and self.reversed_cells:
-            return f"{self._metric} of {self.top} over {self.bottom}{self.about}: from {' to '.join(self._spread)}"
+            spread = f"from {' to '.join(self._spread)}{self._some_bounds}"
+            return f"{self._metric} of {self.top} over {self.bottom}{self.about}: {spread}"
         return f"{self.top} {verb}{average} {value}{self._extremes(',')}"
 
     def _evidence(self) -> str:
+        if len(self.bounds) > 1:
+            return f"{wording.counted(self.repeats, 'run')} each"
         reverse = f"; reversed {', '.join(self.reversed_cells)}" if len(self.reversed_cells) > 1 else ""
         return super()._evidence() + reverse + (f"; {self.settled_by}" if self.settled_by else "")
+
+    @property
+    def _some_bounds(self) -> str:
+        """Qualifies the ratios of single cells."""
+        kind = {"at least ": "lower", "at most ": "upper"}.get(self._bound)
+        return f"; {kind} bounds where harness-limited" if kind else ""
 
     def _extremes(self, separator: str) -> str:
         """Name the cells with the smallest and the largest ratio, if they are far apart."""
@@ -139,8 +153,8 @@ def _as_one(question: Question, factor: str, members: _Found) -> _Found:
     return [(rest, together, one)] if _result(one) == _result(first) else members
 
 
-def _result(each: Comparison) -> tuple[str, str, Decision]:
-    return each.top, each.bottom, each.decision
+def _result(each: Comparison) -> tuple[str, str, Decision, Bounds]:
+    return each.top, each.bottom, each.decision, each.bounds
 
 
 def _no_differences(found: Sequence[Comparison]) -> NoDifferences:
@@ -168,7 +182,8 @@ def _comparison(question: Question, key: Mapping[str, Any], rows: Rows, *, merge
     values = of_question(question, rows, words)
     if values["decision"] == "lower":
         top, bottom = bottom, top
-        values = of_question(question, [{**row, "pair": row["pair"][::-1]} for row in rows], words)
+        reverse = [{**row, "pair": row["pair"][::-1], "cases": row["cases"][::-1]} for row in rows]
+        values = of_question(question, reverse, words)
     if values["decision"] == "unclear":
         values |= {"strength": "weak", "settled_by": runs_needed(values["ratio"], values["repeats"])}
     return Comparison(top=top, bottom=bottom, about=_about(question, key, rows, hidden=named), **values)

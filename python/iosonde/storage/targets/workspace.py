@@ -217,9 +217,9 @@ def _contents(workload: JsonObject) -> dict[Path, list[str]]:
         case "file_per_job":
             names = [f"{stream['name']}.{job}" for stream in workload["streams"] for job in range(stream["jobs"])]
             found = {Path(target["directory"]): names}
-        case "directory":  # Of a database, its log and its read cache.
+        case "directory":  # Of a load or a database, its log and its read cache.
             cache = (target.get("read_cache") or {}).get("path")
-            for path in map(Path, filter(None, (target["path"], target["log_path"], cache))):
+            for path in map(Path, filter(None, (target["path"], target.get("log_path"), cache))):
                 found.setdefault(path.parent, []).append(path.name)
     return found
 

@@ -1,0 +1,88 @@
+"""Base class of these workloads: where their files are."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import BaseModel
+from typing_extensions import TypeVar
+
+from iosonde.errors import TargetError
+from iosonde.plan import JsonObject
+from iosonde.study.workload.workload import CLOSED, Layout, Spec, Workload, whole_of
+from iosonde.units import MIB
+
+if TYPE_CHECKING:
+    from iosonde.storage import Target
+
+P = TypeVar("P", bound=BaseModel)
+
+
+class AiLoad(Workload[P]):
+    """A load on files in the target's own directory, or one after the other on a simulated drive."""
+
+    stream_name: ClassVar[str]
+    """Name of its one stream, and start of the name of its directory: lower-case letters."""
+    several = ("{} loads of this kind cannot run together", "use one stream, and a part or factor for each load")
+
+    def fit(self, streams: Mapping[str, P], target: Target, *, room_bytes: int) -> Mapping[str, P]:
+        """Refuse targets without files that are not simulated drives."""
+        simulated = target.backend()
+        if simulated is None:
+            target.require_directory(f"{self.title} needs files", parameter="target")
+        elif simulated["kind"] == "null":
+            raise TargetError(
+                f"`{target.name}` stores nothing, and {self.title} takes the time of storage",
+                hint="name a directory, or a simulated drive such as `sim:pm963`",
+            )
+        return super().fit(streams, target, room_bytes=room_bytes)
+
+    def identity(self, stream: P) -> str:
+        """The parameters that decide the files, as text: runs on the same files share them."""
+        raise NotImplementedError
+
+    def sizes_of_files(self, stream: P) -> Sequence[int]:
+        """Bytes of each file."""
+        raise NotImplementedError
+
+    def place(self, streams: Mapping[str, P], target: Target) -> JsonObject:
+        """The spec's `target`, and the `backend` of a simulated drive."""
+        if (backend := target.backend()) is not None:
+            return {"target": target.spec_target("shared", self.addressed_bytes(streams)), "backend": backend}
+        return {"target": _directory(target, self._directory_name(whole_of(streams)))}
+
+    def expected_target(self, workload: Spec, case: Mapping[str, Any], place: Target) -> JsonObject | None:
+        """A directory in the target's own."""
+        if place.backend() is not None:
+            return None
+        name = Path(workload["target"]["path"]).name
+        is_own = re.fullmatch(rf"{self.stream_name}-[0-9a-f]{{8}}", name)
+        return _directory(place, name) if is_own else {}
+
+    def files(self, streams: Mapping[str, P]) -> dict[str, int]:
+        """The directory with all files."""
+        stream = whole_of(streams)
+        return {self._directory_name(stream): sum(self.sizes_of_files(stream))}
+
+    def addressed_bytes(self, streams: Mapping[str, P]) -> int:
+        """Files one after the other on a simulated drive, each from a multiple of 1 MiB on."""
+        return sum(-(-size // MIB) * MIB for size in self.sizes_of_files(whole_of(streams)))
+
+    def _directory_name(self, stream: P) -> str:
+        return f"{self.stream_name}-{hashlib.sha256(self.identity(stream).encode()).hexdigest()[:8]}"
+
+    def layout(self, streams: Mapping[str, P]) -> Layout:
+        """Files are written unless they exist with their size."""
+        return "missing"
+
+    def stream_of(self, *, jobs: int, io_mode: str) -> dict[str, Any]:
+        """The one stream of a spec as block I/O would have it: each thread has one operation in flight."""
+        return {"name": self.stream_name, "jobs": jobs, "arrival": CLOSED, "queue_depth": 1, "io_mode": io_mode}
+
+
+def _directory(target: Target, name: str) -> JsonObject:
+    return {"kind": "directory", "path": str(Path(target.spec_target("per_job", 0)["directory"], name))}

@@ -1,0 +1,152 @@
+"""Strategies of loading weights, and queries of an index of vectors beside the device's own latency."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from iosonde.findings.finding import Finding
+from iosonde.findings.kinds import best_of
+from iosonde.findings.question import Question, QuestionKind
+from iosonde.metrics import wording
+from iosonde.metrics.statistics import Estimate, ratio, repeats_interval
+
+LOAD_RATE = "weights_load_rate"
+_LIMITS = {
+    "device-limited": "the device is the limit",
+    "harness-limited": "CPU time is the limit",
+    "cache-served": "served from the page cache",
+}
+
+
+def limit_words(question: Question, case_id: str) -> str:
+    """Return a clause about the limit of a case: the verdict of most of its runs."""
+    return _LIMITS.get(question.support.of_most([case_id]), "the limit is undetermined")
+
+
+class LoadStrategy(Finding, kind="load strategy", topic="comparison", place=1):
+    """The fastest strategy of loading weights, over a plain memory map."""
+
+    load: str
+    levels: tuple[tuple[str, Estimate], ...]
+    """Strategies and bytes per second, the highest first; those that do not differ measurably from it follow it."""
+    tied: int
+    """Number of the first ones that do not differ measurably, the first itself included."""
+    over_map: Estimate | None
+    """Ratio of the first to the memory map; None if that is the first, or was not measured."""
+    limit: str
+    """Clause about the limit of the first one."""
+    is_map_limited_itself: bool
+    """True if the device delivered measurably more with another strategy than with the memory map."""
+    repeats: int
+
+    def _sentence(self) -> str:
+        (first, rate), *others = self.levels
+        alike = [name for name, _ in others[: self.tied - 1]]
+        tied = f" ({wording.listing(alike)}: not measurably different)" if alike else ""
+        clauses = [f"{self.load} are fastest with {first}{tied}: {wording.estimate_text(LOAD_RATE, rate)}"]
+        if self.over_map is not None:
+            clauses.append(f"{wording.ratio_estimate_text(self.over_map)} the rate of a memory map")
+        clauses.append(self.limit)
+        if self.is_map_limited_itself:
+            clauses.append("the device is not the limit of the memory map")
+        return f"{clauses[0]}{', ' if self.over_map else '; '}{'; '.join(clauses[1:])}"
+
+    def _evidence(self) -> str:
+        listed = "; ".join(f"{name} {wording.estimate_text(LOAD_RATE, value)}" for name, value in self.levels)
+        return f"{listed}; {wording.counted(self.repeats, 'run')} each"
+
+
+def load_strategy(question: Question) -> Iterator[Finding]:
+    """Compare the levels of `over`; the one called `mmap` is the plain memory map."""
+    cells, over = question.cells(LOAD_RATE), question.analysis.over
+    if cells.is_empty():
+        return
+    best = best_of(cells)
+    others = [row for row in cells.iter_rows(named=True) if row["case_id"] != best["case_id"]]
+    leads = [(row, ratio(best["values"], row["values"])) for row in others]
+    tied = [row for row, lead in leads if lead.certain and not lead.above(1)]
+    by_rate = sorted(others, key=lambda row: -repeats_interval(row["values"]).value)
+    ordered = [best, *(row for row in by_rate if row in tied), *(row for row in by_rate if row not in tied)]
+    over_map = next((lead for row, lead in leads if row[over] == "mmap"), None)
+    yield LoadStrategy(
+        load=question.load({}, best["case_id"], without=[over]),
+        levels=tuple((str(row[over]), repeats_interval(row["values"])) for row in ordered),
+        tied=1 + len(tied),
+        over_map=over_map,
+        limit=limit_words(question, best["case_id"]),
+        is_map_limited_itself=over_map is not None and over_map.certain and over_map.above(1),
+        repeats=min(len(row["values"]) for row in ordered),
+        **question.claim([row["case_id"] for row in ordered], *([over_map] if over_map else [])),
+    )
+
+
+class VectorQueries(Finding, kind="vector queries", topic="performance", place=1):
+    """Queries per second at the concurrency with most, over what the device's own latency permits."""
+
+    load: str
+    concurrency: int
+    rate: Estimate
+    p99_ns: float | None
+    """Latency of a query; None with too few samples."""
+    over_prediction: Estimate | None
+    """Queries per second over those of queries whose hops take the mean latency of block reads with as many in flight;
+    None if these were not measured."""
+    limit: str
+    levels: tuple[tuple[int, Estimate], ...]
+    """Every concurrency, with its queries per second."""
+    repeats: int
+
+    def _sentence(self) -> str:
+        rate = wording.estimate_text("ops_per_sec", self.rate)
+        tail = f", p99 {wording.value_text('completion_latency_ns_p99', self.p99_ns)}" if self.p99_ns else ""
+        clauses = [f"{self.load}: {rate} at concurrency {self.concurrency}{tail}"]
+        if self.over_prediction is not None:
+            share = wording.ratio_estimate_text(self.over_prediction, unit="")
+            clauses.append(f"{share} of the prediction from the latency of block reads with as many in flight")
+        return "; ".join([*clauses, self.limit])
+
+    def _evidence(self) -> str:
+        listed = "; ".join(
+            f"{wording.estimate_text('ops_per_sec', rate)} at concurrency {level}" for level, rate in self.levels
+        )
+        return f"{listed}; {wording.counted(self.repeats, 'run')} each"
+
+
+def vector_queries(question: Question) -> Iterator[Finding]:
+    """Compare queries per second with IOPS of `device_part` at as many jobs, over the reads of a query."""
+    cells = question.cells()
+    if cells.is_empty():
+        return
+    best = best_of(cells)
+    level = best[question.analysis.over]
+    alike = [row for row in question.of_device("iops", "jobs").iter_rows(named=True) if row["jobs"] == level]
+    tails = question.values("completion_latency_ns_p99", best["case_id"])
+    compared = _over_prediction(question, best, alike[0]) if alike else None
+    yield VectorQueries(
+        load=question.load({}, best["case_id"], without=[question.analysis.over]),
+        concurrency=int(level),
+        rate=repeats_interval(best["values"]),
+        p99_ns=sorted(tails)[len(tails) // 2] if tails else None,
+        over_prediction=compared,
+        limit=limit_words(question, best["case_id"]),
+        levels=tuple(
+            (int(row[question.analysis.over]), repeats_interval(row["values"])) for row in cells.iter_rows(named=True)
+        ),
+        repeats=len(best["values"]),
+        **question.claim([best["case_id"], *(row["case_id"] for row in alike)], compared),
+    )
+
+
+def _over_prediction(question: Question, best: dict[str, Any], device: dict[str, Any]) -> Estimate | None:
+    reads = question.values("reads_per_query", best["case_id"])
+    if len(reads) != len(best["values"]):
+        return None
+    read_rates = [rate * each for rate, each in zip(best["values"], reads, strict=True)]
+    return ratio(read_rates, device["values"])
+
+
+KINDS = (
+    QuestionKind("load_strategy", load_strategy, is_of_names=True),
+    QuestionKind("vector_queries", vector_queries, needs_device_part=True),
+)

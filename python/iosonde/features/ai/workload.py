@@ -1,0 +1,8 @@
+"""The workloads of this feature."""
+
+from __future__ import annotations
+
+from iosonde.features.ai.vector import AiVector
+from iosonde.features.ai.weights import AiWeights
+
+WORKLOADS = (AiWeights(), AiVector())
