@@ -4,7 +4,7 @@
 //! state, and a second thread writes it. A checkpoint takes the place of one that is no longer kept.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use iosonde_harness::{LoadPlan, Place, Run, RunError, StreamPlan, Workload, require};
@@ -16,7 +16,7 @@ use iosonde_protocol::{
 use crate::files::{Content, FileNeed};
 use crate::weights::pieces;
 use crate::world::{Access, Extent, Load, Memory, World};
-use crate::{Setting, measure};
+use crate::{Setting, measure, paths};
 
 const PAGE_BYTES: u64 = 4096;
 const REQUEST_BYTES_MAX: u64 = 1 << 30;
@@ -61,6 +61,10 @@ impl Workload for AiCheckpoint<'_> {
                 require(is_size, "`ranks.files.tensors`")
             })
         })
+    }
+
+    fn paths(&self) -> Vec<PathBuf> {
+        paths(&self.0.target, None)
     }
 
     fn is_virtual(&self) -> bool {
@@ -352,8 +356,9 @@ impl<'w> Checkpoints<'w> {
             }
             world.close(number);
         }
+        let mut durable_ns = world.now();
         if self.workload.mode != CheckpointMode::Background {
-            found.returned.push(world.now());
+            found.returned.push(durable_ns);
         }
         if !self.workload.sync {
             for (number, _) in self.files(rank, checkpoint) {
@@ -361,8 +366,9 @@ impl<'w> Checkpoints<'w> {
                 sync(world, number)?;
                 world.close(number);
             }
+            durable_ns = world.now();
         }
-        found.durable.push(world.now());
+        found.durable.push(durable_ns);
         self.advance(world, rank, Progress::Durable);
         // Its place is that of the next checkpoint.
         self.remove(world, rank, checkpoint + 1)?;

@@ -1,7 +1,7 @@
 //! Loads that software for machine learning applies to storage.
 //!
-//! [`checkpoint`], [`weights`] and [`vector`] are loads, each written once against a [`World`](world::World): what a thread does to storage and
-//! time. `kernel` is the world of files and the machine's clock, `simulated` that of a simulated device and a virtual clock. `files`
+//! [`checkpoint`], [`weights`] and [`vector`] are loads, each written once against a [`World`](world::World): what a thread does to
+//! storage and time. `kernel` is the world of files and the machine's clock, `simulated` that of a simulated device and a virtual clock. `files`
 //! has the files of a load.
 
 #![allow(dead_code)]

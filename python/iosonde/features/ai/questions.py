@@ -12,6 +12,8 @@ from iosonde.metrics import wording
 from iosonde.metrics.statistics import Estimate, ratio, repeats_interval
 
 LOAD_RATE = "weights_load_rate"
+CACHED = 0.01
+"""Share of a restore in the page cache that is stated."""
 _LIMITS = {
     "device-limited": "the device is the limit",
     "harness-limited": "CPU time is the limit",
@@ -146,7 +148,114 @@ def _over_prediction(question: Question, best: dict[str, Any], device: dict[str,
     return ratio(read_rates, device["values"])
 
 
+class CheckpointTime(Finding, kind="checkpoint", topic="performance", place=1):
+    """Time of a checkpoint until it returns and until it is durable, and of a restore."""
+
+    load: str
+    size: float
+    """Bytes of a checkpoint."""
+    returned: Estimate
+    durable: Estimate
+    restored: Estimate | None
+    straggler: Estimate
+    """Slowest rank over the median, of checkpoints."""
+    cached: float
+    """Share of the restored bytes in the page cache."""
+    limit: str
+    repeats: int
+
+    def _sentence(self) -> str:
+        returned, durable = (
+            wording.estimate_text(f"checkpoint_{name}_seconds", time)
+            for name, time in (("returned", self.returned), ("durable", self.durable))
+        )
+        size = wording.value_text("checkpoint_bytes", self.size)
+        times = f"durable after {durable}"
+        if self.returned.value != self.durable.value:
+            times = f"returned after {returned} and {times}"
+        clauses = [f"{self.load} of {size}: {times}"]
+        if self.restored is not None:
+            origin = f", {wording.percent_text(self.cached)} of it from the page cache" if self.cached > CACHED else ""
+            clauses.append(f"restored in {wording.estimate_text('restore_seconds', self.restored)}{origin}")
+        ratio_text = wording.ratio_text(self.straggler.value)
+        return "; ".join([*clauses, f"the slowest rank takes {ratio_text} times the median", self.limit])
+
+    def _evidence(self) -> str:
+        return f"{wording.counted(self.repeats, 'run')}; slowest of all ranks, mean of the checkpoints of a run"
+
+
+def checkpoint(question: Question) -> Iterator[Finding]:
+    """Yield the times of each level of `over`, the shortest until durable first."""
+    cells = question.cells("checkpoint_durable_seconds")
+    for row in sorted(cells.iter_rows(named=True), key=lambda row: repeats_interval(row["values"]).value):
+        case_id = row["case_id"]
+        returned, restored, straggler, size, cached = (question.values(name, case_id) for name in _OF_CHECKPOINT)
+        times = [repeats_interval(each) for each in (returned, row["values"])]
+        yield CheckpointTime(
+            load=question.load({}, case_id),
+            size=size[0],
+            returned=times[0],
+            durable=times[1],
+            restored=repeats_interval(restored) if restored else None,
+            straggler=repeats_interval(straggler),
+            cached=max(cached, default=0.0),
+            limit=limit_words(question, case_id),
+            repeats=len(row["values"]),
+            **question.claim([case_id], *times),
+        )
+
+
+_OF_CHECKPOINT = (
+    "checkpoint_returned_seconds",
+    "restore_seconds",
+    "checkpoint_straggler_ratio",
+    "checkpoint_bytes",
+    "restore_cached_fraction",
+)
+
+
+class CheckpointBurst(Finding, kind="checkpoint burst", topic="performance", place=2):
+    """The last of several checkpoints in a row over the first."""
+
+    load: str
+    first: Estimate
+    last: Estimate
+    slowdown: Estimate
+    repeats: int
+
+    def _sentence(self) -> str:
+        ratio_text = wording.ratio_estimate_text(self.slowdown)
+        if self.slowdown.is_noise or not self.slowdown.certain:
+            return f"{self.load} in a row: the last takes {ratio_text} the time of the first, not measurably different"
+        first, last = (
+            wording.estimate_text(f"checkpoint_{name}_seconds", time)
+            for name, time in (("first", self.first), ("last", self.last))
+        )
+        return f"{self.load} in a row: the last takes {ratio_text} the time of the first, {last} after {first}"
+
+    def _evidence(self) -> str:
+        return f"{wording.counted(self.repeats, 'run')}; time until the files of the slowest rank are synced"
+
+
+def checkpoint_burst(question: Question) -> Iterator[Finding]:
+    """Yield the ratio of the last checkpoint to the first, of each case."""
+    for row in question.cells("checkpoint_slowdown").iter_rows(named=True):
+        first, last = (question.values(f"checkpoint_{name}_seconds", row["case_id"]) for name in ("first", "last"))
+        slowdown = repeats_interval(row["values"])
+        count = question.case(row["case_id"]).get("checkpoints")
+        yield CheckpointBurst(
+            load=f"{count} {question.load({}, row['case_id'])}",
+            first=repeats_interval(first),
+            last=repeats_interval(last),
+            slowdown=slowdown,
+            repeats=len(row["values"]),
+            **question.claim([row["case_id"]], slowdown),
+        )
+
+
 KINDS = (
+    QuestionKind("checkpoint", checkpoint, is_of_names=True),
+    QuestionKind("checkpoint_burst", checkpoint_burst),
     QuestionKind("load_strategy", load_strategy, is_of_names=True),
     QuestionKind("vector_queries", vector_queries, needs_device_part=True),
 )

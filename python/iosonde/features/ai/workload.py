@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from iosonde.features.ai.checkpoint import AiCheckpoint
 from iosonde.features.ai.vector import AiVector
 from iosonde.features.ai.weights import AiWeights
 
-WORKLOADS = (AiWeights(), AiVector())
+WORKLOADS = (AiWeights(), AiVector(), AiCheckpoint())
