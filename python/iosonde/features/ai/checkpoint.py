@@ -39,7 +39,7 @@ class AiCheckpointParameters(WithRules):
     """Sync each file (fsync(2)) before it is closed; without it, files are synced after the checkpoint has returned."""
     request_size: Size = 16 * MIB
     """Largest read or write."""
-    checkpoints: int = Field(3, ge=1, le=1000)
+    checkpoint_count: int = Field(3, ge=1, le=1000)
     """Checkpoints in a row."""
     pause: DurationOrZero = 5 * 10**9
     """Training between the return of a checkpoint and the start of the next."""
@@ -90,7 +90,7 @@ class AiCheckpoint(AiLoad[AiCheckpointParameters]):
     title = "checkpoints"
     stream_name = "ranks"
     parameters = AiCheckpointParameters
-    shown = ("model", "scale", "ranks", "mode", "checkpoints", "restores")
+    shown = ("model", "scale", "ranks", "mode", "checkpoint_count", "restores")
     hints = Hints(
         smaller="write less with `--set scale=...`, or fewer `ranks`",
         sized_by="by the parameters `model`, `scale`, `ranks` and `keep`",
@@ -99,7 +99,7 @@ class AiCheckpoint(AiLoad[AiCheckpointParameters]):
     rate = Rate("I/Os/s")
     operations = ("read", "write")
     judge = "checkpoints"
-    subject = "checkpoints"
+    subject = "checkpoint_count"
     worded = stated = ("mode",)
 
     def load(self, streams: Mapping[str, AiCheckpointParameters], target: Target, *, seed: int) -> JsonObject:
@@ -111,7 +111,8 @@ class AiCheckpoint(AiLoad[AiCheckpointParameters]):
         return {
             **self.place(streams, target),
             "ranks": ranks,
-            **taken(whole, "mode", "sync", "checkpoints", "keep", "restores", "cpus"),
+            "checkpoints": whole.checkpoint_count,
+            **taken(whole, "mode", "sync", "keep", "restores", "cpus"),
             "request_bytes": whole.request_size,
             "pause_ns": whole.pause,
             "interval_ns": whole.interval,
@@ -120,9 +121,9 @@ class AiCheckpoint(AiLoad[AiCheckpointParameters]):
     def cost(self, streams: Mapping[str, AiCheckpointParameters]) -> Cost:
         """Checkpoints with the training between them, and restores."""
         whole = whole_of(streams)
-        moved = (whole.checkpoints + whole.restores) * _bytes(whole)
-        pauses = (whole.checkpoints - 1) * whole.pause / 10**9
-        return Cost(seconds=moved / ASSUMED_BYTES_PER_SECOND + pauses, write_bytes=whole.checkpoints * _bytes(whole))
+        written, read = (count * _bytes(whole) for count in (whole.checkpoint_count, whole.restores))
+        pauses = (whole.checkpoint_count - 1) * whole.pause / 10**9
+        return Cost(seconds=(written + read) / ASSUMED_BYTES_PER_SECOND + pauses, write_bytes=written)
 
     def identity(self, stream: AiCheckpointParameters) -> str:
         """The same for all: a run removes its files, so that they never take room together."""
@@ -154,4 +155,5 @@ class AiCheckpoint(AiLoad[AiCheckpointParameters]):
 
     def words(self, case: Mapping[str, Any]) -> dict[str, str]:
         """Words that make up `buffered checkpoints`."""
-        return {"mode": f"{case.get('mode') or ''} checkpoints".strip()}
+        mode = {"mode": str(case["mode"])} if case.get("mode") else {}
+        return {**mode, self.subject: "checkpoints"}

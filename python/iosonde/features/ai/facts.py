@@ -89,13 +89,13 @@ METRICS = (
     *(
         Metric(f"{name}_seconds", title, "s", "lower", "store", formula, in_seconds(pl.col(f"ai_{name}_ns")))
         for name, title, formula in (
-            ("checkpoint_returned", "Time of a checkpoint until it returns",
+            ("checkpoint_returned", "Checkpoint time, returned",
                 "mean time until training continues on the slowest rank"),
-            ("checkpoint_durable", "Time of a checkpoint until it is durable",
+            ("checkpoint_durable", "Checkpoint time, durable",
                 "mean time until the files of the slowest rank are synced"),
-            ("checkpoint_first", "Time of the first checkpoint in a row", "time until the files are synced"),
-            ("checkpoint_last", "Time of the last checkpoint in a row", "time until the files are synced"),
-            ("restore", "Time of a restore", "mean time until the slowest rank has read its files"),
+            ("checkpoint_first", "Checkpoint time, first in a row", "time until the files are synced"),
+            ("checkpoint_last", "Checkpoint time, last in a row", "time until the files are synced"),
+            ("restore", "Restore time", "mean time until the slowest rank has read its files"),
         )
     ),
     Metric("checkpoint_rate", "Checkpoint bandwidth", "B/s", "higher", "store",

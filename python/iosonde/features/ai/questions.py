@@ -154,7 +154,8 @@ class CheckpointTime(Finding, kind="checkpoint", topic="performance", place=1):
     load: str
     size: float
     """Bytes of a checkpoint."""
-    returned: Estimate
+    returned: Estimate | None
+    """None where it takes no time: a simulated drive simulates no copy in memory."""
     durable: Estimate
     restored: Estimate | None
     straggler: Estimate
@@ -162,23 +163,21 @@ class CheckpointTime(Finding, kind="checkpoint", topic="performance", place=1):
     cached: float
     """Share of the restored bytes in the page cache."""
     limit: str
+    """Clause about the limit; empty of a simulated drive."""
     repeats: int
 
     def _sentence(self) -> str:
-        returned, durable = (
-            wording.estimate_text(f"checkpoint_{name}_seconds", time)
-            for name, time in (("returned", self.returned), ("durable", self.durable))
-        )
-        size = wording.value_text("checkpoint_bytes", self.size)
-        times = f"durable after {durable}"
-        if self.returned.value != self.durable.value:
-            times = f"returned after {returned} and {times}"
-        clauses = [f"{self.load} of {size}: {times}"]
+        times = [f"durable after {wording.estimate_text('checkpoint_durable_seconds', self.durable)}"]
+        if self.returned is None:
+            times.insert(0, "returned at once")
+        elif self.returned.value != self.durable.value:
+            times.insert(0, f"returned after {wording.estimate_text('checkpoint_returned_seconds', self.returned)}")
+        clauses = [f"{self.load} of {wording.value_text('checkpoint_bytes', self.size)}: {wording.listing(times)}"]
         if self.restored is not None:
             origin = f", {wording.percent_text(self.cached)} of it from the page cache" if self.cached > CACHED else ""
             clauses.append(f"restored in {wording.estimate_text('restore_seconds', self.restored)}{origin}")
-        ratio_text = wording.ratio_text(self.straggler.value)
-        return "; ".join([*clauses, f"the slowest rank takes {ratio_text} times the median", self.limit])
+        clauses.append(f"the slowest rank takes {wording.times_text(self.straggler.value)} the median")
+        return "; ".join([*clauses, *filter(None, [self.limit])])
 
     def _evidence(self) -> str:
         return f"{wording.counted(self.repeats, 'run')}; slowest of all ranks, mean of the checkpoints of a run"
@@ -190,18 +189,18 @@ def checkpoint(question: Question) -> Iterator[Finding]:
     for row in sorted(cells.iter_rows(named=True), key=lambda row: repeats_interval(row["values"]).value):
         case_id = row["case_id"]
         returned, restored, straggler, size, cached = (question.values(name, case_id) for name in _OF_CHECKPOINT)
-        times = [repeats_interval(each) for each in (returned, row["values"])]
+        durable = repeats_interval(row["values"])
         yield CheckpointTime(
-            load=question.load({}, case_id),
+            load=wording.phrase(wording.load_words(question.case(case_id))),
             size=size[0],
-            returned=times[0],
-            durable=times[1],
+            returned=repeats_interval(returned) if returned else None,
+            durable=durable,
             restored=repeats_interval(restored) if restored else None,
             straggler=repeats_interval(straggler),
             cached=max(cached, default=0.0),
-            limit=limit_words(question, case_id),
+            limit=limit_words(question, case_id) if question.support.of_most([case_id]) else "",
             repeats=len(row["values"]),
-            **question.claim([case_id], *times),
+            **question.claim([case_id], durable),
         )
 
 
@@ -242,9 +241,9 @@ def checkpoint_burst(question: Question) -> Iterator[Finding]:
     for row in question.cells("checkpoint_slowdown").iter_rows(named=True):
         first, last = (question.values(f"checkpoint_{name}_seconds", row["case_id"]) for name in ("first", "last"))
         slowdown = repeats_interval(row["values"])
-        count = question.case(row["case_id"]).get("checkpoints")
+        count = question.case(row["case_id"])["checkpoint_count"]
         yield CheckpointBurst(
-            load=f"{count} {question.load({}, row['case_id'])}",
+            load=f"{count} {wording.phrase(wording.load_words(question.case(row['case_id'])))}",
             first=repeats_interval(first),
             last=repeats_interval(last),
             slowdown=slowdown,
