@@ -23,12 +23,14 @@ from iosonde.units import compact_duration, compact_size
 pytestmark = pytest.mark.unit
 
 GUIDES = {
-    name: (CHECKOUT / f"docs/{name}.md").read_text() for name in ("databases", "graph", "paging", "commands", "studies")
+    name: (CHECKOUT / f"docs/{name}.md").read_text()
+    for name in ("ai", "databases", "graph", "paging", "commands", "studies")
 }
 STUDIES = {
     "databases": {
         *("oltp", "han2021-tpcc", "jo2024-postgresql", "jo2024-postgresql-log", "commit-latency", "durability"),
     },
+    "ai": {"ai-weights", "ai-vector"},
     "graph": {"jo2024-pagerank"},
     "paging": {"paging", "jo2024-swap"},
     "commands": set(adapters()),
@@ -59,7 +61,15 @@ def shown(workload: Any, name: str, value: Any) -> str:
 
 @pytest.mark.parametrize(
     ("guide", "name"),
-    [("databases", "tpcc"), ("databases", "commit"), ("graph", "graph"), ("paging", "paging"), ("commands", "command")],
+    [
+        ("databases", "tpcc"),
+        ("databases", "commit"),
+        ("graph", "graph"),
+        ("paging", "paging"),
+        ("commands", "command"),
+        ("ai", "ai_weights"),
+        ("ai", "ai_vector"),
+    ],
 )
 def test_the_tables_of_parameters_are_those_of_the_code(guide: str, name: str) -> None:
     workload = named(name)

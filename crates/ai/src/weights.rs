@@ -4,7 +4,7 @@
 //! faults; one that reads whole files leaves read-ahead to the kernel; one with direct I/O decides about size and number of requests.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use iosonde_harness::{LoadPlan, Place, Run, RunError, StreamPlan, Workload, require};
 use iosonde_protocol::{
@@ -82,6 +82,8 @@ impl Workload for AiWeights<'_> {
             workload,
             parts: parts(workload),
             next: AtomicUsize::new(0),
+            done: AtomicUsize::new(0),
+            end_ns: AtomicU64::new(0),
         };
         let plan = self.plan().expect("a load is always measured");
         measure(setting, &plan, &loading, run, |facts, loaded| {
@@ -145,7 +147,12 @@ pub(crate) fn pieces(extent: Extent, bytes: u64) -> impl Iterator<Item = Extent>
 struct Loading<'w> {
     workload: &'w AiWeightsWorkload,
     parts: Vec<Extent>,
+    /// Next part to be taken.
     next: AtomicUsize,
+    /// Parts that are loaded.
+    done: AtomicUsize,
+    /// End of the last one.
+    end_ns: AtomicU64,
 }
 
 impl Load for Loading<'_> {
@@ -176,9 +183,17 @@ impl Load for Loading<'_> {
                 None => self.read(world, *part)?,
                 Some(how) => self.copy_tensors(world, part.file, how)?,
             };
+            self.end_ns.fetch_max(world.now(), Ordering::Relaxed);
+            self.done.fetch_add(1, Ordering::Release);
             if !world.continues() {
                 break;
             }
+        }
+        // All threads end together, so that the CPU time of each is of the whole load.
+        world.notify();
+        let is_done = || (self.done.load(Ordering::Acquire) == self.parts.len()).then_some(());
+        if world.wait(is_done).is_some() {
+            world.phases().end_load(self.end_ns.load(Ordering::Relaxed));
         }
         Ok(loaded)
     }

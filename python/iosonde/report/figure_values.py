@@ -108,7 +108,12 @@ def _plain_card(material: Material) -> Table | None:
 
 
 def _loads(source: Source) -> dict[tuple[str, str], list[Case]]:
-    """Return the cases of each plain load, with one block size each: the one that people quote."""
+    """Return the cases of each plain load, with one block size each: the one that people quote.
+
+    None of a study of another workload, in which block I/O only shows what the device gives.
+    """
+    if any(described(spec["workload"]).io != "blocks" for spec in source.specs_by_case.values()):
+        return {}
     found: dict[tuple[str, str], list[Case]] = {}
     for case in source.cases:
         load = _load(source, case)

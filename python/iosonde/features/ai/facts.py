@@ -83,6 +83,8 @@ METRICS = (
         pl.when(_IS_WEIGHTS).then(pl.col("seconds"))),
     Metric("weights_load_rate", "Weights loaded per second", "B/s", "higher", "store",
         "bytes of weights / seconds", pl.when(_IS_WEIGHTS).then(over("ai_loaded_bytes", "seconds"))),
+    Metric("queries_per_sec", "Queries per second", "1/s", "higher", "store",
+        "queries / seconds", pl.when(_IS_VECTOR).then(over("count", "seconds")), counted="queries/s"),
     Metric("reads_per_query", "Reads per query", "", "neither", "store",
         "reads of vector queries, without those served from memory / queries",
         pl.when(_IS_VECTOR).then(over("ai_reads", "count"))),

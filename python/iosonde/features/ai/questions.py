@@ -14,6 +14,7 @@ from iosonde.metrics.statistics import Estimate, ratio, repeats_interval
 LOAD_RATE = "weights_load_rate"
 CACHED = 0.01
 """Share of a restore in the page cache that is stated."""
+QUERY_RATE = "queries_per_sec"
 _LIMITS = {
     "device-limited": "the device is the limit",
     "harness-limited": "CPU time is the limit",
@@ -72,7 +73,7 @@ def load_strategy(question: Question) -> Iterator[Finding]:
     ordered = [best, *(row for row in by_rate if row in tied), *(row for row in by_rate if row not in tied)]
     over_map = next((lead for row, lead in leads if row[over] == "mmap"), None)
     yield LoadStrategy(
-        load=question.load({}, best["case_id"], without=[over]),
+        load=wording.phrase(wording.load_words(question.case(best["case_id"]))),
         levels=tuple((str(row[over]), repeats_interval(row["values"])) for row in ordered),
         tied=1 + len(tied),
         over_map=over_map,
@@ -100,7 +101,7 @@ class VectorQueries(Finding, kind="vector queries", topic="performance", place=1
     repeats: int
 
     def _sentence(self) -> str:
-        rate = wording.estimate_text("ops_per_sec", self.rate)
+        rate = wording.estimate_text(QUERY_RATE, self.rate)
         tail = f", p99 {wording.value_text('completion_latency_ns_p99', self.p99_ns)}" if self.p99_ns else ""
         clauses = [f"{self.load}: {rate} at concurrency {self.concurrency}{tail}"]
         if self.over_prediction is not None:
@@ -110,7 +111,7 @@ class VectorQueries(Finding, kind="vector queries", topic="performance", place=1
 
     def _evidence(self) -> str:
         listed = "; ".join(
-            f"{wording.estimate_text('ops_per_sec', rate)} at concurrency {level}" for level, rate in self.levels
+            f"{wording.estimate_text(QUERY_RATE, rate)} at concurrency {level}" for level, rate in self.levels
         )
         return f"{listed}; {wording.counted(self.repeats, 'run')} each"
 

@@ -106,6 +106,7 @@ class AiWeights(AiLoad[AiWeightsParameters]):
         less_memory="use fewer `threads`, or a smaller `request_size`",
     )
     operations = ("read",)
+    is_one_pass = True
     subject = "strategy"
     worded = ("page_cache",)
 
@@ -176,8 +177,8 @@ class AiWeights(AiLoad[AiWeightsParameters]):
 
     def words(self, case: Mapping[str, Any]) -> dict[str, str]:
         """Words that make up `cold loads of weights`."""
-        state = {"drop": "cold", "warm": "warm"}.get(str(case.get("page_cache")), "")
-        return {"page_cache": f"{state} loads of weights".strip()}
+        state = {"drop": "cold", "warm": "warm"}.get(str(case.get("page_cache")))
+        return {**({"page_cache": state} if state else {}), self.subject: "loads of weights"}
 
 
 def files_of(parameters: AiWeightsParameters) -> Sequence[WeightFile]:

@@ -425,6 +425,11 @@ class Evidence:
         return described(self.facts.spec["workload"]).io == "store"
 
     @property
+    def is_one_pass(self) -> bool:
+        """True if a run accesses each byte once, so that only what was cached before it can serve it."""
+        return described(self.facts.spec["workload"]).is_one_pass
+
+    @property
     def backend(self) -> str:
         """Kind of backend in effect, as the engine reported it."""
         return str(self.facts.result.get("backend", {}).get("kind", ""))

@@ -527,7 +527,7 @@ def span_fits_memory(run: Evidence) -> Result:
     limits = [limit for name in ("total_bytes", "limit_bytes") if (limit := memory.get(name))]
     durabilities = (stream.get("durability", {"kind": "none"})["kind"] for stream in run.streams.values())
     is_flushed = not run.reads and "none" not in durabilities
-    if not run.is_buffered or is_flushed or not limits or run.addressed_bytes > min(limits):
+    if not run.is_buffered or is_flushed or run.is_one_pass or not limits or run.addressed_bytes > min(limits):
         return None
     return f"buffered I/O on {format_bytes(run.addressed_bytes)}, which fit into {format_bytes(min(limits))} of memory"
 
@@ -625,7 +625,7 @@ def cold_start(run: Evidence) -> Result:
     starts_empty = (workload.get("database") or {}).get("kind") == "empty"
     read = sum(total.bytes for total in run.facts.totals if total.operation not in ("write", "trim", "delete"))
     is_cached = run.is_buffered and not run.is_in_memory and read > 0
-    if not is_cold or starts_empty or run.facts.cold_start or not is_cached:
+    if not is_cold or starts_empty or run.facts.cold_start or run.is_one_pass or not is_cached:
         return None
     return "the page cache was dropped, and the measurement started without a ramp"
 

@@ -136,6 +136,9 @@ class Workload(Generic[P]):
     has_statistics = False
     """True if the measured program reports statistics about itself, which reports show over time."""
 
+    is_one_pass = False
+    """A run accesses each byte of its files once."""
+
     operations: Sequence[str] = ()
     """Operations that make up `all`, by the names that the engine reports."""
 
