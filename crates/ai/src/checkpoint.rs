@@ -128,7 +128,7 @@ enum Progress {
 /// What a thread measured: instants, in nanoseconds since the run's 0.
 #[derive(Default)]
 struct Found {
-    begun: Vec<u64>,
+    started: Vec<u64>,
     returned: Vec<u64>,
     durable: Vec<u64>,
     restored: Vec<Restored>,
@@ -266,7 +266,7 @@ impl<'w> Checkpoints<'w> {
 
     /// Waits until all ranks are here. A rank passes one barrier before each checkpoint and each restore.
     fn meet<'a>(&self, world: &mut impl World<'a>, found: &Found) -> Option<()> {
-        let passed = (found.begun.len() + found.restored.len()) as u64;
+        let passed = (found.started.len() + found.restored.len()) as u64;
         let all = (passed + 1) * self.workload.ranks.len() as u64;
         self.arrived.fetch_add(1, Ordering::AcqRel);
         world.notify();
@@ -308,7 +308,7 @@ impl<'w> Checkpoints<'w> {
                 _ if self.write(world, rank, checkpoint, found)?.is_none() => return Ok(None),
                 _ => {}
             }
-            found.begun.push(begin_ns);
+            found.started.push(begin_ns);
         }
         Ok(Some(()))
     }
@@ -438,11 +438,11 @@ impl<'w> Checkpoints<'w> {
     fn checkpoint_times(&self, found: &[Found]) -> Vec<CheckpointTimes> {
         let (ranks, writers) = found.split_at(self.workload.ranks.len());
         let writers = if writers.is_empty() { ranks } else { writers };
-        let complete = ranks.iter().map(|rank| rank.begun.len());
+        let complete = ranks.iter().map(|rank| rank.started.len());
         let durable = writers.iter().map(|writer| writer.durable.len());
         let checkpoints = 0..complete.chain(durable).min().unwrap_or(0);
         let times = checkpoints.map(|number| {
-            let begin_ns = ranks.iter().map(|rank| rank.begun[number]).min().unwrap_or(0);
+            let begin_ns = ranks.iter().map(|rank| rank.started[number]).min().unwrap_or(0);
             CheckpointTimes {
                 begin_ns,
                 bytes: self.bytes(),

@@ -87,7 +87,7 @@ class AiCheckpoint(AiLoad[AiCheckpointParameters]):
     """Checkpoints and restores; an operation is a read or write, or the sync of a file."""
 
     name = "ai_checkpoint"
-    title = "checkpoints"
+    title = "checkpointing"
     stream_name = "ranks"
     parameters = AiCheckpointParameters
     shown = ("model", "scale", "ranks", "mode", "checkpoint_count", "restores")
