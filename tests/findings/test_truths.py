@@ -66,6 +66,7 @@ TESTS = {
     "lasting drops": "features/sustained_load/test_sustained_load.py",
     "limit of volumes": "features/rate_limits/test_shared_limits.py",
     "limiter latency": "features/rate_limits/test_limits_study.py",
+    "load strategy": "features/ai/test_weights.py",
     "load change": "features/sustained_load/test_sustained_load.py",
     "log gain": "features/database_transactions/test_transactions.py",
     "mapped reads": "features/paging/test_paging.py",
@@ -90,6 +91,7 @@ TESTS = {
     "total backend gain": "features/nvme_driver/test_backend_steps.py",
     "unknown device write amplification": "findings/test_media.py",
     "unknown software share": "features/nvme_driver/test_backend_steps.py",
+    "vector queries": "features/ai/test_vector.py",
     "withheld amplification": "execution/test_own_io.py",
     "write cliff": "execution/test_sustained.py",
 }

@@ -99,6 +99,7 @@ def plan_of(name: str, profile: str) -> Plan:
     """With one repeat, for all tests."""
     study = load(name)
     in_files = study.workload in ("paging", "graph", "objects", "tpcc", "commit") or name in IN_DIRECTORIES
+    in_files |= study.workload.startswith("ai_")
     return expand(study, FILES if in_files else NULL, profile=profile, settings=SETTINGS.get(name, {}), repeats=1)
 
 

@@ -40,7 +40,7 @@ pub(crate) struct Memory {
     pub bytes: u64,
     /// Reads in flight together.
     pub slots: u32,
-    /// True if it is given back to the kernel before each read, so that the read faults it in.
+    /// True if the kernel takes it back before each read (`MADV_DONTNEED`), so that the read faults it in.
     pub is_new_each_time: bool,
     /// True if it is locked.
     pub is_locked: bool,
