@@ -225,10 +225,10 @@ def times(*, cached: float = 0.0) -> list[CheckpointTime]:
     values = {
         "checkpoint_durable_seconds": {"buffered": around(4.0), "background": around(2.0)},
         "checkpoint_returned_seconds": {"buffered": around(4.0), "background": around(0.5)},
-        "restore_seconds": {"buffered": around(3.0), "background": around(3.0)},
+        "checkpoint_restore_seconds": {"buffered": around(3.0), "background": around(3.0)},
         "checkpoint_straggler_ratio": {"buffered": around(1.5), "background": around(1.5)},
         "checkpoint_bytes": {"buffered": [float(GIB)] * 3, "background": [float(GIB)] * 3},
-        "restore_cached_fraction": {"buffered": [cached] * 3, "background": [cached] * 3},
+        "checkpoint_restore_cached_fraction": {"buffered": [cached] * 3, "background": [cached] * 3},
     }
     found = list(checkpoint(question("checkpoint", "checkpoint_durable_seconds", values)))
     assert all(isinstance(each, CheckpointTime) for each in found)

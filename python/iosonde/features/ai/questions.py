@@ -176,7 +176,7 @@ class CheckpointTime(Finding, kind="checkpoint", topic="performance", place=1):
         clauses = [f"{self.load} of {wording.value_text('checkpoint_bytes', self.size)}: {wording.listing(times)}"]
         if self.restored is not None:
             origin = f", {wording.percent_text(self.cached)} of it from the page cache" if self.cached > CACHED else ""
-            clauses.append(f"restored in {wording.estimate_text('restore_seconds', self.restored)}{origin}")
+            clauses.append(f"restored in {wording.estimate_text('checkpoint_restore_seconds', self.restored)}{origin}")
         clauses.append(f"the slowest rank takes {wording.times_text(self.straggler.value)} the median")
         return "; ".join([*clauses, *filter(None, [self.limit])])
 
@@ -207,10 +207,10 @@ def checkpoint(question: Question) -> Iterator[Finding]:
 
 _OF_CHECKPOINT = (
     "checkpoint_returned_seconds",
-    "restore_seconds",
+    "checkpoint_restore_seconds",
     "checkpoint_straggler_ratio",
     "checkpoint_bytes",
-    "restore_cached_fraction",
+    "checkpoint_restore_cached_fraction",
 )
 
 
