@@ -17,12 +17,19 @@ from iosonde.storage import open_target
 from iosonde.storage.opening import VirtualTarget
 
 NAMES = list(applications())
+OWN_LIMITS = {"llm-serving": {"load_within": "30s"}}
+"""Settings of applications whose limit is the user's own."""
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_each_limit_has_a_source_and_is_judged_by_blocks_of_time(name: str) -> None:
     study = load_application(name)
     assert study.name == f"qualify-{name}" and study.source
+    assert bool(study.asks) == (name in OWN_LIMITS)
+    if study.asks:
+        assert "set by you" in describe(study)
+        assert {each.source.publisher for each in study.requirement} == {"set by the user"}
+        return
     for requirement in study.requirement:
         source = requirement.source
         assert source.title and source.publisher and source.version and source.address.startswith("https://")
@@ -34,7 +41,18 @@ def test_each_limit_has_a_source_and_is_judged_by_blocks_of_time(name: str) -> N
         assert describe(study) == "none: characterizes"
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", OWN_LIMITS)
+def test_a_limit_of_the_user_must_be_set(name: str, tmp_path: Path) -> None:
+    study, target = load_application(name), open_target(str(tmp_path))
+    with pytest.raises(StudyError, match="requires values of your own") as error:
+        plan_of(study, target)
+    assert all(f"--set {asked}=" in str(error.value.hint) for asked in OWN_LIMITS[name])
+    assert len(plan_of(study, target, settings=OWN_LIMITS[name]).runs) == study.repeats
+    with pytest.raises(StudyError, match="ends by itself"):
+        watch_plan(study, target, duration_ns=600 * 10**9, every_ns=60 * 10**9, settings=OWN_LIMITS[name])
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in OWN_LIMITS])
 def test_each_load_can_be_planned_on_a_directory_and_is_measured_for_a_minute_or_as_asked(
     name: str, tmp_path: Path
 ) -> None:
@@ -64,7 +82,7 @@ def test_the_study_of_the_guide_has_the_load_of_postgresql(tmp_path: Path) -> No
     assert [each.holds for each in own.requirement] == ["write.iops >= 2000 IOPS"]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in OWN_LIMITS])
 def test_the_plan_of_an_application_without_limits_states_that_nothing_will_be_decided(name: str) -> None:
     study, target = load_application(name), open_target("null:1TiB")
     watch = watch_plan(study, target, duration_ns=600 * 10**9, every_ns=60 * 10**9)

@@ -1,65 +1,51 @@
 //! Checkpoints of a training job, and restores.
 //!
-//! Ranks start each checkpoint together, and write their files one after another. In the background mode a rank only copies its
-//! state, and a second thread writes it. A checkpoint takes the place of one that is no longer kept.
+//! Ranks start each step, a checkpoint or a restore, together, and write or read their files one after another. In the background
+//! mode a rank only copies its state, and a second thread writes it. A checkpoint takes the place of one that is no longer kept.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
-use iosonde_harness::{LoadPlan, Place, Run, RunError, StreamPlan, Workload, require};
+use iosonde_harness::{LoadPlan, Place, Run, RunError, Workload, require};
 use iosonde_protocol::{
-    AiCheckpointWorkload, CheckpointFile, CheckpointMode, CheckpointTimes, Operation, PageCache, Ramp, RankTimes,
-    RestoreTimes, RunResult, Warning,
+    AiCheckpointWorkload, AiResult, CheckpointFile, CheckpointMode, CheckpointTimes, Operation, PageCache, RunResult,
+    Warning,
 };
 
 use crate::files::{Content, FileNeed};
-use crate::weights::pieces;
+use crate::weights::{check_request, pieces};
 use crate::world::{Access, Extent, Load, Memory, World};
-use crate::{Setting, measure, paths};
+use crate::{Setting, measure, paths, until_complete};
 
 const PAGE_BYTES: u64 = 4096;
-const REQUEST_BYTES_MAX: u64 = 1 << 30;
 
 /// The checkpoints of a spec.
 pub struct AiCheckpoint<'a>(pub &'a AiCheckpointWorkload);
 
 impl Workload for AiCheckpoint<'_> {
     fn plan(&self) -> Option<LoadPlan<'_>> {
-        let ranks = self.0.ranks.len() as u32;
-        let threads = match self.0.mode {
-            CheckpointMode::Background => 2 * ranks,
-            _ => ranks,
-        };
-        Some(LoadPlan {
-            ramp: Ramp::default(),
-            duration_ns: None,
-            interval_ns: self.0.interval_ns,
-            streams: vec![StreamPlan {
-                ends_by_itself: true,
-                ..StreamPlan::closed("ranks", threads, &self.0.cpus)
-            }],
-        })
+        let threads_of_rank = 1 + u32::from(self.0.mode == CheckpointMode::Background);
+        let threads = threads_of_rank * self.0.ranks.len() as u32;
+        Some(until_complete("ranks", threads, self.0.interval_ns, &self.0.cpus))
     }
 
     fn check(&self) -> Result<(), RunError> {
         let workload = self.0;
-        let request = workload.request_bytes;
-        let is_request = (PAGE_BYTES..=REQUEST_BYTES_MAX).contains(&request) && request.is_multiple_of(PAGE_BYTES);
-        require(is_request, "`request_bytes`")?;
+        check_request(workload.request_bytes)?;
         require(workload.checkpoints > 0, "`checkpoints`")?;
         require(workload.keep > 0, "`keep`")?;
         let mut names = BTreeSet::new();
-        workload.ranks.iter().try_for_each(|rank| {
-            require(!rank.files.is_empty(), "`ranks.files`")?;
-            rank.files.iter().try_for_each(|file| {
-                let is_name = Path::new(&file.name)
-                    .file_name()
-                    .is_some_and(|name| name == &*file.name);
-                require(is_name && names.insert(&file.name), "`ranks.files.name`")?;
-                let is_size = !file.tensors.is_empty() && !file.tensors.contains(&0);
-                require(is_size, "`ranks.files.tensors`")
-            })
+        workload.ranks.iter().flatten().try_for_each(|file| {
+            let is_name = Path::new(&file.name)
+                .file_name()
+                .is_some_and(|name| name == &*file.name);
+            require(is_name && names.insert(&file.name), "`ranks.name`")?;
+            require(
+                !file.tensors.is_empty() && !file.tensors.contains(&0),
+                "`ranks.tensors`",
+            )
         })
     }
 
@@ -81,97 +67,74 @@ impl Workload for AiCheckpoint<'_> {
             page_cache: PageCache::Keep,
         };
         let plan = self.plan().expect("checkpoints are always measured");
-        let result = measure(setting, &plan, &checkpoints, run, |facts, found| {
-            facts.file_bytes = checkpoints.bytes();
-            facts.checkpoints = checkpoints.checkpoint_times(found);
-            facts.restores = checkpoints.restore_times(found);
+        let result = measure(setting, &plan, &checkpoints, run, |facts, _| {
+            let (end, all) = (checkpoints.count(), checkpoints.count() + u64::from(workload.restores));
+            facts.file_bytes = (0..workload.ranks.len()).map(|rank| checkpoints.bytes(rank)).sum();
+            facts.checkpoints = (0..end).map_while(|step| checkpoints.times(step)).collect();
+            facts.restores = (end..all).map_while(|step| checkpoints.times(step)).collect();
         })?;
-        warn_of_cached(result.ai.iter().flat_map(|facts| &facts.restores), run);
+        if let Some(facts) = &result.ai {
+            warn_of_cached(facts, run);
+        }
         Ok(result)
     }
 }
 
-/// Warns if more than 1 % of the bytes of the restores were in the page cache.
-fn warn_of_cached<'r>(restores: impl Iterator<Item = &'r RestoreTimes>, run: &mut Run<'_>) {
-    let (cached, all) = restores.fold((0, 0), |(cached, all), restore| {
-        (cached + restore.cached_bytes.unwrap_or(0), all + restore.bytes)
-    });
-    if cached > all / 100 {
+/// Warns if more than 1 % of a restore was in the page cache.
+fn warn_of_cached(facts: &AiResult, run: &mut Run<'_>) {
+    let cached = facts.restores.iter().filter_map(|restore| restore.cached_bytes).max();
+    if cached > Some(facts.file_bytes / 100) {
+        let (cached, all) = (cached.unwrap_or(0), facts.file_bytes);
         run.warn(Warning {
             code: "cached_restore".into(),
-            message: format!("{cached} of {all} bytes of the restores were in the page cache"),
-            hint: "use a file system on a device; on NFS and FUSE mount it without caching, or write with direct I/O"
-                .into(),
+            message: format!("{cached} of {all} bytes of a restore were in the page cache"),
+            hint: "use a file system on a device; mount NFS and FUSE without caching, or use direct I/O".into(),
         });
     }
 }
 
 struct Checkpoints<'w> {
     workload: &'w AiCheckpointWorkload,
-    /// Number of the first file of each rank in a checkpoint.
+    /// Bytes that are written or read one after another, of each file of each rank.
+    parts: Vec<Vec<Vec<u64>>>,
+    /// Number of the first file of each rank among those of a checkpoint.
     first: Vec<usize>,
-    /// Files of a checkpoint.
-    files: usize,
-    /// Arrivals of ranks at all barriers so far.
-    arrived: AtomicU64,
-    /// Checkpoints that each rank has copied, and that are durable.
-    progress: Vec<[AtomicU64; 2]>,
+    reports: Mutex<BTreeMap<(Event, u64, usize), u64>>,
 }
 
-/// Which of a rank's progress.
-#[derive(Clone, Copy)]
-enum Progress {
-    Copied,
-    Durable,
-}
-
-/// What a thread measured: instants, in nanoseconds since the run's 0.
-#[derive(Default)]
-struct Found {
-    started: Vec<u64>,
-    returned: Vec<u64>,
-    durable: Vec<u64>,
-    restored: Vec<Restored>,
-}
-
-struct Restored {
-    begin_ns: u64,
-    end_ns: u64,
-    cached_bytes: Option<u64>,
+/// What each rank reports once in a step. Restores have the numbers after those of the checkpoints.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    Ready,
+    /// Training continues. In the background mode the state is copied.
+    Returned,
+    /// Files are synced, or read.
+    Complete,
+    /// The value is bytes in the page cache, not an instant.
+    Cached,
 }
 
 impl Load for Checkpoints<'_> {
-    type Found = Found;
+    type Found = ();
 
     fn memory(&self, place: Place) -> Memory {
-        let is_copied = self.workload.mode == CheckpointMode::Background;
-        let halves = if is_copied && (place.job as usize) < self.workload.ranks.len() {
-            2
-        } else {
-            1
-        };
+        let is_copied = self.is(CheckpointMode::Background) && (place.job as usize) < self.first.len();
         Memory {
-            bytes: halves * self.workload.request_bytes,
+            bytes: self.workload.request_bytes * (1 + u64::from(is_copied)),
             slots: 1,
-            is_new_each_time: false,
-            is_locked: false,
             is_written: true,
+            ..Memory::default()
         }
     }
 
-    fn work<'a>(&self, world: &mut impl World<'a>, place: Place) -> Result<Found, RunError> {
-        let (ranks, job) = (self.workload.ranks.len(), place.job as usize);
-        let mut found = Found::default();
+    fn work<'a>(&self, world: &mut impl World<'a>, place: Place) -> Result<(), RunError> {
+        let (ranks, job) = (self.first.len(), place.job as usize);
         if job >= ranks {
-            self.write_copies(world, job - ranks, &mut found)?;
-            return Ok(found);
+            return self.write_copies(world, job - ranks);
         }
         self.remove_all(world, job)?;
-        if self.train(world, job, &mut found)?.is_some() {
-            self.restore(world, job, &mut found)?;
-        }
-        self.remove_all(world, job)?;
-        Ok(found)
+        let _is_complete = self.train(world, job)? && self.restore(world, job)?;
+        self.remove_all(world, job)
     }
 
     fn interface(&self) -> &'static str {
@@ -179,153 +142,125 @@ impl Load for Checkpoints<'_> {
     }
 }
 
-/// What a thread does; None means that load is no longer to be applied.
+/// Where a function returns a bool, it is false if load is no longer to be applied.
 impl<'w> Checkpoints<'w> {
     fn new(workload: &'w AiCheckpointWorkload) -> Checkpoints<'w> {
-        let mut files = 0;
-        let first = workload.ranks.iter().map(|rank| {
-            files += rank.files.len();
-            files - rank.files.len()
+        // Direct I/O writes whole pages; a simulated device has no page cache that joins tensors.
+        let joins = workload.mode == CheckpointMode::Direct || workload.backend.is_some();
+        let parts = |file: &CheckpointFile| match joins {
+            true => vec![file.tensors.iter().sum::<u64>().next_multiple_of(PAGE_BYTES)],
+            false => file.tensors.clone(),
+        };
+        let ranks = workload.ranks.iter();
+        let first = ranks.clone().scan(0, |files, rank| {
+            *files += rank.len();
+            Some(*files - rank.len())
         });
         Checkpoints {
             workload,
             first: first.collect(),
-            files,
-            arrived: AtomicU64::new(0),
-            progress: workload.ranks.iter().map(|_| Default::default()).collect(),
+            parts: ranks.map(|files| files.iter().map(parts).collect()).collect(),
+            reports: Mutex::default(),
         }
     }
 
-    /// The files of each place, of which there is one more than checkpoints are kept.
+    fn is(&self, mode: CheckpointMode) -> bool {
+        self.workload.mode == mode
+    }
+
+    fn count(&self) -> u64 {
+        self.workload.checkpoints.into()
+    }
+
+    fn bytes(&self, rank: usize) -> u64 {
+        self.parts[rank].iter().flatten().sum()
+    }
+
+    /// Places of checkpoints on storage.
+    fn places(&self) -> u64 {
+        u64::from(self.workload.keep) + 1
+    }
+
     fn needs(&self) -> Vec<FileNeed> {
-        let ranks = &self.workload.ranks;
-        let places = 1..=u64::from(self.workload.keep) + 1;
-        let needs = places.flat_map(|place| {
-            let files = ranks.iter().flat_map(|rank| &rank.files);
-            files.map(move |file| FileNeed {
+        let files = self.workload.ranks.iter().flatten();
+        let files: Vec<_> = files.zip(self.parts.iter().flatten()).collect();
+        let needs = (1..=self.places()).flat_map(|place| {
+            files.iter().map(move |(file, parts)| FileNeed {
                 path: format!("global_epoch1_step{place}/{}", file.name).into(),
-                bytes: self.file_bytes(file),
+                bytes: parts.iter().sum(),
                 content: Content::OfLoad,
-                is_direct: self.is_direct(),
+                is_direct: self.is(CheckpointMode::Direct),
             })
         });
         needs.collect()
     }
 
-    fn is_direct(&self) -> bool {
-        self.workload.mode == CheckpointMode::Direct
+    /// Numbers and parts of a rank's files of a checkpoint.
+    fn files(&self, rank: usize, checkpoint: u64) -> impl Iterator<Item = (usize, &Vec<u64>)> {
+        let of_each: usize = self.parts.iter().map(Vec::len).sum();
+        let first = (checkpoint % self.places()) as usize * of_each + self.first[rank];
+        (first..).zip(&self.parts[rank])
     }
 
-    /// True if tensors are joined; a simulated device has no page cache that does so.
-    fn joins(&self) -> bool {
-        self.is_direct() || self.workload.backend.is_some()
-    }
-
-    fn file_bytes(&self, file: &CheckpointFile) -> u64 {
-        let bytes: u64 = file.tensors.iter().sum();
-        if self.joins() {
-            bytes.next_multiple_of(PAGE_BYTES)
-        } else {
-            bytes
-        }
-    }
-
-    fn rank_bytes(&self, rank: usize) -> u64 {
-        let files = self.workload.ranks[rank].files.iter();
-        files.map(|file| self.file_bytes(file)).sum()
-    }
-
-    fn bytes(&self) -> u64 {
-        (0..self.workload.ranks.len()).map(|rank| self.rank_bytes(rank)).sum()
-    }
-
-    /// A rank's files of a checkpoint, with their numbers.
-    fn files(&self, rank: usize, checkpoint: u64) -> impl Iterator<Item = (usize, &'w CheckpointFile)> {
-        let place = (checkpoint % (u64::from(self.workload.keep) + 1)) as usize;
-        let first = place * self.files + self.first[rank];
-        (first..).zip(&self.workload.ranks[rank].files)
-    }
-
-    /// The reads or writes of a file.
-    fn requests(&self, number: usize, file: &'w CheckpointFile) -> impl Iterator<Item = Extent> + use<'_, 'w> {
-        let parts = match self.joins() {
-            true => vec![self.file_bytes(file)],
-            false => file.tensors.clone(),
-        };
-        let mut end = 0;
-        parts.into_iter().flat_map(move |bytes| {
-            end += bytes;
-            let part = Extent {
-                file: number,
-                offset: end - bytes,
-                bytes,
-            };
-            pieces(part, self.workload.request_bytes)
-        })
-    }
-
-    /// Waits until all ranks are here. A rank passes one barrier before each checkpoint and each restore.
-    fn meet<'a>(&self, world: &mut impl World<'a>, found: &Found) -> Option<()> {
-        let passed = (found.started.len() + found.restored.len()) as u64;
-        let all = (passed + 1) * self.workload.ranks.len() as u64;
-        self.arrived.fetch_add(1, Ordering::AcqRel);
-        world.notify();
-        world.wait(|| (self.arrived.load(Ordering::Acquire) >= all).then_some(()))
-    }
-
-    fn advance<'a>(&self, world: &mut impl World<'a>, rank: usize, what: Progress) {
-        self.progress[rank][what as usize].fetch_add(1, Ordering::AcqRel);
+    fn report<'a>(&self, world: &mut impl World<'a>, event: Event, step: u64, rank: usize, value: u64) {
+        let mut reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
+        reports.insert((event, step, rank), value);
+        drop(reports);
         world.notify();
     }
 
-    fn await_progress<'a>(&self, world: &mut impl World<'a>, rank: usize, what: Progress, count: u64) -> Option<()> {
-        let progress = &self.progress[rank][what as usize];
-        world.wait(|| (progress.load(Ordering::Acquire) >= count).then_some(()))
+    fn reported(&self, event: Event, step: u64, ranks: Range<usize>) -> Vec<u64> {
+        let reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = reports.range((event, step, ranks.start)..(event, step, ranks.end));
+        found.map(|(_, value)| *value).collect()
     }
 
-    fn train<'a>(&self, world: &mut impl World<'a>, rank: usize, found: &mut Found) -> Result<Option<()>, RunError> {
-        for checkpoint in 0..u64::from(self.workload.checkpoints) {
-            if checkpoint > 0 {
+    fn wait<'a>(&self, world: &mut impl World<'a>, event: Event, step: u64, ranks: Range<usize>) -> bool {
+        let is_there = || (self.reported(event, step, ranks.clone()).len() == ranks.len()).then_some(());
+        world.wait(is_there).is_some()
+    }
+
+    /// Waits until all ranks are ready for a step.
+    fn meet<'a>(&self, world: &mut impl World<'a>, step: u64, rank: usize) -> bool {
+        self.report(world, Event::Ready, step, rank, world.now());
+        self.wait(world, Event::Ready, step, 0..self.first.len())
+    }
+
+    fn train<'a>(&self, world: &mut impl World<'a>, rank: usize) -> Result<bool, RunError> {
+        for step in 0..self.count() {
+            if step > 0 {
                 world.sleep_until(world.now() + self.workload.pause_ns);
             }
-            if self.meet(world, found).is_none() {
-                return Ok(None);
+            let is_done = self.meet(world, step, rank)
+                && match self.workload.mode {
+                    CheckpointMode::Background => self.copy(world, rank, step),
+                    _ => self.write(world, rank, step)?,
+                };
+            if !is_done {
+                return Ok(false);
             }
-            let begin_ns = world.now();
-            match self.workload.mode {
-                CheckpointMode::Background => {
-                    // The memory of the copy is in use until the checkpoint before is durable.
-                    if self
-                        .await_progress(world, rank, Progress::Durable, checkpoint)
-                        .is_none()
-                    {
-                        return Ok(None);
-                    }
-                    self.copy(world, rank);
-                    found.returned.push(world.now());
-                    self.advance(world, rank, Progress::Copied);
-                }
-                _ if self.write(world, rank, checkpoint, found)?.is_none() => return Ok(None),
-                _ => {}
-            }
-            found.started.push(begin_ns);
         }
-        Ok(Some(()))
+        Ok(true)
     }
 
-    fn copy<'a>(&self, world: &mut impl World<'a>, rank: usize) {
-        let (mut rest, request) = (self.rank_bytes(rank), self.workload.request_bytes);
-        while rest > 0 && world.continues() {
-            world.copy(rest.min(request));
-            rest = rest.saturating_sub(request);
+    /// Copies a rank's state to memory, which is in use until the checkpoint before is durable.
+    fn copy<'a>(&self, world: &mut impl World<'a>, rank: usize, step: u64) -> bool {
+        if step > 0 && !self.wait(world, Event::Complete, step - 1, rank..rank + 1) {
+            return false;
         }
+        let whole = Extent {
+            file: 0,
+            offset: 0,
+            bytes: self.bytes(rank),
+        };
+        pieces(whole, self.workload.request_bytes).for_each(|piece| world.copy(piece.bytes));
+        self.report(world, Event::Returned, step, rank, world.now());
+        true
     }
 
-    /// Writes what a rank has copied.
-    fn write_copies<'a>(&self, world: &mut impl World<'a>, rank: usize, found: &mut Found) -> Result<(), RunError> {
-        for checkpoint in 0..u64::from(self.workload.checkpoints) {
-            let copied = self.await_progress(world, rank, Progress::Copied, checkpoint + 1);
-            if copied.is_none() || self.write(world, rank, checkpoint, found)?.is_none() {
+    fn write_copies<'a>(&self, world: &mut impl World<'a>, rank: usize) -> Result<(), RunError> {
+        for step in 0..self.count() {
+            if !self.wait(world, Event::Returned, step, rank..rank + 1) || !self.write(world, rank, step)? {
                 break;
             }
         }
@@ -333,96 +268,96 @@ impl<'w> Checkpoints<'w> {
     }
 
     /// Writes a rank's files, makes them durable, and removes those of the checkpoint that is no longer kept.
-    fn write<'a>(
-        &self,
-        world: &mut impl World<'a>,
-        rank: usize,
-        checkpoint: u64,
-        found: &mut Found,
-    ) -> Result<Option<()>, RunError> {
-        let is_direct = self.is_direct();
-        for (number, file) in self.files(rank, checkpoint) {
-            world.open(number, Access::Create { is_direct })?;
-            for request in self.requests(number, file) {
-                if !world.continues() {
-                    return Ok(None);
-                }
-                let start_ns = world.now();
-                world.write(request)?;
-                world.record(Operation::Write, request.bytes, start_ns);
-            }
-            if self.workload.sync {
-                sync(world, number)?;
-            }
-            world.close(number);
+    fn write<'a>(&self, world: &mut impl World<'a>, rank: usize, step: u64) -> Result<bool, RunError> {
+        let is_direct = self.is(CheckpointMode::Direct);
+        if !self.transfer(world, rank, step, Access::Create { is_direct })? {
+            return Ok(false);
         }
-        let mut durable_ns = world.now();
-        if self.workload.mode != CheckpointMode::Background {
-            found.returned.push(durable_ns);
+        let mut end_ns = world.now();
+        if !self.is(CheckpointMode::Background) {
+            self.report(world, Event::Returned, step, rank, end_ns);
         }
         if !self.workload.sync {
-            for (number, _) in self.files(rank, checkpoint) {
+            for (number, _) in self.files(rank, step) {
                 world.open(number, Access::Read { is_direct: false })?;
                 sync(world, number)?;
                 world.close(number);
             }
-            durable_ns = world.now();
+            end_ns = world.now();
         }
-        found.durable.push(durable_ns);
-        self.advance(world, rank, Progress::Durable);
-        // Its place is that of the next checkpoint.
-        self.remove(world, rank, checkpoint + 1)?;
-        Ok(Some(()))
+        self.report(world, Event::Complete, step, rank, end_ns);
+        self.remove(world, rank, step + 1)?;
+        Ok(true)
     }
 
-    fn restore<'a>(&self, world: &mut impl World<'a>, rank: usize, found: &mut Found) -> Result<(), RunError> {
-        let checkpoints = u64::from(self.workload.checkpoints);
-        let is_direct = self.is_direct();
-        for _ in 0..self.workload.restores {
-            let is_durable = self.await_progress(world, rank, Progress::Durable, checkpoints);
-            let cached_bytes = self.drop_pages(world, rank, checkpoints - 1)?;
-            if is_durable.is_none() || self.meet(world, found).is_none() {
-                break;
+    fn restore<'a>(&self, world: &mut impl World<'a>, rank: usize) -> Result<bool, RunError> {
+        let (last, is_direct) = (self.count() - 1, self.is(CheckpointMode::Direct));
+        for step in last + 1..=last + u64::from(self.workload.restores) {
+            if !self.wait(world, Event::Complete, last, rank..rank + 1) {
+                return Ok(false);
             }
-            let begin_ns = world.now();
-            for (number, file) in self.files(rank, checkpoints - 1) {
-                world.open(number, Access::Read { is_direct })?;
-                for request in self.requests(number, file) {
-                    if !world.continues() {
-                        return Ok(());
-                    }
-                    let start_ns = world.now();
-                    world.read(&[request])?;
-                    world.record(Operation::Read, request.bytes, start_ns);
-                }
+            let mut cached_bytes = Some(0);
+            for (number, _) in self.files(rank, last) {
+                world.open(number, Access::Read { is_direct: false })?;
+                world.drop_pages(number)?;
+                let cached = world.cached_bytes(number);
+                cached_bytes = cached_bytes.zip(cached).map(|(sum, cached)| sum + cached);
                 world.close(number);
             }
-            found.restored.push(Restored {
-                begin_ns,
-                end_ns: world.now(),
-                cached_bytes,
-            });
+            if let Some(bytes) = cached_bytes {
+                self.report(world, Event::Cached, step, rank, bytes);
+            }
+            if !self.meet(world, step, rank) || !self.transfer(world, rank, last, Access::Read { is_direct })? {
+                return Ok(false);
+            }
+            let end_ns = world.now();
+            self.report(world, Event::Returned, step, rank, end_ns);
+            self.report(world, Event::Complete, step, rank, end_ns);
         }
-        Ok(())
+        Ok(true)
     }
 
-    /// Removes a rank's files from the page cache, and returns the bytes that remain in it.
-    fn drop_pages<'a>(
+    /// Writes or reads a rank's files, one after another.
+    fn transfer<'a>(
         &self,
         world: &mut impl World<'a>,
         rank: usize,
         checkpoint: u64,
-    ) -> Result<Option<u64>, RunError> {
-        let mut cached_bytes = Some(0);
-        for (number, _) in self.files(rank, checkpoint) {
-            world.open(number, Access::Read { is_direct: false })?;
-            world.drop_pages(number)?;
-            cached_bytes = cached_bytes
-                .zip(world.cached_bytes(number))
-                .map(|(sum, cached)| sum + cached);
-            world.close(number);
+        access: Access,
+    ) -> Result<bool, RunError> {
+        let is_read = matches!(access, Access::Read { .. });
+        let operation = if is_read { Operation::Read } else { Operation::Write };
+        for (file, parts) in self.files(rank, checkpoint) {
+            world.open(file, access)?;
+            let mut offset = 0;
+            let requests = parts.iter().flat_map(|&bytes| {
+                offset += bytes;
+                pieces(
+                    Extent {
+                        file,
+                        offset: offset - bytes,
+                        bytes,
+                    },
+                    self.workload.request_bytes,
+                )
+            });
+            for request in requests {
+                if !world.continues() {
+                    return Ok(false);
+                }
+                let start_ns = world.now();
+                match is_read {
+                    true => world.read(&[request])?,
+                    false => world.write(request)?,
+                }
+                world.record(operation, request.bytes, start_ns);
+            }
+            if self.workload.sync && !is_read {
+                sync(world, file)?;
+            }
+            world.close(file);
         }
-        Ok(cached_bytes)
+        Ok(true)
     }
 
     fn remove<'a>(&self, world: &mut impl World<'a>, rank: usize, checkpoint: u64) -> Result<(), RunError> {
@@ -431,42 +366,24 @@ impl<'w> Checkpoints<'w> {
     }
 
     fn remove_all<'a>(&self, world: &mut impl World<'a>, rank: usize) -> Result<(), RunError> {
-        let mut places = 0..=u64::from(self.workload.keep);
-        places.try_for_each(|place| self.remove(world, rank, place))
+        (0..self.places()).try_for_each(|place| self.remove(world, rank, place))
     }
 
-    fn checkpoint_times(&self, found: &[Found]) -> Vec<CheckpointTimes> {
-        let (ranks, writers) = found.split_at(self.workload.ranks.len());
-        let writers = if writers.is_empty() { ranks } else { writers };
-        let complete = ranks.iter().map(|rank| rank.started.len());
-        let durable = writers.iter().map(|writer| writer.durable.len());
-        let checkpoints = 0..complete.chain(durable).min().unwrap_or(0);
-        let times = checkpoints.map(|number| {
-            let begin_ns = ranks.iter().map(|rank| rank.started[number]).min().unwrap_or(0);
-            CheckpointTimes {
-                begin_ns,
-                bytes: self.bytes(),
-                returned: rank_times(begin_ns, ranks.iter().map(|rank| rank.returned[number])),
-                durable: rank_times(begin_ns, writers.iter().map(|writer| writer.durable[number])),
-            }
-        });
-        times.collect()
-    }
-
-    fn restore_times(&self, found: &[Found]) -> Vec<RestoreTimes> {
-        let ranks = &found[..self.workload.ranks.len()];
-        let restores = 0..ranks.iter().map(|rank| rank.restored.len()).min().unwrap_or(0);
-        let times = restores.map(|number| {
-            let each = || ranks.iter().map(|rank| &rank.restored[number]);
-            let begin_ns = each().map(|restored| restored.begin_ns).min().unwrap_or(0);
-            RestoreTimes {
-                begin_ns,
-                bytes: self.bytes(),
-                cached_bytes: each().map(|restored| restored.cached_bytes).sum(),
-                loaded: rank_times(begin_ns, each().map(|restored| restored.end_ns)),
-            }
-        });
-        times.collect()
+    /// Times of a step; None if a rank did not complete it.
+    fn times(&self, step: u64) -> Option<CheckpointTimes> {
+        let ranks = self.first.len();
+        let of_all = |event| Some(self.reported(event, step, 0..ranks)).filter(|found| found.len() == ranks);
+        let begin_ns = of_all(Event::Ready)?.into_iter().max()?;
+        let mut complete_ns = of_all(Event::Complete)?;
+        complete_ns.sort_unstable();
+        let middle = complete_ns[(ranks - 1) / 2].midpoint(complete_ns[ranks / 2]);
+        Some(CheckpointTimes {
+            begin_ns,
+            returned_ns: of_all(Event::Returned)?.into_iter().max()? - begin_ns,
+            complete_ns: complete_ns[ranks - 1] - begin_ns,
+            complete_median_ns: middle - begin_ns,
+            cached_bytes: of_all(Event::Cached).map(|bytes| bytes.iter().sum()),
+        })
     }
 }
 
@@ -476,17 +393,6 @@ fn sync<'a>(world: &mut impl World<'a>, number: usize) -> Result<(), RunError> {
     world.sync(number)?;
     world.record(Operation::Flush, 0, start_ns);
     Ok(())
-}
-
-/// Median and maximum of the times from an instant to others.
-fn rank_times(begin_ns: u64, ends: impl Iterator<Item = u64>) -> RankTimes {
-    let mut times: Vec<u64> = ends.map(|end_ns| end_ns - begin_ns).collect();
-    times.sort_unstable();
-    let middle = times.len() / 2;
-    RankTimes {
-        median_ns: times[middle].midpoint(times[times.len().saturating_sub(1) / 2]),
-        slowest_ns: times.last().copied().unwrap_or(0),
-    }
 }
 
 #[cfg(test)]

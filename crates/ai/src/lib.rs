@@ -16,8 +16,8 @@ mod world;
 
 use std::path::PathBuf;
 
-use iosonde_harness::{Measured, Run, RunError};
-use iosonde_protocol::{AiResult, AiTarget, Backend, PageCache, PageCacheEvidence, RunResult};
+use iosonde_harness::{LoadPlan, Measured, Run, RunError, StreamPlan};
+use iosonde_protocol::{AiResult, AiTarget, Backend, PageCache, PageCacheEvidence, Ramp, RunResult};
 
 pub use checkpoint::AiCheckpoint;
 pub use vector::AiVector;
@@ -34,6 +34,19 @@ pub(crate) struct Setting<'w> {
     pub page_cache: PageCache,
 }
 
+/// A load of one stream that ends by itself.
+pub(crate) fn until_complete<'a>(stream: &'a str, threads: u32, interval_ns: u64, cpus: &'a [u32]) -> LoadPlan<'a> {
+    LoadPlan {
+        ramp: Ramp::default(),
+        duration_ns: None,
+        interval_ns,
+        streams: vec![StreamPlan {
+            ends_by_itself: true,
+            ..StreamPlan::closed(stream, threads, cpus)
+        }],
+    }
+}
+
 /// The paths of a target, and files beside it.
 pub(crate) fn paths(target: &AiTarget, files: impl IntoIterator<Item = PathBuf>) -> Vec<PathBuf> {
     let directory = match target {
@@ -46,7 +59,7 @@ pub(crate) fn paths(target: &AiTarget, files: impl IntoIterator<Item = PathBuf>)
 /// Prepares the files, applies the load, and makes a result of what was found; `note` adds facts about the load.
 pub(crate) fn measure<L: Load>(
     setting: Setting<'_>,
-    plan: &iosonde_harness::LoadPlan<'_>,
+    plan: &LoadPlan<'_>,
     load: &L,
     run: &mut Run<'_>,
     note: impl FnOnce(&mut AiResult, &[L::Found]),

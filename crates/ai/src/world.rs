@@ -34,7 +34,7 @@ pub(crate) enum Access {
 }
 
 /// Memory that a thread reads into, or writes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Memory {
     /// Bytes of the largest read or write.
     pub bytes: u64,

@@ -134,7 +134,7 @@ pub struct AiCheckpointWorkload {
     #[serde(default)]
     pub backend: Option<Backend>,
     /// The files of each rank, in the order in which it writes them. Each rank is a thread.
-    pub ranks: Vec<CheckpointRank>,
+    pub ranks: Vec<Vec<CheckpointFile>>,
     /// How the files are written.
     pub mode: CheckpointMode,
     /// True if a file is synced (`fsync(2)`) before it is closed; otherwise files are synced after the checkpoint has returned.
@@ -154,13 +154,6 @@ pub struct AiCheckpointWorkload {
     /// CPUs to run on: thread `i` is pinned to `cpus[i % len]`; empty leaves it to the scheduler.
     #[serde(default)]
     pub cpus: Vec<u32>,
-}
-
-/// A rank's part of a checkpoint.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct CheckpointRank {
-    pub files: Vec<CheckpointFile>,
 }
 
 /// A file of a checkpoint: tensors that follow one another.
@@ -202,37 +195,21 @@ pub struct AiResult {
     pub checkpoints: Vec<CheckpointTimes>,
     /// `ai_checkpoint`: restores that all ranks completed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub restores: Vec<RestoreTimes>,
+    pub restores: Vec<CheckpointTimes>,
 }
 
-/// A checkpoint of all ranks.
+/// A checkpoint, or a restore, of all ranks.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CheckpointTimes {
-    /// Start, in nanoseconds since the run's 0.
+    /// Start, when all ranks are ready, in nanoseconds since the run's 0.
     pub begin_ns: u64,
-    pub bytes: u64,
-    /// From the start until training continues.
-    pub returned: RankTimes,
-    /// From the start until all files are synced.
-    pub durable: RankTimes,
-}
-
-/// A restore by all ranks.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct RestoreTimes {
-    /// Start, in nanoseconds since the run's 0.
-    pub begin_ns: u64,
-    pub bytes: u64,
-    /// Bytes of the files in the page cache at the start; absent if the kernel does not report them.
+    /// From the start until training continues on the slowest rank.
+    pub returned_ns: u64,
+    /// From the start until the files of the slowest rank are synced, or read.
+    pub complete_ns: u64,
+    /// The same of the median rank.
+    pub complete_median_ns: u64,
+    /// Of a restore: bytes of the files in the page cache at the start; absent if the kernel does not report them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cached_bytes: Option<u64>,
-    /// From the start until all files are read.
-    pub loaded: RankTimes,
-}
-
-/// A time of the ranks of a training job, in nanoseconds.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct RankTimes {
-    pub median_ns: u64,
-    pub slowest_ns: u64,
 }

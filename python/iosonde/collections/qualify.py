@@ -31,6 +31,7 @@ from iosonde.planning import expand, load
 from iosonde.results import ResultSet
 from iosonde.storage import Target
 from iosonde.study.model import MOST_REPEATS, Requirement, Study
+from iosonde.study.workload import named
 from iosonde.units import format_bytes, format_count, format_duration, parse_duration
 
 
@@ -53,7 +54,8 @@ def describe(study: Study) -> str:
     required = sum(each.level == "required" for each in study.requirement)
     recommended = len(study.requirement) - required
     counts = [f"{number} {level}" for number, level in ((required, "required"), (recommended, "recommended")) if number]
-    return ", ".join(counts) or "none: characterizes"
+    own = f" ({', '.join(study.asks)}: set by you)" if study.asks else ""
+    return f"{', '.join(counts)}{own}" if counts else "none: characterizes"
 
 
 NO_LIMITS = "its documentation states no limit; state your own in a study file (docs/qualify.md)"
@@ -76,7 +78,8 @@ def plan_of(
             hint="omit `--time-limit`, or lengthen it",
         )
     length_ns = study.pass_after if time_limit_ns is None else time_limit_ns
-    plan = expand(study, target, settings={"duration": f"{length_ns}ns", **(settings or {})}, keep=keep)
+    lengths = {"duration": f"{length_ns}ns"} if _has_duration(study) else {}
+    plan = expand(study, target, settings={**lengths, **(settings or {})}, keep=keep)
     notes = [*plan.notes, *_on_limits(study, plan, target, length_ns=length_ns)]
     return plan.model_copy(update={"notes": notes, "application": plan.study_name.removeprefix("qualify-")})
 
@@ -92,6 +95,8 @@ def watch_plan(
 ) -> Plan:
     """Plan continuous load, each window of which is a run that must meet all limits; loads take turns."""
     settings = settings or {}
+    if not _has_duration(study):
+        raise StudyError("`--duration` requires a load of any length; this one ends by itself", hint="omit `--duration`")
     ramp_ns = parse_duration(settings.get("ramp", study.measurement.get("ramp", 0)))
     if every_ns < ramp_ns + SHORTEST_NS:
         least = f"{format_duration(ramp_ns + SHORTEST_NS)}: {format_duration(SHORTEST_NS)} after the ramp"
@@ -114,6 +119,10 @@ def watch_plan(
     on_limits = _on_limits(watched, plan, target, length_ns=windows * every_ns)
     notes = [*plan.notes, *on_limits, _note(plan, every_ns)]
     return plan.model_copy(update={"notes": notes, "application": plan.study_name.removeprefix("qualify-")})
+
+
+def _has_duration(study: Study) -> bool:
+    return "duration" in named(study.workload).parameters.model_fields
 
 
 def loads_of(study: Study) -> int:

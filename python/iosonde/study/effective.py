@@ -29,6 +29,11 @@ def effective(study: Study, *, profile: str, settings: Mapping[str, str]) -> Stu
     if profile not in study.profiles:
         known = ", ".join(f"`{each}`" for each in study.profiles)
         raise StudyError(f"the study `{study.name}` has no profile `{profile}`", hint=f"it has {known}")
+    if missing := [name for name in study.asks if name not in settings]:
+        raise StudyError(
+            f"the study `{study.name}` requires values of your own: `{'`, `'.join(missing)}`",
+            hint=" ".join(["set them with", *(f"`--set {name}=...`" for name in missing)]),
+        )
     chosen = study.profiles[profile]
     if any(part.procedure for part in study.parts):
         of_procedure, settings = _apart(settings, "procedure.")

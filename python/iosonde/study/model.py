@@ -453,6 +453,8 @@ class Study(_Repeated):
     until: Until = Field(default_factory=Until)
     on_member_failure: Literal["continue", "stop"] = "continue"
     """Reaction to the failure of an array member during a run: continue degraded, or stop after that run."""
+    asks: list[str] = Field(default_factory=list)
+    """Parameters without a value that fits everyone, such as a limit of the user's own: they must be set."""
     shuffle: bool = True
     """Runs in a seeded random order, repeats spread over the study."""
     seed: int = 1

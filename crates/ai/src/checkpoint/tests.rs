@@ -6,8 +6,8 @@ use iosonde_harness::metrics::clock::Clock;
 use iosonde_harness::target::Targets;
 use iosonde_harness::{Control, RunInputs, carry_out};
 use iosonde_protocol::{
-    AiCheckpointWorkload, AiResult, AiTarget, Backend, CheckpointFile, CheckpointMode, CheckpointRank, Counted, Event,
-    LimitModel, LimitStyle, Observe, Outcome, SharedBy,
+    AiCheckpointWorkload, AiResult, AiTarget, Backend, CheckpointFile, CheckpointMode, Counted, Event, LimitModel,
+    LimitStyle, Observe, Outcome, SharedBy,
 };
 use iosonde_ssd::sample;
 
@@ -25,12 +25,10 @@ fn checkpoints(target: AiTarget, backend: Option<Backend>, ranks: u32) -> AiChec
             name: format!("zero_pp_rank_{number}_mp_rank_0_{name}_states.pt"),
             tensors: tensors.to_vec(),
         };
-        CheckpointRank {
-            files: vec![
-                file("model", &[MIB - 1000, 1000]),
-                file("optim", &[4 * MIB, 500, 5 * MIB - 500]),
-            ],
-        }
+        vec![
+            file("model", &[MIB - 1000, 1000]),
+            file("optim", &[4 * MIB, 500, 5 * MIB - 500]),
+        ]
     };
     AiCheckpointWorkload {
         target,
@@ -96,16 +94,15 @@ fn checkpoints_and_restores_take_their_bytes_over_the_bandwidth() {
         assert_eq!(found.file_bytes, u64::from(ranks) * 10 * MIB);
         let mut end_ns = 0;
         for checkpoint in &found.checkpoints {
-            assert_close(checkpoint.durable.slowest_ns, seconds);
-            assert!(checkpoint.returned.slowest_ns <= checkpoint.durable.slowest_ns);
-            assert!(checkpoint.returned.median_ns <= checkpoint.returned.slowest_ns);
-            assert_eq!(checkpoint.bytes, found.file_bytes);
+            assert_close(checkpoint.complete_ns, seconds);
+            assert!(checkpoint.returned_ns <= checkpoint.complete_ns);
+            assert!(checkpoint.complete_median_ns <= checkpoint.complete_ns);
             assert!(checkpoint.begin_ns == 0 || checkpoint.begin_ns >= end_ns + SECOND_NS);
-            end_ns = checkpoint.begin_ns + checkpoint.durable.slowest_ns;
+            end_ns = checkpoint.begin_ns + checkpoint.complete_ns;
         }
         for restore in &found.restores {
-            assert_close(restore.loaded.slowest_ns, seconds);
-            assert_eq!((restore.bytes, restore.cached_bytes), (found.file_bytes, Some(0)));
+            assert_close(restore.complete_ns, seconds);
+            assert_eq!(restore.cached_bytes, Some(0));
         }
     }
 }
@@ -119,7 +116,7 @@ fn checkpoints_in_a_row_take_the_bandwidth_of_a_burst_until_its_credits_are_used
     let times: Vec<_> = found
         .checkpoints
         .iter()
-        .map(|each| each.durable.slowest_ns as f64 / 1e9)
+        .map(|each| each.complete_ns as f64 / 1e9)
         .collect();
     let sustained = 40.0 * MIB as f64 / 1e7;
     assert!(times[0] < 0.1 * sustained, "{times:?}");
@@ -134,31 +131,31 @@ fn a_background_write_returns_at_once_unless_the_one_before_is_not_complete() {
     let seconds = 40.0 * MIB as f64 / 1e8;
     let found = facts(&workload);
     for checkpoint in &found.checkpoints {
-        assert_eq!(checkpoint.returned.slowest_ns, 0);
-        assert_close(checkpoint.durable.slowest_ns, seconds);
+        assert_eq!(checkpoint.returned_ns, 0);
+        assert_close(checkpoint.complete_ns, seconds);
     }
     let begins: Vec<_> = found.checkpoints.iter().map(|each| each.begin_ns).collect();
     assert_eq!(begins, [0, SECOND_NS, 2 * SECOND_NS]);
     // Training for half the time of a checkpoint: the next one waits for the other half.
     workload.pause_ns = (seconds * 0.5e9) as u64;
     let found = facts(&workload);
-    assert_eq!(found.checkpoints[0].returned.slowest_ns, 0);
-    assert_close(found.checkpoints[1].returned.slowest_ns, seconds / 2.0);
-    assert_close(found.checkpoints[1].durable.slowest_ns, seconds * 1.5);
+    assert_eq!(found.checkpoints[0].returned_ns, 0);
+    assert_close(found.checkpoints[1].returned_ns, seconds / 2.0);
+    assert_close(found.checkpoints[1].complete_ns, seconds * 1.5);
 }
 
 #[test]
 fn the_slowest_rank_is_the_one_with_most_bytes() {
     // One server: requests of all ranks take turns, so a rank with twice the requests is ready after all others.
     let mut workload = checkpoints(virtual_target(), servers(3, 1_000_000), 3);
-    let last = &mut workload.ranks[2].files[1].tensors;
+    let last = &mut workload.ranks[2][1].tensors;
     last[0] += 10 * MIB;
     let found = facts(&workload);
     // 40 requests and 2 flushes of 1 ms; 80 of the last.
-    assert_close(found.checkpoints[0].durable.median_ns, 0.042);
-    assert_close(found.checkpoints[0].durable.slowest_ns, 0.082);
-    assert_close(found.restores[0].loaded.median_ns, 0.040);
-    assert_close(found.restores[0].loaded.slowest_ns, 0.080);
+    assert_close(found.checkpoints[0].complete_median_ns, 0.042);
+    assert_close(found.checkpoints[0].complete_ns, 0.082);
+    assert_close(found.restores[0].complete_median_ns, 0.040);
+    assert_close(found.restores[0].complete_ns, 0.080);
 }
 
 fn names(directory: &Path) -> Vec<String> {
@@ -191,8 +188,8 @@ fn files_are_written_restored_from_the_device_and_removed_in_each_mode() {
             assert_eq!(bytes, 5 * 20 * MIB, "{mode:?} {sync}");
             assert_eq!((found.checkpoints.len(), found.restores.len()), (3, 2));
             for checkpoint in &found.checkpoints {
-                assert!(checkpoint.returned.slowest_ns > 0);
-                assert!(checkpoint.returned.slowest_ns <= checkpoint.durable.slowest_ns);
+                assert!(checkpoint.returned_ns > 0);
+                assert!(checkpoint.returned_ns <= checkpoint.complete_ns);
             }
             assert!(
                 found
@@ -255,9 +252,8 @@ fn a_spec_that_contradicts_itself_is_refused() {
         |workload| workload.checkpoints = 0,
         |workload| workload.keep = 0,
         |workload| workload.ranks.clear(),
-        |workload| workload.ranks[0].files.clear(),
-        |workload| workload.ranks[0].files[0].tensors.push(0),
-        |workload| workload.ranks[0].files[0].name = "../a".into(),
+        |workload| workload.ranks[0][0].tensors.push(0),
+        |workload| workload.ranks[0][0].name = "../a".into(),
         |workload| workload.ranks[0] = workload.ranks[1].clone(),
     ] {
         assert_eq!(refused(change), "invalid_spec");

@@ -194,13 +194,13 @@ def _qualify_all(
     parent = output or Path("iosonde-results") / f"qualify-{datetime.now():%Y%m%d-%H%M%S}"
     found = []
     studies = _applications()
-    measured = {name: study for name, study in studies.items() if study.requirement}
-    omitted = [name for name, study in studies.items() if not study.requirement]
+    measured = {name: study for name, study in studies.items() if study.requirement and not study.asks}
+    omitted = [name for name in studies if name not in measured]
     loads = counted(sum(map(loads_of, measured.values())), "load")
     total_ns = sum(loads_of(study) * (limit_ns or study.pass_after) for study in measured.values())
     messages.info(
         f"{counted(len(measured), 'application')} with {loads}, measured for {format_duration(total_ns)} in total. "
-        f"No limits, not measured: {', '.join(omitted)}"
+        f"No limits of their own, not measured: {', '.join(omitted)}"
     )
     for name, study in measured.items():
         try:

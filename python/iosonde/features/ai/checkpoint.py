@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from iosonde.errors import did_you_mean
 from iosonde.features.ai.load import AiLoad
-from iosonde.features.ai.training import MODELS, CheckpointFile
+from iosonde.features.ai.training import MODELS, File
 from iosonde.plan import ASSUMED_BYTES_PER_SECOND, Cost, JsonObject
 from iosonde.study.workload.reading import Cpus, DurationOrZero, Interval, Size, WithRules
 from iosonde.study.workload.workload import Hints, Layout, Rate, Spec, taken, whole_of
@@ -25,7 +24,7 @@ _PAGE_BYTES = 4096
 class AiCheckpointParameters(WithRules):
     """Checkpoints in a row, and restores of the last one."""
 
-    model: str = "8b"
+    model: Literal["8b", "70b", "405b", "1t"] = "8b"
     """Training job: `8b` (8 ranks, ZeRO 3), `70b` (64 ranks, ZeRO 3), `405b` (512 ranks, ZeRO 1) or `1t` (1,024 ranks,
     ZeRO 1)."""
     scale: float = Field(1.0, gt=0, le=1)
@@ -53,10 +52,8 @@ class AiCheckpointParameters(WithRules):
     """CPUs to run on (thread `i` on the `i`-th), as a list or `0-3`; empty: any."""
 
     def _rules(self) -> list[tuple[bool, str]]:
-        near = did_you_mean(self.model, MODELS) or f"there are `{'`, `'.join(MODELS)}`"
-        most = MODELS[self.model].ranks if self.model in MODELS else self.ranks
+        most = MODELS[self.model].ranks
         return [
-            (self.model not in MODELS, f"there is no training job `{self.model}`; {near}"),
             (self.ranks > most, f"`{self.model}` has {most} ranks, and `ranks` is {self.ranks}"),
             (
                 self.request_size % _PAGE_BYTES != 0 or self.request_size > 1 << 30,
@@ -66,21 +63,20 @@ class AiCheckpointParameters(WithRules):
 
 
 @lru_cache(maxsize=16)
-def files_of(model: str, scale: float, ranks: int) -> Sequence[Sequence[CheckpointFile]]:
+def files_of(model: str, scale: float, ranks: int) -> Sequence[Sequence[File]]:
     """The files of the first ranks, with scaled tensors."""
+    return [
+        [(name, tuple(max(1, round(size * scale)) for size in tensors)) for name, tensors in MODELS[model].files(rank)]
+        for rank in range(ranks)
+    ]
 
-    def scaled(file: CheckpointFile) -> CheckpointFile:
-        return CheckpointFile(file.name, tuple(max(1, round(each * scale)) for each in file.tensors))
 
-    return [[scaled(file) for file in MODELS[model].files(rank)] for rank in range(ranks)]
-
-
-def _files(stream: AiCheckpointParameters) -> Sequence[Sequence[CheckpointFile]]:
+def _files(stream: AiCheckpointParameters) -> Sequence[Sequence[File]]:
     return files_of(stream.model, stream.scale, stream.ranks)
 
 
-def _bytes(stream: AiCheckpointParameters) -> int:
-    return sum(file.bytes for files in _files(stream) for file in files)
+def _sizes(stream: AiCheckpointParameters) -> list[int]:
+    return [sum(tensors) for files in _files(stream) for _, tensors in files]
 
 
 class AiCheckpoint(AiLoad[AiCheckpointParameters]):
@@ -105,9 +101,7 @@ class AiCheckpoint(AiLoad[AiCheckpointParameters]):
     def load(self, streams: Mapping[str, AiCheckpointParameters], target: Target, *, seed: int) -> JsonObject:
         """Checkpoints of the first ranks."""
         whole = whole_of(streams)
-        ranks = [
-            {"files": [{"name": file.name, "tensors": list(file.tensors)} for file in files]} for files in _files(whole)
-        ]
+        ranks = [[{"name": name, "tensors": list(tensors)} for name, tensors in files] for files in _files(whole)]
         return {
             **self.place(streams, target),
             "ranks": ranks,
@@ -121,7 +115,7 @@ class AiCheckpoint(AiLoad[AiCheckpointParameters]):
     def cost(self, streams: Mapping[str, AiCheckpointParameters]) -> Cost:
         """Checkpoints with the training between them, and restores."""
         whole = whole_of(streams)
-        written, read = (count * _bytes(whole) for count in (whole.checkpoint_count, whole.restores))
+        written, read = (count * sum(_sizes(whole)) for count in (whole.checkpoint_count, whole.restores))
         pauses = (whole.checkpoint_count - 1) * whole.pause / 10**9
         return Cost(seconds=(written + read) / ASSUMED_BYTES_PER_SECOND + pauses, write_bytes=written)
 
@@ -131,8 +125,7 @@ class AiCheckpoint(AiLoad[AiCheckpointParameters]):
 
     def sizes_of_files(self, stream: AiCheckpointParameters) -> Sequence[int]:
         """Those of the checkpoints that are kept, and of the one that is being written."""
-        sizes = [-(-file.bytes // _PAGE_BYTES) * _PAGE_BYTES for files in _files(stream) for file in files]
-        return sizes * (stream.keep + 1)
+        return [-(-size // _PAGE_BYTES) * _PAGE_BYTES for size in _sizes(stream)] * (stream.keep + 1)
 
     def buffer_bytes(self, streams: Mapping[str, AiCheckpointParameters]) -> int:
         """A request of each thread; a rank that copies its state has two."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from statistics import median
 from typing import Any
 
 from iosonde.findings.finding import Finding
@@ -150,112 +151,66 @@ def _over_prediction(question: Question, best: dict[str, Any], device: dict[str,
 
 
 class CheckpointTime(Finding, kind="checkpoint", topic="performance", place=1):
-    """Time of a checkpoint until it returns and until it is durable, and of a restore."""
+    """Times of checkpoints and restores."""
 
     load: str
-    size: float
-    """Bytes of a checkpoint."""
-    returned: Estimate | None
-    """None where it takes no time: a simulated drive simulates no copy in memory."""
-    durable: Estimate
-    restored: Estimate | None
-    straggler: Estimate
+    times: Mapping[str, Estimate]
+    """Time until `returned` and `durable`, and of a `restore`, in seconds; without those that are 0 or not measured."""
+    straggler: float
     """Slowest rank over the median, of checkpoints."""
+    slowdown: Estimate | None
+    """Last of several checkpoints over the first."""
     cached: float
-    """Share of the restored bytes in the page cache."""
+    """Largest share of a restore in the page cache."""
     limit: str
-    """Clause about the limit; empty of a simulated drive."""
-    repeats: int
+    """Empty of a simulated drive."""
 
     def _sentence(self) -> str:
-        times = [f"durable after {wording.estimate_text('checkpoint_durable_seconds', self.durable)}"]
-        if self.returned is None:
-            times.insert(0, "returned at once")
-        elif self.returned.value != self.durable.value:
-            times.insert(0, f"returned after {wording.estimate_text('checkpoint_returned_seconds', self.returned)}")
-        clauses = [f"{self.load} of {wording.value_text('checkpoint_bytes', self.size)}: {wording.listing(times)}"]
-        if self.restored is not None:
+        text = {name: wording.estimate_text(f"checkpoint_{name}_seconds", time) for name, time in self.times.items()}
+        clauses = [f"{self.load}: durable after {text['durable']}"]
+        if "returned" not in text:
+            clauses.append("returned at once")
+        elif self.times["returned"].value != self.times["durable"].value:
+            clauses.append(f"returned after {text['returned']}")
+        if "restore" in text:
             origin = f", {wording.percent_text(self.cached)} of it from the page cache" if self.cached > CACHED else ""
-            clauses.append(f"restored in {wording.estimate_text('checkpoint_restore_seconds', self.restored)}{origin}")
-        clauses.append(f"the slowest rank takes {wording.times_text(self.straggler.value)} the median")
+            clauses.append(f"restored in {text['restore']}{origin}")
+        clauses.append(f"the slowest rank takes {wording.times_text(self.straggler)} the median")
+        if self.slowdown is not None:
+            same = "" if self.slowdown.above(1) or self.slowdown.below(1) else ", not measurably different"
+            clauses.append(f"the last takes {wording.ratio_estimate_text(self.slowdown)} the time of the first{same}")
         return "; ".join([*clauses, *filter(None, [self.limit])])
 
     def _evidence(self) -> str:
-        return f"{wording.counted(self.repeats, 'run')}; slowest of all ranks, mean of the checkpoints of a run"
+        return f"{wording.counted(self.times['durable'].n, 'run')}; slowest of all ranks, mean of a run's checkpoints"
 
 
 def checkpoint(question: Question) -> Iterator[Finding]:
     """Yield the times of each level of `over`, the shortest until durable first."""
-    cells = question.cells("checkpoint_durable_seconds")
-    for row in sorted(cells.iter_rows(named=True), key=lambda row: repeats_interval(row["values"]).value):
-        case_id = row["case_id"]
-        returned, restored, straggler, size, cached = (question.values(name, case_id) for name in _OF_CHECKPOINT)
-        durable = repeats_interval(row["values"])
-        yield CheckpointTime(
-            load=wording.phrase(wording.load_words(question.case(case_id))),
-            size=size[0],
-            returned=repeats_interval(returned) if returned else None,
-            durable=durable,
-            restored=repeats_interval(restored) if restored else None,
-            straggler=repeats_interval(straggler),
-            cached=max(cached, default=0.0),
-            limit=limit_words(question, case_id) if question.support.of_most([case_id]) else "",
-            repeats=len(row["values"]),
-            **question.claim([case_id], durable),
+    found = []
+    for case_id in question.cells("checkpoint_durable_seconds")["case_id"]:
+        names = ("returned", "durable", "restore")
+        values = {name: question.values(f"checkpoint_{name}_seconds", case_id) for name in names}
+        slowdown = question.values("checkpoint_slowdown", case_id)
+        times = {name: repeats_interval(each) for name, each in values.items() if each}
+        size = wording.value_text("checkpoint_bytes", question.values("checkpoint_bytes", case_id)[0])
+        case = question.case(case_id)
+        found.append(
+            CheckpointTime(
+                load=f"{case['checkpoint_count']} {wording.phrase(wording.load_words(case))} of {size}",
+                times=times,
+                straggler=median(question.values("checkpoint_durable_straggler", case_id)),
+                slowdown=repeats_interval(slowdown) if slowdown else None,
+                cached=max(question.values("checkpoint_cached_fraction", case_id), default=0.0),
+                limit=limit_words(question, case_id) if question.support.of_most([case_id]) else "",
+                **question.claim([case_id], times["durable"]),
+            )
         )
-
-
-_OF_CHECKPOINT = (
-    "checkpoint_returned_seconds",
-    "checkpoint_restore_seconds",
-    "checkpoint_straggler_ratio",
-    "checkpoint_bytes",
-    "checkpoint_restore_cached_fraction",
-)
-
-
-class CheckpointBurst(Finding, kind="checkpoint burst", topic="performance", place=2):
-    """The last of several checkpoints in a row over the first."""
-
-    load: str
-    first: Estimate
-    last: Estimate
-    slowdown: Estimate
-    repeats: int
-
-    def _sentence(self) -> str:
-        ratio_text = wording.ratio_estimate_text(self.slowdown)
-        if self.slowdown.is_noise or not self.slowdown.certain:
-            return f"{self.load} in a row: the last takes {ratio_text} the time of the first, not measurably different"
-        first, last = (
-            wording.estimate_text(f"checkpoint_{name}_seconds", time)
-            for name, time in (("first", self.first), ("last", self.last))
-        )
-        return f"{self.load} in a row: the last takes {ratio_text} the time of the first, {last} after {first}"
-
-    def _evidence(self) -> str:
-        return f"{wording.counted(self.repeats, 'run')}; time until the files of the slowest rank are synced"
-
-
-def checkpoint_burst(question: Question) -> Iterator[Finding]:
-    """Yield the ratio of the last checkpoint to the first, of each case."""
-    for row in question.cells("checkpoint_slowdown").iter_rows(named=True):
-        first, last = (question.values(f"checkpoint_{name}_seconds", row["case_id"]) for name in ("first", "last"))
-        slowdown = repeats_interval(row["values"])
-        count = question.case(row["case_id"])["checkpoint_count"]
-        yield CheckpointBurst(
-            load=f"{count} {wording.phrase(wording.load_words(question.case(row['case_id'])))}",
-            first=repeats_interval(first),
-            last=repeats_interval(last),
-            slowdown=slowdown,
-            repeats=len(row["values"]),
-            **question.claim([row["case_id"]], slowdown),
-        )
+    yield from sorted(found, key=lambda each: each.times["durable"].value)
 
 
 KINDS = (
     QuestionKind("checkpoint", checkpoint, is_of_names=True),
-    QuestionKind("checkpoint_burst", checkpoint_burst),
     QuestionKind("load_strategy", load_strategy, is_of_names=True),
     QuestionKind("vector_queries", vector_queries, needs_device_part=True),
 )

@@ -17,16 +17,8 @@ STATE_BYTES = 4
 """fp32: master weights and two moments of the optimizer."""
 
 
-@dataclass(frozen=True)
-class CheckpointFile:
-    """A file of a checkpoint: its name, and the bytes of each tensor."""
-
-    name: str
-    tensors: tuple[int, ...]
-
-    @property
-    def bytes(self) -> int:
-        return sum(self.tensors)
+File = tuple[str, tuple[int, ...]]
+"""Name of a file of a checkpoint, and the bytes of each of its tensors."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,29 +47,24 @@ class Training:
         return 2 * self.vocabulary * self.hidden + self.layers * sum(self._block) + self.hidden
 
     @property
-    def _query_key_value(self) -> int:
-        return self.hidden * (self.hidden + 2 * (self.hidden // self.heads) * self.kv_heads)
-
-    @property
     def _block(self) -> tuple[int, ...]:
         """Elements of a transformer layer: norm, query with key and value, output, norm, feed-forward up and down."""
-        up, down = 2 * self.hidden * self.feed_forward, self.hidden * self.feed_forward
-        return (self.hidden, self._query_key_value, self.hidden**2, self.hidden, up, down)
+        query_key_value = self.hidden * (self.hidden + 2 * (self.hidden // self.heads) * self.kv_heads)
+        up_and_down = (2 * self.hidden * self.feed_forward, self.hidden * self.feed_forward)
+        return (self.hidden, query_key_value, self.hidden**2, self.hidden, *up_and_down)
 
-    def files(self, rank: int) -> Iterator[CheckpointFile]:
+    def files(self, rank: int) -> Iterator[File]:
         """The files of a rank, in the order in which it writes them: model first, then optimizer."""
         model_ranks = self.tensor * self.pipeline
         data, model = divmod(rank, model_ranks)
         place = f"zero_pp_rank_{data}_mp_rank_{model}"
-        layers = [(number, self._layer(number)) for number in self._layers(model // self.tensor)]
+        layers = {number: self._layer(number) for number in self._layers(model // self.tensor)}
         if self.zero == 3:
-            tensors = (size for _, sizes in layers for size in sizes)
-            yield CheckpointFile(f"{place}_model_states.pt", tuple(tensors))
+            yield f"{place}_model_states.pt", tuple(size for sizes in layers.values() for size in sizes)
         elif data == 0:
-            for number, sizes in layers:
-                yield CheckpointFile(f"layer_{number}-model_{model}_model_states.pt", sizes)
+            yield from ((f"layer_{number}-model_{model}_model_states.pt", sizes) for number, sizes in layers.items())
         states = STATE_BYTES * (self.parameters // self.ranks), STATE_BYTES * 5 * self.hidden
-        yield CheckpointFile(f"{place}_optim_states.pt", 3 * states)
+        yield f"{place}_optim_states.pt", 3 * states
 
     def _layers(self, stage: int) -> range:
         """Numbers of the layers of a pipeline stage: 0 is the embedding, the last two are output layer and norm."""

@@ -17,7 +17,7 @@ from iosonde.errors import StudyError, TargetError, did_you_mean
 from iosonde.features.ai.load import AiLoad
 from iosonde.features.ai.models import DENSE
 from iosonde.plan import ASSUMED_BYTES_PER_SECOND, Cost, JsonObject
-from iosonde.study.workload.reading import Cpus, Interval, Size, WithRules, parse_path
+from iosonde.study.workload.reading import Cpus, DurationOrNone, Interval, Size, WithRules, parse_path
 from iosonde.study.workload.servers import open_directory
 from iosonde.study.workload.workload import Hints, Layout, Rate, Spec, taken, whole_of
 from iosonde.units import MIB
@@ -72,6 +72,8 @@ class AiWeightsParameters(WithRules):
     (`locked`), as buffers for transfers to an accelerator."""
     page_cache: Literal["drop", "keep", "warm"] = "drop"
     """Pages of the files before the load: dropped (a cold load), left, or all read once (a warm load)."""
+    load_within: DurationOrNone = None
+    """Time within which the weights must be loaded, for `weights_load_time_share`."""
     interval: Interval = 10**8
     """Length of an interval of the time series, at least 100 ms."""
     cpus: Cpus = Field(default_factory=list)
