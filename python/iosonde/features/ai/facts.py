@@ -34,8 +34,8 @@ class AiFacts:
     @property
     def slowdown(self) -> float | None:
         """Time of the last of several checkpoints over that of the first."""
-        first, *_, last = (each["complete_ns"] for each in (*self.checkpoints, *self.checkpoints[-1:]))
-        return last / first if len(self.checkpoints) > 1 else None
+        times = [each["complete_ns"] for each in self.checkpoints]
+        return times[-1] / times[0] if len(times) > 1 else None
 
     @property
     def restore_cached_fraction(self) -> float | None:
