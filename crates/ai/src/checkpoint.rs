@@ -206,7 +206,14 @@ impl<'w> Checkpoints<'w> {
         let mut reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
         reports.insert((event, step, rank), value);
         drop(reports);
-        world.notify();
+        let ranks = self.first.len();
+        let is_awaited = match event {
+            Event::Ready => self.reported(event, step, 0..ranks).len() == ranks,
+            _ => self.is(CheckpointMode::Background),
+        };
+        if is_awaited {
+            world.notify();
+        }
     }
 
     fn reported(&self, event: Event, step: u64, ranks: Range<usize>) -> Vec<u64> {
@@ -290,12 +297,13 @@ impl<'w> Checkpoints<'w> {
         Ok(true)
     }
 
+    /// Waits until the last checkpoint is durable, and restores it.
     fn restore<'a>(&self, world: &mut impl World<'a>, rank: usize) -> Result<bool, RunError> {
         let (last, is_direct) = (self.count() - 1, self.is(CheckpointMode::Direct));
+        if !self.wait(world, Event::Complete, last, rank..rank + 1) {
+            return Ok(false);
+        }
         for step in last + 1..=last + u64::from(self.workload.restores) {
-            if !self.wait(world, Event::Complete, last, rank..rank + 1) {
-                return Ok(false);
-            }
             let mut cached_bytes = Some(0);
             for (number, _) in self.files(rank, last) {
                 world.open(number, Access::Read { is_direct: false })?;

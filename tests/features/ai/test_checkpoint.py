@@ -227,10 +227,10 @@ def test_times_of_each_mode_are_stated_the_shortest_until_durable_first() -> Non
     assert {name: time.value for name, time in background.times.items()} == {
         "returned": 0.5, "durable": 2.0, "restore": 3.0,
     }  # fmt: skip
-    assert background.sentence.startswith("10 background checkpoints of 1 GiB: durable after 2 s (95 % CI ")
-    assert "; returned after 500 ms (95 % CI " in background.sentence
+    assert background.sentence.startswith("Background checkpoints of 1 GiB: returned after 500 ms (95 % CI ")
+    assert "; durable after 2 s (95 % CI " in background.sentence
     assert "; the slowest rank takes 1.50 times the median" in background.sentence
-    assert buffered.sentence.startswith("10 buffered checkpoints of 1 GiB: durable after 4 s (95 % CI ")
+    assert buffered.sentence.startswith("Buffered checkpoints of 1 GiB: durable after 4 s (95 % CI ")
     assert not any(each in buffered.sentence for each in ("returned", "page cache", "the last"))
 
 
@@ -244,4 +244,5 @@ def test_the_last_checkpoint_in_a_row_is_compared_with_the_first(slowdown: float
     found = times(slowdown=slowdown)[0]
     assert found.slowdown is not None
     assert (found.slowdown.value, found.slowdown.above(1)) == (pytest.approx(slowdown), is_slower)
+    assert "the last of 10 takes" in found.sentence
     assert ("not measurably different" in found.sentence) == (not is_slower)

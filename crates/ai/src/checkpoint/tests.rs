@@ -206,6 +206,19 @@ fn files_are_written_restored_from_the_device_and_removed_in_each_mode() {
 }
 
 #[test]
+fn a_checkpoint_in_the_background_is_complete_before_its_files_are_removed() {
+    let place = tempfile::tempdir().unwrap();
+    let mut workload = checkpoints(directory(place.path()), None, 4);
+    (workload.mode, workload.pause_ns, workload.restores) = (CheckpointMode::Background, 0, 0);
+    assert_eq!(facts(&workload).checkpoints.len(), 3);
+    assert!(
+        names(place.path())
+            .iter()
+            .all(|each| names(&place.path().join(each)).is_empty())
+    );
+}
+
+#[test]
 fn a_restore_that_the_page_cache_served_is_reported() {
     // The files of a file system in memory are always there.
     let place = tempfile::tempdir_in("/dev/shm").unwrap();

@@ -154,6 +154,8 @@ class CheckpointTime(Finding, kind="checkpoint", topic="performance", place=1):
     """Times of checkpoints and restores."""
 
     load: str
+    count: int
+    """Checkpoints in a row."""
     times: Mapping[str, Estimate]
     """Time until `returned` and `durable`, and of a `restore`, in seconds; without those that are 0 or not measured."""
     straggler: float
@@ -167,19 +169,20 @@ class CheckpointTime(Finding, kind="checkpoint", topic="performance", place=1):
 
     def _sentence(self) -> str:
         text = {name: wording.estimate_text(f"checkpoint_{name}_seconds", time) for name, time in self.times.items()}
-        clauses = [f"{self.load}: durable after {text['durable']}"]
+        clauses = [f"durable after {text['durable']}"]
         if "returned" not in text:
-            clauses.append("returned at once")
+            clauses.insert(0, "returned at once")
         elif self.times["returned"].value != self.times["durable"].value:
-            clauses.append(f"returned after {text['returned']}")
+            clauses.insert(0, f"returned after {text['returned']}")
         if "restore" in text:
             origin = f", {wording.percent_text(self.cached)} of it from the page cache" if self.cached > CACHED else ""
             clauses.append(f"restored in {text['restore']}{origin}")
         clauses.append(f"the slowest rank takes {wording.times_text(self.straggler)} the median")
         if self.slowdown is not None:
             same = "" if self.slowdown.above(1) or self.slowdown.below(1) else ", not measurably different"
-            clauses.append(f"the last takes {wording.ratio_estimate_text(self.slowdown)} the time of the first{same}")
-        return "; ".join([*clauses, *filter(None, [self.limit])])
+            times = wording.ratio_estimate_text(self.slowdown)
+            clauses.append(f"the last of {self.count} takes {times} the time of the first{same}")
+        return f"{self.load}: {'; '.join(filter(None, [*clauses, self.limit]))}"
 
     def _evidence(self) -> str:
         return f"{wording.counted(self.times['durable'].n, 'run')}; slowest of all ranks, mean of a run's checkpoints"
@@ -197,7 +200,8 @@ def checkpoint(question: Question) -> Iterator[Finding]:
         case = question.case(case_id)
         found.append(
             CheckpointTime(
-                load=f"{case['checkpoint_count']} {wording.phrase(wording.load_words(case))} of {size}",
+                load=f"{wording.phrase(wording.load_words(case))} of {size}",
+                count=case["checkpoint_count"],
                 times=times,
                 straggler=median(question.values("checkpoint_durable_straggler", case_id)),
                 slowdown=repeats_interval(slowdown) if slowdown else None,
