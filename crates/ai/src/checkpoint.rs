@@ -255,12 +255,10 @@ impl<'w> Checkpoints<'w> {
         if step > 0 && !self.wait(world, Event::Complete, step - 1, rank..rank + 1) {
             return false;
         }
-        let whole = Extent {
-            file: 0,
-            offset: 0,
-            bytes: self.bytes(rank),
-        };
-        pieces(whole, self.workload.request_bytes).for_each(|piece| world.copy(piece.bytes));
+        let (bytes, request) = (self.bytes(rank), self.workload.request_bytes);
+        for offset in (0..bytes).step_by(request as usize) {
+            world.copy(request.min(bytes - offset));
+        }
         self.report(world, Event::Returned, step, rank, world.now());
         true
     }
@@ -337,17 +335,14 @@ impl<'w> Checkpoints<'w> {
         let operation = if is_read { Operation::Read } else { Operation::Write };
         for (file, parts) in self.files(rank, checkpoint) {
             world.open(file, access)?;
-            let mut offset = 0;
+            let mut part = Extent {
+                file,
+                offset: 0,
+                bytes: 0,
+            };
             let requests = parts.iter().flat_map(|&bytes| {
-                offset += bytes;
-                pieces(
-                    Extent {
-                        file,
-                        offset: offset - bytes,
-                        bytes,
-                    },
-                    self.workload.request_bytes,
-                )
+                (part.offset, part.bytes) = (part.offset + part.bytes, bytes);
+                pieces(part, self.workload.request_bytes)
             });
             for request in requests {
                 if !world.continues() {
