@@ -101,7 +101,10 @@ impl FileSet {
         for need in needs {
             let path = directory.join(&need.path);
             let file = match &need.content {
-                Content::OfLoad => None,
+                Content::OfLoad => {
+                    create_parent(&held, &need.path)?;
+                    None
+                }
                 Content::Existing => Some(existing(&path, &need, run)?),
                 Content::Generated(head) => Some(generated(&held, &path, &need, head, &mut filler, &mut layout, run)?),
                 Content::PerThread => {
@@ -141,8 +144,11 @@ impl FileSet {
         })
     }
 
-    /// Pages of files in the page cache; None where the kernel does not report them.
+    /// Pages of files in the page cache; None where the kernel does not report them, and if threads create all files.
     pub(crate) fn residency(&self) -> Option<Residency> {
+        self.entries
+            .iter()
+            .find(|entry| entry.file.is_some() || entry.is_per_thread)?;
         let mut sum = Residency {
             cached_bytes: 0,
             dirty_bytes: Some(0),
@@ -224,6 +230,19 @@ fn read_flags(need: &FileNeed) -> OFlags {
     match need.is_direct {
         true => OFlags::RDONLY | OFlags::DIRECT,
         false => OFlags::RDONLY,
+    }
+}
+
+/// Creates the directory of a file, if the load has one for it.
+fn create_parent(held: &Directory, file: &Path) -> Result<(), RunError> {
+    let Some(parent) = file.parent().and_then(Path::to_str).filter(|parent| !parent.is_empty()) else {
+        return Ok(());
+    };
+    match held.create_directory(parent) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            Err(RunError::io("create", &held.path().join(parent), &error))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -12,6 +12,7 @@ use io_uring::{IoUring, opcode, types};
 use iosonde_block::{Arena, allow_uring};
 use iosonde_harness::load::Rng;
 use iosonde_harness::metrics::clock::Clock;
+use iosonde_harness::residency;
 use iosonde_harness::{JobDone, JobPhases, JobStart, LoadPlan, Measured, Run, RunError, wait_until};
 use iosonde_protocol::BackendInEffect;
 use memmap2::{Advice, Mmap};
@@ -218,6 +219,21 @@ impl<'a> World<'a> for KernelWorld<'a, '_> {
         let (file, path) = self.file(file);
         rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed)
             .map_err(|error| RunError::io("drop the page cache of", path, &error.into()))
+    }
+
+    fn cached_bytes(&self, file: usize) -> Option<u64> {
+        let whole = 0..self.files.bytes(file);
+        residency::query(self.file(file).0, &whole)
+            .ok()
+            .map(|found| found.cached_bytes)
+    }
+
+    fn copy(&mut self, bytes: u64) {
+        let (arena, half) = (&self.buffers.arena, self.buffers.memory.bytes / 2);
+        let source = arena.slot(0);
+        // SAFETY: the slot has two halves, and no more than one of them is copied.
+        unsafe { std::ptr::copy_nonoverlapping(source, source.add(half as usize), bytes.min(half) as usize) };
+        std::hint::black_box(source);
     }
 
     fn sleep_until(&mut self, at_ns: u64) {

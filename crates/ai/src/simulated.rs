@@ -330,6 +330,12 @@ impl<'a> World<'a> for VirtualWorld<'a, '_> {
         Ok(())
     }
 
+    fn cached_bytes(&self, _file: usize) -> Option<u64> {
+        Some(0)
+    }
+
+    fn copy(&mut self, _bytes: u64) {}
+
     fn sleep_until(&mut self, at_ns: u64) {
         while self.now() < at_ns && self.continues() {
             // Not beyond the end of an interval or of the load, which is then noticed.

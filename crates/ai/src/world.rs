@@ -34,7 +34,7 @@ pub(crate) enum Access {
 }
 
 /// Memory that a thread reads into, or writes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Memory {
     /// Bytes of the largest read or write.
     pub bytes: u64,
@@ -93,6 +93,12 @@ pub(crate) trait World<'a> {
     /// # Errors
     /// The kernel's.
     fn drop_pages(&mut self, file: usize) -> Result<(), RunError>;
+
+    /// Bytes of a file that this thread opened in the page cache; None if the kernel does not report them.
+    fn cached_bytes(&self, file: usize) -> Option<u64>;
+
+    /// Copies bytes from the first half of the thread's memory to the second.
+    fn copy(&mut self, bytes: u64);
 
     /// Sleeps until an instant, or until load is no longer to be applied.
     fn sleep_until(&mut self, at_ns: u64);

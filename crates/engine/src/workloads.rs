@@ -2,7 +2,7 @@
 
 use std::os::fd::RawFd;
 
-use iosonde_ai::{AiIngest, AiVector, AiWeights};
+use iosonde_ai::{AiCheckpoint, AiIngest, AiVector, AiWeights};
 use iosonde_block::Block;
 use iosonde_graph::GraphAlgorithm;
 use iosonde_harness::Workload;
@@ -30,6 +30,7 @@ pub(crate) fn of<'a>(spec: &'a Spec, shim: &dyn Fn(StoreKind) -> Option<RawFd>) 
         Named::Objects(workload) => Box::new(Objects(workload)),
         Named::AiWeights(workload) => Box::new(AiWeights(workload)),
         Named::AiVector(workload) => Box::new(AiVector(workload)),
+        Named::AiCheckpoint(workload) => Box::new(AiCheckpoint(workload)),
         Named::AiIngest(workload) => Box::new(AiIngest(workload)),
     }
 }

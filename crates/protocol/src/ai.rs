@@ -124,6 +124,61 @@ pub struct AiVectorWorkload {
     pub cpus: Vec<u32>,
 }
 
+/// Checkpoints of a training job in a row, and restores of the last one.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AiCheckpointWorkload {
+    /// Location of the directories `global_epoch1_step1` and following, each with the files of a checkpoint.
+    pub target: AiTarget,
+    /// The simulated device of a `virtual` target, which has no page cache.
+    #[serde(default)]
+    pub backend: Option<Backend>,
+    /// The files of each rank, in the order in which it writes them. Each rank is a thread.
+    pub ranks: Vec<Vec<CheckpointFile>>,
+    /// How the files are written.
+    pub mode: CheckpointMode,
+    /// True if a file is synced (`fsync(2)`) before it is closed; otherwise files are synced after the checkpoint has returned.
+    pub sync: bool,
+    /// Bytes of a read or write at most.
+    pub request_bytes: u64,
+    /// Number of checkpoints.
+    pub checkpoints: u32,
+    /// Time of training between the return of a checkpoint and the start of the next, in nanoseconds.
+    pub pause_ns: u64,
+    /// Checkpoints that are kept; older ones are removed when a new one is durable.
+    pub keep: u32,
+    /// Restores of the last checkpoint, each after its pages were removed from the page cache.
+    pub restores: u32,
+    /// Length of an interval, in nanoseconds, at least 100 ms.
+    pub interval_ns: u64,
+    /// CPUs to run on: thread `i` is pinned to `cpus[i % len]`; empty leaves it to the scheduler.
+    #[serde(default)]
+    pub cpus: Vec<u32>,
+}
+
+/// A file of a checkpoint: tensors that follow one another.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CheckpointFile {
+    /// Name in the directory of the checkpoint.
+    pub name: String,
+    /// Bytes of each tensor.
+    pub tensors: Vec<u64>,
+}
+
+/// How a checkpoint is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum CheckpointMode {
+    /// Through the page cache, each tensor by itself.
+    Buffered,
+    /// Direct I/O (`O_DIRECT`): tensors of a file are joined, and its size is a multiple of 4 KiB.
+    Direct,
+    /// The rank copies its tensors to memory and returns; another thread writes them as `buffered` does. The next checkpoint
+    /// waits for it.
+    Background,
+}
+
 /// Ingest of training data: readers fill the queues of accelerators, which compute for a fixed time in each step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -210,4 +265,26 @@ pub struct AiResult {
     /// `ai_ingest`: the accelerators.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub accelerators: Vec<AcceleratorResult>,
+    /// `ai_checkpoint`: checkpoints that all ranks completed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub checkpoints: Vec<CheckpointTimes>,
+    /// `ai_checkpoint`: restores that all ranks completed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub restores: Vec<CheckpointTimes>,
+}
+
+/// A checkpoint, or a restore, of all ranks.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct CheckpointTimes {
+    /// Start, when all ranks are ready, in nanoseconds since the run's 0.
+    pub begin_ns: u64,
+    /// From the start until training continues on the slowest rank.
+    pub returned_ns: u64,
+    /// From the start until the files of the slowest rank are synced, or read.
+    pub complete_ns: u64,
+    /// The same of the median rank.
+    pub complete_median_ns: u64,
+    /// Of a restore: bytes of the files in the page cache at the start; absent if the kernel does not report them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cached_bytes: Option<u64>,
 }

@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::drive::{ArrayModel, DriveModel};
 use crate::{
-    AiIngestWorkload, AiVectorWorkload, AiWeightsWorkload, CommitWorkload, GraphWorkload, KvWorkload, ObjectsWorkload,
-    PagingWorkload, TpccWorkload,
+    AiCheckpointWorkload, AiIngestWorkload, AiVectorWorkload, AiWeightsWorkload, CommitWorkload, GraphWorkload,
+    KvWorkload, ObjectsWorkload, PagingWorkload, TpccWorkload,
 };
 
 /// One run, completely described.
@@ -64,6 +64,8 @@ pub enum Workload {
     AiWeights(AiWeightsWorkload),
     /// Queries of an index of vectors.
     AiVector(AiVectorWorkload),
+    /// Checkpoints of a training job, and restores.
+    AiCheckpoint(AiCheckpointWorkload),
     /// Ingest of training data.
     AiIngest(AiIngestWorkload),
 }

@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from iosonde.metrics.metric import Metric, over
+from iosonde.metrics.metric import Metric, in_seconds, over
 from iosonde.results.column import NUMBER, U64, facts
 from iosonde.results.schema import Record
 
@@ -20,6 +20,8 @@ class AiFacts:
         self.ai: Mapping[str, Any] = (record.result or {}).get("ai") or {}
         self.accelerators: Sequence[Mapping[str, int]] = self.ai.get("accelerators") or ()
         self.workload: Mapping[str, Any] = record.spec["workload"]
+        self.checkpoints: Sequence[Mapping[str, Any]] = self.ai.get("checkpoints") or ()
+        self.restores: Sequence[Mapping[str, Any]] = self.ai.get("restores") or ()
         self.parameters = record.parameters if self.ai else {}
 
     @property
@@ -35,6 +37,41 @@ class AiFacts:
         sizes = self.workload["sample_bytes"]
         step_bytes = len(self.accelerators) * self.workload["batch"] * sum(sizes) / len(sizes)
         return float(step_bytes / self.workload["compute_ns"] * 1e9)
+
+    @property
+    def active_ns(self) -> int:
+        """Time of all checkpoints and restores, without the training between them."""
+        return sum(int(each["complete_ns"]) for each in (*self.checkpoints, *self.restores))
+
+    @property
+    def slowdown(self) -> float | None:
+        """Time of the last of several checkpoints over that of the first."""
+        times = [each["complete_ns"] for each in self.checkpoints]
+        return times[-1] / times[0] if len(times) > 1 else None
+
+    @property
+    def restore_cached_fraction(self) -> float | None:
+        """Largest share of a restore in the page cache before it; None if unknown, and without restores."""
+        known = [each["cached_bytes"] for each in self.restores if "cached_bytes" in each]
+        return max(known) / self.ai["file_bytes"] if known else None
+
+
+_TIMES = (
+    ("returned", "until training continues on the slowest rank", "checkpoints", "returned_ns"),
+    ("durable", "until the files of the slowest rank are synced", "checkpoints", "complete_ns"),
+    ("durable_median", "until the files of the median rank are synced", "checkpoints", "complete_median_ns"),
+    ("restore", "of a restore until the slowest rank has read its files", "restores", "complete_ns"),
+    ("restore_median", "of a restore until the median rank has read its files", "restores", "complete_median_ns"),
+)
+"""Times of checkpoints and restores: name, meaning, and where the record has them."""
+
+
+def _mean_ns(steps: str, time: str) -> Callable[[AiFacts], float | None]:
+    def read(facts: AiFacts) -> float | None:
+        times = [each[time] for each in getattr(facts, steps)]
+        return sum(times) / len(times) if times else None
+
+    return read
 
 
 def _of_accelerators(name: str, combined: Callable[[list[int]], float]) -> Callable[[AiFacts], int | None]:
@@ -55,6 +92,10 @@ COLUMNS = facts(
     ("load_within_ns", U64, "time within which the weights must be loaded, ns",
         lambda run: run.parameters.get("load_within")),
     ("reads", U64, "reads of vector queries, without those served from memory", "ai.reads"),
+    *((f"checkpoint_{name}_ns", NUMBER, f"mean time {text}, ns", _mean_ns(*where)) for name, text, *where in _TIMES),
+    ("checkpoint_slowdown", NUMBER, "time of the last of several checkpoints over that of the first", "slowdown"),
+    ("checkpoint_cached_fraction", NUMBER, "largest share of a restore in the page cache before it",
+        "restore_cached_fraction"),
     ("steps", U64, "steps of all accelerators, each without its first", _of_accelerators("steps", sum)),
     ("running_ns", U64, "time of these steps", _of_accelerators("running_ns", sum)),
     ("compute_ns", U64, "part of it in which accelerators computed", _of_accelerators("compute_ns", sum)),
@@ -88,6 +129,30 @@ METRICS = (
     Metric("reads_per_query", "Reads per query", "", "neither", "store",
         "reads of vector queries, without those served from memory / queries",
         pl.when(_IS_VECTOR).then(over("ai_reads", "count"))),
+    *(
+        Metric(f"checkpoint_{name}_seconds", f"Checkpoint time, {name}", "s", "lower", "store", f"mean time {text}",
+            in_seconds(pl.col(f"ai_checkpoint_{name}_ns")))
+        for name, text, *_ in _TIMES if "median" not in name
+    ),
+    *(
+        Metric(f"checkpoint_{name}_rate", f"Checkpoint bandwidth, {name}", "B/s", "higher", "store",
+            f"bytes of a checkpoint / `checkpoint_{name}_seconds`",
+            1e9 * over("ai_file_bytes", f"ai_checkpoint_{name}_ns"))
+        for name in ("durable", "restore")
+    ),
+    *(
+        Metric(f"checkpoint_{name}_straggler", f"Slowest rank over the median, {name}", "", "lower", "store",
+            f"`checkpoint_{name}_seconds` / the same of the median rank",
+            f"ai_checkpoint_{name}_ns / ai_checkpoint_{name}_median_ns")
+        for name in ("durable", "restore")
+    ),
+    Metric("checkpoint_slowdown", "Last checkpoint over the first", "", "lower", "store",
+        "time of the last of several checkpoints in a row / of the first", "ai_checkpoint_slowdown"),
+    Metric("checkpoint_bytes", "Bytes of a checkpoint", "B", "neither", "store",
+        "bytes of the files of all ranks that write here",
+        pl.when(pl.col("ai_checkpoint_durable_ns").is_not_null()).then(pl.col("ai_file_bytes"))),
+    Metric("checkpoint_cached_fraction", "Share of a restore in the page cache", "", "neither", "store",
+        "largest share of a restore's files in the page cache before it", "ai_checkpoint_cached_fraction"),
     Metric("accelerator_utilization", "Utilization of the accelerators", "", "higher", "store",
         "compute time / time of all accelerators, without their first steps; without a complete step that of one",
         pl.when(pl.col("ai_steps").is_not_null()).then(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from iosonde.features.ai.checkpoint import AiCheckpoint
 from iosonde.features.ai.ingest import AiIngest
 from iosonde.features.ai.vector import AiVector
 from iosonde.features.ai.weights import AiWeights
 
-WORKLOADS = (AiWeights(), AiVector(), AiIngest())
+WORKLOADS = (AiWeights(), AiVector(), AiCheckpoint(), AiIngest())
