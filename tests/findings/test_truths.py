@@ -53,6 +53,7 @@ TESTS = {
     "busy core": "findings/test_findings.py",
     "cache gain": "features/block_caches/test_block_cache_metrics.py",
     "cache tier": "features/key_value_stores/test_store_findings.py",
+    "checkpoint": "features/ai/test_checkpoint.py",
     "control group limit": "features/rate_limits/test_known_limits.py",
     "cost of tracing": "features/kernel_trace/test_io_path.py",
     "credit duration": "features/rate_limits/test_credit_duration.py",

@@ -11,7 +11,7 @@ from pydantic import Field
 from iosonde.features.ai.load import AiLoad
 from iosonde.features.ai.training import MODELS, File
 from iosonde.plan import ASSUMED_BYTES_PER_SECOND, Cost, JsonObject
-from iosonde.study.workload.reading import Cpus, DurationOrZero, Interval, Size, WithRules
+from iosonde.study.workload.reading import Cpus, DurationOrNone, DurationOrZero, Interval, Size, WithRules
 from iosonde.study.workload.workload import Hints, Layout, Rate, Spec, taken, whole_of
 from iosonde.units import MIB
 
@@ -46,6 +46,10 @@ class AiCheckpointParameters(WithRules):
     """Checkpoints that are kept. An older one is removed when a new one is durable, so there is room for one more."""
     restores: int = Field(3, ge=0, le=1000)
     """Restores of the last checkpoint, each after its files were dropped from the page cache."""
+    checkpoint_every: DurationOrNone = None
+    """Time from one checkpoint to the next in training, for `checkpoint_stall_over_limit`."""
+    stall_share: float | None = Field(None, gt=0, le=1)
+    """Largest share of that time in which a checkpoint may stop training, for the same."""
     interval: Interval = 5 * 10**8
     """Length of an interval of the time series, at least 100 ms."""
     cpus: Cpus = Field(default_factory=list)

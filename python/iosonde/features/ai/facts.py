@@ -50,6 +50,12 @@ class AiFacts:
         return times[-1] / times[0] if len(times) > 1 else None
 
     @property
+    def stall_limit_ns(self) -> float | None:
+        """Limit of the user on the time for which a checkpoint stops training, times the scale."""
+        every_ns, share = self.parameters.get("checkpoint_every"), self.parameters.get("stall_share")
+        return every_ns * share * self.scale if every_ns and share else None
+
+    @property
     def restore_cached_fraction(self) -> float | None:
         """Largest share of a restore in the page cache before it; None if unknown, and without restores."""
         known = [each["cached_bytes"] for each in self.restores if "cached_bytes" in each]
@@ -96,6 +102,7 @@ COLUMNS = facts(
     ("checkpoint_slowdown", NUMBER, "time of the last of several checkpoints over that of the first", "slowdown"),
     ("checkpoint_cached_fraction", NUMBER, "largest share of a restore in the page cache before it",
         "restore_cached_fraction"),
+    ("stall_limit_ns", NUMBER, "time that a checkpoint of this scale may stop training, ns", "stall_limit_ns"),
     ("steps", U64, "steps of all accelerators, each without its first", _of_accelerators("steps", sum)),
     ("running_ns", U64, "time of these steps", _of_accelerators("running_ns", sum)),
     ("compute_ns", U64, "part of it in which accelerators computed", _of_accelerators("compute_ns", sum)),
@@ -148,6 +155,9 @@ METRICS = (
     ),
     Metric("checkpoint_slowdown", "Last checkpoint over the first", "", "lower", "store",
         "time of the last of several checkpoints in a row / of the first", "ai_checkpoint_slowdown"),
+    Metric("checkpoint_stall_over_limit", "Time that a checkpoint stops training, over its limit", "", "lower", "store",
+        "`checkpoint_returned_seconds` / `scale` / (`checkpoint_every` * `stall_share`)",
+        "ai_checkpoint_returned_ns / ai_stall_limit_ns"),
     Metric("checkpoint_bytes", "Bytes of a checkpoint", "B", "neither", "store",
         "bytes of the files of all ranks that write here",
         pl.when(pl.col("ai_checkpoint_durable_ns").is_not_null()).then(pl.col("ai_file_bytes"))),
