@@ -30,7 +30,7 @@ STUDIES = {
     "databases": {
         *("oltp", "han2021-tpcc", "jo2024-postgresql", "jo2024-postgresql-log", "commit-latency", "durability"),
     },
-    "ai": {"ai-weights", "ai-kv-cache", "ai-vector"},
+    "ai": {"ai-weights", "ai-kv-cache", "ai-vector", "ai-ingest"},
     "graph": {"jo2024-pagerank"},
     "paging": {"paging", "jo2024-swap"},
     "commands": set(adapters()),
@@ -69,6 +69,7 @@ def shown(workload: Any, name: str, value: Any) -> str:
         ("commands", "command"),
         ("ai", "ai_weights"),
         ("ai", "ai_vector"),
+        ("ai", "ai_ingest"),
         ("ai", "ai_kv_cache"),
     ],
 )

@@ -43,6 +43,7 @@ def test_no_kind_is_false_more_often_than_its_intervals(seeds: range) -> None:
 
 TESTS = {
     "OSD CPU time": "features/object_stores/test_objects.py",
+    "accelerators fed": "features/ai/test_ingest.py",
     "also met": "findings/test_search_findings.py",
     "array efficiency": "features/arrays/test_array_efficiency.py",
     "backend step": "features/nvme_driver/test_backend_steps.py",
@@ -52,6 +53,7 @@ TESTS = {
     "busy core": "findings/test_findings.py",
     "cache gain": "features/block_caches/test_block_cache_metrics.py",
     "cache tier": "features/key_value_stores/test_store_findings.py",
+    "checkpoint": "features/ai/test_checkpoint.py",
     "control group limit": "features/rate_limits/test_known_limits.py",
     "cost of tracing": "features/kernel_trace/test_io_path.py",
     "credit duration": "features/rate_limits/test_credit_duration.py",

@@ -17,7 +17,10 @@ from iosonde.storage import open_target
 from iosonde.storage.opening import VirtualTarget
 
 NAMES = list(applications())
-OWN_LIMITS = {"llm-serving": {"load_within": "30s"}}
+OWN_LIMITS = {
+    "llm-serving": {"load_within": "30s"},
+    "training": {"checkpoint_every": "30min", "stall_share": "0.05"},
+}
 """Settings of applications whose limit is the user's own."""
 
 

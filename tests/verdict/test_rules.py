@@ -42,6 +42,17 @@ def stalled(seconds: float, longest_s: float | None = None) -> Change:
     return having(evidence={"stalls": {"stalled_ns": round(seconds * SECOND), "longest_ns": longest_ns, "count": 9}})
 
 
+def with_accelerators(**each: int) -> Change:
+    """Two accelerators, for each of which four batches are read ahead."""
+
+    def change(facts: VerdictFacts) -> VerdictFacts:
+        of_one = {"running_ns": 100, "steps": 40, **each}
+        facts = having(workload={"read_threads": 4, "prefetch": 2, "loader": "samples"})(facts)
+        return replace(facts, result={**facts.result, "ai": {"accelerators": [of_one, of_one]}})
+
+    return change
+
+
 def stalled_device(facts: VerdictFacts) -> VerdictFacts:
     """Nothing completes for one second of ten, at 100 µs otherwise."""
     each, length = SECOND // 10, SECOND
@@ -192,6 +203,8 @@ OPEN = having(
         ("connection_limited", (on_nfs(window_share=0.6, connections=8, connections_used=1),), "network-limited"),
         ("packets_lost", (on_nfs(is_lossy=True),), "undetermined"),
         ("split_calls", (on_nfs(is_one_call=False, calls_per_operation=2.0, largest_call_bytes=4096),), "undetermined"),
+        ("accelerators_busy", (with_accelerators(compute_ns=96),), "harness-limited"),
+        ("few_steps", (with_accelerators(compute_ns=50, steps=39),), "undetermined"),
         ("client_limited", (on_nfs(network_ns=20_000.0, round_trip_ns=40_000.0),), "harness-limited"),
         ("no_block_device", (on_a_daemon(),), "undetermined"),
         # Direct reads that the file system serves through the page cache, and that reach the device nevertheless.
@@ -250,6 +263,7 @@ def test_every_rule_is_tried() -> None:
         # Busy by design, and an open loop that keeps its schedule.
         (SATURATED, having(backend={"features": ["completion_polling"]})),
         (SATURATED, OPEN),
+        (with_accelerators(compute_ns=50),),
         # A journal's writes.
         (as_writes, having(stream={"durability": {"kind": "dsync"}}, moved={"write_bytes": 2 * READ})),
         (having(file_system={"kind": "btrfs", "options": ["rw", "nodatacow"]}), as_writes),

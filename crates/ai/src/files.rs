@@ -35,10 +35,10 @@ pub(crate) enum Content {
     Existing,
     /// It is written with random data after these bytes, unless it has them.
     Generated(Vec<u8>),
+    /// It is written with random data, unless it has its size; threads of the load open it.
+    PerThread,
     /// Threads of the load create, open and remove it.
     OfLoad,
-    /// The same, but it is written with random data first, and its pages leave the page cache.
-    OfLoadWritten,
 }
 
 /// The files of a load.
@@ -57,6 +57,8 @@ struct Entry {
     base: u64,
     /// None on a simulated device, and where threads open it.
     file: Option<File>,
+    /// True if it exists before the load, but is open in threads only.
+    is_per_thread: bool,
 }
 
 impl FileSet {
@@ -70,6 +72,7 @@ impl FileSet {
                 bytes: need.bytes,
                 base,
                 file: None,
+                is_per_thread: false,
             };
             base += need.bytes.next_multiple_of(ALIGNMENT);
             entry
@@ -94,22 +97,21 @@ impl FileSet {
         let mut layout = LayoutResult::default();
         let mut entries = Vec::with_capacity(needs.len());
         let mut filler = Filler::new(Payload::Random, false, run.inputs.seed, &[0xa1]);
-        let mut written = Vec::new();
         run.begin(Phase::Layout);
         for need in needs {
             let path = directory.join(&need.path);
             let file = match &need.content {
                 Content::OfLoad => None,
-                Content::OfLoadWritten => {
-                    create_parents(&held, &need.path).map_err(|error| RunError::io("create", &path, &error))?;
-                    generated(&held, &path, &need, &[], &mut filler, &mut layout, run)?;
-                    written.push(need.path.clone());
-                    None
-                }
                 Content::Existing => Some(existing(&path, &need, run)?),
                 Content::Generated(head) => Some(generated(&held, &path, &need, head, &mut filler, &mut layout, run)?),
+                Content::PerThread => {
+                    create_parents(&held, &need.path).map_err(|error| RunError::io("create", &path, &error))?;
+                    generated(&held, &path, &need, &[], &mut filler, &mut layout, run)?;
+                    None
+                }
             };
             entries.push(Entry {
+                is_per_thread: matches!(need.content, Content::PerThread),
                 name: need.path,
                 path,
                 bytes: need.bytes,
@@ -117,37 +119,50 @@ impl FileSet {
                 file,
             });
         }
-        drop_written(&held, &written).map_err(|error| RunError::io("sync", directory, &error))?;
+        if layout.written_bytes > 0 {
+            let synced = File::open(held.held_path()).and_then(|file| Ok(rustix::fs::syncfs(file)?));
+            synced.map_err(|error| RunError::io("sync", directory, &error))?;
+        }
         run.end(Phase::Layout, layout.written_bytes);
         let directory = Some(held);
         Ok((FileSet { directory, entries }, layout))
     }
 
-    /// Brings the pages of open files in the page cache into a state.
+    /// Applies a function to each file that exists before the load.
+    fn for_each_file(&self, mut apply: impl FnMut(&Entry, &File) -> Result<(), RunError>) -> Result<(), RunError> {
+        let mut entries = self.entries.iter().enumerate();
+        entries.try_for_each(|(number, entry)| match &entry.file {
+            Some(file) => apply(entry, file),
+            None if entry.is_per_thread => apply(entry, &self.open_for(number, Access::Read { is_direct: false })?),
+            None => Ok(()),
+        })
+    }
+
+    /// Brings the pages of files in the page cache into a state.
     pub(crate) fn prepare_page_cache(&self, wanted: PageCache) -> Result<(), RunError> {
-        self.entries.iter().try_for_each(|entry| {
-            let Some(file) = &entry.file else { return Ok(()) };
+        self.for_each_file(|entry, file| {
             prepare_page_cache(file, wanted, entry.bytes)
                 .map_err(|error| RunError::io("prepare the page cache of", &entry.path, &error))
         })
     }
 
-    /// Pages of open files in the page cache; None without such files, and where the kernel does not report them.
+    /// Pages of files in the page cache; None where the kernel does not report them, and if threads create all files.
     pub(crate) fn residency(&self) -> Option<Residency> {
-        if self.entries.iter().all(|entry| entry.file.is_none()) {
-            return None;
-        }
+        self.entries
+            .iter()
+            .find(|entry| entry.file.is_some() || entry.is_per_thread)?;
         let mut sum = Residency {
             cached_bytes: 0,
             dirty_bytes: Some(0),
         };
-        for entry in &self.entries {
-            let Some(file) = &entry.file else { continue };
-            let found = residency::query(file, &(0..entry.bytes)).ok()?;
+        let added = self.for_each_file(|entry, file| {
+            let found = residency::query(file, &(0..entry.bytes))
+                .map_err(|error| RunError::io("examine the page cache of", &entry.path, &error))?;
             sum.cached_bytes += found.cached_bytes;
             sum.dirty_bytes = sum.dirty_bytes.zip(found.dirty_bytes).map(|(sum, dirty)| sum + dirty);
-        }
-        Some(sum)
+            Ok(())
+        });
+        added.ok().map(|()| sum)
     }
 
     /// Opens a file for a thread. One that is created gets the directories that its name has.
@@ -238,6 +253,13 @@ impl FileSet {
     }
 }
 
+fn read_flags(need: &FileNeed) -> OFlags {
+    match need.is_direct {
+        true => OFlags::RDONLY | OFlags::DIRECT,
+        false => OFlags::RDONLY,
+    }
+}
+
 fn temporary(name: &Path) -> PathBuf {
     name.with_extension("tmp")
 }
@@ -246,13 +268,6 @@ fn temporary(name: &Path) -> PathBuf {
 fn create_parents(held: &Directory, name: &Path) -> io::Result<()> {
     let parent = name.parent().unwrap_or(Path::new(""));
     std::fs::create_dir_all(held.held_path().join(parent))
-}
-
-fn read_flags(need: &FileNeed) -> OFlags {
-    match need.is_direct {
-        true => OFlags::RDONLY | OFlags::DIRECT,
-        false => OFlags::RDONLY,
-    }
 }
 
 /// Opens a file of the user's, which must be what was planned.
@@ -296,10 +311,6 @@ fn generated(
         write(&written, need.bytes, head, filler, &mut |bytes| {
             run.progress(Phase::Layout, layout.written_bytes + bytes)
         })
-        .and_then(|()| match need.content {
-            Content::OfLoadWritten => Ok(()), // All of them together.
-            _ => written.sync_all(),
-        })
         .map_err(failed("write"))?;
         layout.written_bytes += need.bytes;
     }
@@ -320,18 +331,6 @@ fn refused(path: &Path, is_direct: bool, error: &io::Error) -> RunError {
 fn has_head(file: &File, head: &[u8]) -> bool {
     let mut found = vec![0; head.len()];
     file.read_exact_at(&mut found, 0).is_ok() && found == head
-}
-
-/// Makes files durable, and removes their pages from the page cache.
-fn drop_written(held: &Directory, names: &[PathBuf]) -> io::Result<()> {
-    if names.is_empty() {
-        return Ok(());
-    }
-    rustix::fs::syncfs(File::open(held.held_path())?)?;
-    names.iter().try_for_each(|name| {
-        let file = held.open(name, OFlags::RDONLY)?;
-        Ok(rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed)?)
-    })
 }
 
 /// Writes the head, and random data after it. A file that a kill leaves behind is too short.

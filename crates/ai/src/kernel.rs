@@ -12,6 +12,7 @@ use io_uring::{IoUring, opcode, types};
 use iosonde_block::{Arena, allow_uring};
 use iosonde_harness::load::Rng;
 use iosonde_harness::metrics::clock::Clock;
+use iosonde_harness::residency;
 use iosonde_harness::{JobDone, JobPhases, JobStart, LoadPlan, Measured, Run, RunError, wait_until};
 use iosonde_protocol::BackendInEffect;
 use memmap2::{Advice, Mmap};
@@ -34,10 +35,10 @@ pub(crate) fn measure<L: Load>(
         load,
         clock: run.inputs.clock,
         seed: run.inputs.seed,
-        meeting: Meeting::default(),
+        meetings: (0..load.meetings()).map(|_| Meeting::default()).collect(),
     };
     let mut measured = run.measure(plan, &threads, &mut |_| {})?;
-    let places = plan.places(|_| 1);
+    let places = plan.places(|_| load.lanes());
     let memory = places.iter().map(|place| load.memory(*place));
     measured.result.buffer_bytes = memory.map(|memory| memory.bytes * u64::from(memory.slots)).sum();
     measured.result.backend = BackendInEffect {
@@ -52,7 +53,7 @@ struct Threads<'f, L> {
     load: &'f L,
     clock: Clock,
     seed: u64,
-    meeting: Meeting,
+    meetings: Vec<Meeting>,
 }
 
 /// Where threads wait for one another.
@@ -65,6 +66,10 @@ struct Meeting {
 impl<L: Load> iosonde_harness::Load for Threads<'_, L> {
     type Found = L::Found;
 
+    fn lanes(&self, _stream: usize) -> u32 {
+        self.load.lanes()
+    }
+
     fn job(&self, start: JobStart<'_>) -> Result<Option<JobDone<L::Found>>, RunError> {
         let memory = self.load.memory(start.place);
         let mut world = KernelWorld {
@@ -75,7 +80,7 @@ impl<L: Load> iosonde_harness::Load for Threads<'_, L> {
             ring: (memory.slots > 1).then(|| ring(memory.slots)).transpose()?,
             mapping: None,
             opened: Vec::new(),
-            meeting: &self.meeting,
+            meetings: &self.meetings,
             writes: Rng::new(self.seed, &[0xa1_0000, start.place.number as u64]),
         };
         if !start.gate.pass() {
@@ -111,7 +116,7 @@ struct KernelWorld<'a, 'f> {
     mapping: Option<(usize, Mmap)>,
     /// Files that this thread opened.
     opened: Vec<(usize, File)>,
-    meeting: &'f Meeting,
+    meetings: &'f [Meeting],
     /// Makes each block that is written different.
     writes: Rng,
 }
@@ -224,14 +229,29 @@ impl<'a> World<'a> for KernelWorld<'a, '_> {
             .map_err(|error| RunError::io("drop the page cache of", path, &error.into()))
     }
 
+    fn cached_bytes(&self, file: usize) -> Option<u64> {
+        let whole = 0..self.files.bytes(file);
+        residency::query(self.file(file).0, &whole)
+            .ok()
+            .map(|found| found.cached_bytes)
+    }
+
+    fn copy(&mut self, bytes: u64) {
+        let (arena, half) = (&self.buffers.arena, self.buffers.memory.bytes / 2);
+        let source = arena.slot(0);
+        // SAFETY: the slot has two halves, and no more than one of them is copied.
+        unsafe { std::ptr::copy_nonoverlapping(source, source.add(half as usize), bytes.min(half) as usize) };
+        std::hint::black_box(source);
+    }
+
     fn sleep_until(&mut self, at_ns: u64) {
         while self.now() < at_ns && self.continues() {
             wait_until(self.clock, at_ns.min(self.phases.idle_until(self.now())));
         }
     }
 
-    fn wait<T>(&mut self, mut ready: impl FnMut() -> Option<T>) -> Option<T> {
-        let meeting = self.meeting;
+    fn wait_at<T>(&mut self, meeting: usize, mut ready: impl FnMut() -> Option<T>) -> Option<T> {
+        let meeting = &self.meetings[meeting];
         let mut held = meeting.lock.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             if let Some(found) = ready() {
@@ -245,9 +265,10 @@ impl<'a> World<'a> for KernelWorld<'a, '_> {
         }
     }
 
-    fn notify(&mut self) {
-        drop(self.meeting.lock.lock());
-        self.meeting.changed.notify_all();
+    fn notify_at(&mut self, meeting: usize) {
+        let meeting = &self.meetings[meeting];
+        drop(meeting.lock.lock());
+        meeting.changed.notify_all();
     }
 
     fn map(&mut self, file: usize, how: Mapped) -> Result<(), RunError> {

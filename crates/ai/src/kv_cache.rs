@@ -186,7 +186,7 @@ impl<'w> Cache<'w> {
         let needs = (0..blocks).map(|block| need(path(block), workload.block_bytes, Content::OfLoad));
         let mut needs: Vec<_> = needs.collect();
         for stay in &self.schedule.warm {
-            needs[self.extent(*stay).file].content = Content::OfLoadWritten;
+            needs[self.extent(*stay).file].content = Content::PerThread;
         }
         needs
     }

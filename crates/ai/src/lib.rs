@@ -1,12 +1,15 @@
 //! Loads that software for machine learning applies to storage.
 //!
-//! [`weights`] and [`vector`] are loads, each written once against a [`World`](world::World): what a thread does to storage and
-//! time. `kernel` is the world of files and the machine's clock, `simulated` that of a simulated device and a virtual clock. `files`
+//! [`checkpoint`], [`ingest`], [`weights`] and [`vector`] are loads, each written once against a [`World`](world::World): what a
+//! thread does to storage and time. `kernel` is the world of files and the machine's clock, `simulated` that of a simulated device and
+//! a virtual clock. `files`
 //! has the files of a load.
 
 #![allow(dead_code)]
 
+mod checkpoint;
 mod files;
+mod ingest;
 mod kernel;
 mod kv_cache;
 mod kv_trace;
@@ -17,9 +20,11 @@ mod world;
 
 use std::path::PathBuf;
 
-use iosonde_harness::{Measured, Run, RunError};
-use iosonde_protocol::{AiResult, AiTarget, Backend, PageCache, PageCacheEvidence, RunResult};
+use iosonde_harness::{LoadPlan, Measured, Run, RunError, StreamPlan};
+use iosonde_protocol::{AiResult, AiTarget, Backend, PageCache, PageCacheEvidence, Ramp, RunResult};
 
+pub use checkpoint::AiCheckpoint;
+pub use ingest::AiIngest;
 pub use kv_cache::AiKvCache;
 pub use vector::AiVector;
 pub use weights::AiWeights;
@@ -35,6 +40,19 @@ pub(crate) struct Setting<'w> {
     pub page_cache: PageCache,
 }
 
+/// A load of one stream that ends by itself.
+pub(crate) fn until_complete<'a>(stream: &'a str, threads: u32, interval_ns: u64, cpus: &'a [u32]) -> LoadPlan<'a> {
+    LoadPlan {
+        ramp: Ramp::default(),
+        duration_ns: None,
+        interval_ns,
+        streams: vec![StreamPlan {
+            ends_by_itself: true,
+            ..StreamPlan::closed(stream, threads, cpus)
+        }],
+    }
+}
+
 /// The paths of a target, and files beside it.
 pub(crate) fn paths(target: &AiTarget, files: impl IntoIterator<Item = PathBuf>) -> Vec<PathBuf> {
     let directory = match target {
@@ -47,7 +65,7 @@ pub(crate) fn paths(target: &AiTarget, files: impl IntoIterator<Item = PathBuf>)
 /// Prepares the files, applies the load, and makes a result of what was found; `note` adds facts about the load.
 pub(crate) fn measure<L: Load>(
     setting: Setting<'_>,
-    plan: &iosonde_harness::LoadPlan<'_>,
+    plan: &LoadPlan<'_>,
     load: &L,
     run: &mut Run<'_>,
     note: impl FnOnce(&mut AiResult, &[L::Found]),

@@ -33,7 +33,7 @@ pub(crate) fn measure<L: Load>(
     let mut target = SimulatedTarget::open(backend, size_bytes, files.extent(), run)?;
     let (layout, shared) = (target.layout, Shared::default());
     let mut intervals = VirtualRun::new(plan, &shared, plan.ramp.until_steady, target.device().usage(), run);
-    let places = plan.places(|_| 1);
+    let places = plan.places(|_| load.lanes());
     let phases: Vec<_> = places.iter().map(|place| intervals.phases(*place)).collect();
     let timeline = Timeline::new(target, places.len());
     let threads = thread::scope(|scope| {
@@ -76,8 +76,8 @@ enum Doing {
     Asleep(u64),
     /// It waits for this many I/Os.
     InIo(usize),
-    /// It waits for another thread.
-    Waiting,
+    /// It waits for another thread, at a meeting.
+    Waiting(usize),
     Done,
 }
 
@@ -177,7 +177,7 @@ impl<'b> Timeline<'b> {
                 return;
             }
             // Those whose phases have ended meanwhile wait no longer.
-            state.wake_waiting();
+            state.wake_waiting(|_| true);
             let until_ns = next_boundary_ns(now_ns, shared.measure_begin(), plan.interval_ns);
             state = self.pause(keeper, Doing::Asleep(until_ns), state);
         }
@@ -198,9 +198,9 @@ impl State<'_> {
         self.order += 1;
     }
 
-    fn wake_waiting(&mut self) {
+    fn wake_waiting(&mut self, is_woken: impl Fn(usize) -> bool) {
         for number in 0..self.doing.len() {
-            if self.doing[number] == Doing::Waiting {
+            if matches!(self.doing[number], Doing::Waiting(meeting) if is_woken(meeting)) {
                 self.ready(number);
             }
         }
@@ -338,6 +338,12 @@ impl<'a> World<'a> for VirtualWorld<'a, '_> {
         Ok(())
     }
 
+    fn cached_bytes(&self, _file: usize) -> Option<u64> {
+        Some(0)
+    }
+
+    fn copy(&mut self, _bytes: u64) {}
+
     fn sleep_until(&mut self, at_ns: u64) {
         while self.now() < at_ns && self.continues() {
             // Not beyond the end of an interval or of the load, which is then noticed.
@@ -349,7 +355,7 @@ impl<'a> World<'a> for VirtualWorld<'a, '_> {
         }
     }
 
-    fn wait<T>(&mut self, mut ready: impl FnMut() -> Option<T>) -> Option<T> {
+    fn wait_at<T>(&mut self, meeting: usize, mut ready: impl FnMut() -> Option<T>) -> Option<T> {
         loop {
             if let Some(found) = ready() {
                 return Some(found);
@@ -357,12 +363,13 @@ impl<'a> World<'a> for VirtualWorld<'a, '_> {
             if !self.continues() {
                 return None;
             }
-            drop(self.timeline.pause(self.number, Doing::Waiting, self.timeline.state()));
+            let state = self.timeline.state();
+            drop(self.timeline.pause(self.number, Doing::Waiting(meeting), state));
         }
     }
 
-    fn notify(&mut self) {
-        self.timeline.state().wake_waiting();
+    fn notify_at(&mut self, meeting: usize) {
+        self.timeline.state().wake_waiting(|waiting| waiting == meeting);
     }
 
     fn map(&mut self, _file: usize, how: Mapped) -> Result<(), RunError> {

@@ -12,10 +12,12 @@ use iosonde_protocol::{
 
 use crate::{AiVector, AiWeights};
 
+mod ingest;
+
 const MIB: u64 = 1 << 20;
 const SECOND_NS: u64 = 1_000_000_000;
 
-fn run(workload: &dyn Workload) -> Result<RunResult, RunError> {
+pub(crate) fn run(workload: &dyn Workload) -> Result<RunResult, RunError> {
     let targets = Targets::default();
     let inputs = RunInputs {
         seed: 7,
@@ -26,7 +28,7 @@ fn run(workload: &dyn Workload) -> Result<RunResult, RunError> {
     carry_out(workload, inputs, &mut Control::new().0, &mut |_| {})
 }
 
-fn servers(servers: u32, service_ns: u64) -> Option<Backend> {
+pub(crate) fn servers(servers: u32, service_ns: u64) -> Option<Backend> {
     Some(Backend::Simulated {
         servers,
         read_service_ns: service_ns,
@@ -127,7 +129,7 @@ fn weights_take_the_time_of_their_requests_or_pages() {
     assert_eq!(run(&AiWeights(&refused)).unwrap_err().to_failure().code, "unsupported");
 }
 
-fn directory(path: &Path) -> AiTarget {
+pub(crate) fn directory(path: &Path) -> AiTarget {
     AiTarget::Directory {
         path: path.to_str().unwrap().into(),
     }

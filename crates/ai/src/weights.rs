@@ -6,14 +6,12 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use iosonde_harness::{LoadPlan, Place, Run, RunError, StreamPlan, Workload, require};
-use iosonde_protocol::{
-    AiTarget, AiWeightsWorkload, Operation, Ramp, RunResult, WeightFile, WeightMemory, WeightStrategy,
-};
+use iosonde_harness::{LoadPlan, Place, Run, RunError, Workload, require};
+use iosonde_protocol::{AiTarget, AiWeightsWorkload, Operation, RunResult, WeightFile, WeightMemory, WeightStrategy};
 
 use crate::files::{Content, FileNeed};
 use crate::world::{Extent, Load, Mapped, Memory, World};
-use crate::{Setting, measure, paths};
+use crate::{Setting, measure, paths, until_complete};
 
 const REQUEST_BYTES_MAX: u64 = 1 << 30;
 const PAGE_BYTES: u64 = 4096;
@@ -23,22 +21,18 @@ pub struct AiWeights<'a>(pub &'a AiWeightsWorkload);
 
 impl Workload for AiWeights<'_> {
     fn plan(&self) -> Option<LoadPlan<'_>> {
-        Some(LoadPlan {
-            ramp: Ramp::default(),
-            duration_ns: None,
-            interval_ns: self.0.interval_ns,
-            streams: vec![StreamPlan {
-                ends_by_itself: true,
-                ..StreamPlan::closed("weights", self.0.threads, &self.0.cpus)
-            }],
-        })
+        let workload = self.0;
+        Some(until_complete(
+            "weights",
+            workload.threads,
+            workload.interval_ns,
+            &workload.cpus,
+        ))
     }
 
     fn check(&self) -> Result<(), RunError> {
         let workload = self.0;
-        let request = workload.request_bytes;
-        let is_request = (PAGE_BYTES..=REQUEST_BYTES_MAX).contains(&request) && request.is_multiple_of(PAGE_BYTES);
-        require(is_request, "`request_bytes`")?;
+        check_request(workload.request_bytes)?;
         require(!workload.files.is_empty(), "`files`")?;
         let is_generated = matches!(workload.target, AiTarget::Virtual { .. }) || workload.generate;
         workload.files.iter().try_for_each(|file| {
@@ -132,8 +126,14 @@ fn parts(workload: &AiWeightsWorkload) -> Vec<Extent> {
         .collect()
 }
 
+/// Refuses a size of requests that direct I/O cannot do.
+pub(crate) fn check_request(bytes: u64) -> Result<(), RunError> {
+    let is_possible = (PAGE_BYTES..=REQUEST_BYTES_MAX).contains(&bytes) && bytes.is_multiple_of(PAGE_BYTES);
+    require(is_possible, "`request_bytes`")
+}
+
 /// An extent in pieces of this size; the last one may be smaller.
-fn pieces(extent: Extent, bytes: u64) -> impl Iterator<Item = Extent> {
+pub(crate) fn pieces(extent: Extent, bytes: u64) -> impl Iterator<Item = Extent> {
     let end = extent.offset + extent.bytes;
     (extent.offset..end)
         .step_by(bytes.max(1) as usize)

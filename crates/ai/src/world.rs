@@ -42,7 +42,7 @@ pub(crate) enum Access {
 }
 
 /// Memory that a thread reads into, or writes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Memory {
     /// Bytes of the largest read or write.
     pub bytes: u64,
@@ -114,15 +114,31 @@ pub(crate) trait World<'a> {
     /// The kernel's.
     fn drop_pages(&mut self, file: usize) -> Result<(), RunError>;
 
+    /// Bytes of a file that this thread opened in the page cache; None if the kernel does not report them.
+    fn cached_bytes(&self, file: usize) -> Option<u64>;
+
+    /// Copies bytes from the first half of the thread's memory to the second.
+    fn copy(&mut self, bytes: u64);
+
     /// Sleeps until an instant, or until load is no longer to be applied.
     fn sleep_until(&mut self, at_ns: u64);
 
-    /// Waits until `ready` returns something, which another thread's [`World::notify`] announces; None if load is no longer
-    /// to be applied.
-    fn wait<T>(&mut self, ready: impl FnMut() -> Option<T>) -> Option<T>;
+    /// Waits until `ready` returns something, which another thread's [`World::notify_at`] announces; None if load is no longer
+    /// to be applied. Threads at different meetings do not wake one another.
+    fn wait_at<T>(&mut self, meeting: usize, ready: impl FnMut() -> Option<T>) -> Option<T>;
 
-    /// Has all threads that wait ask again.
-    fn notify(&mut self);
+    /// Has all threads that wait at a meeting ask again.
+    fn notify_at(&mut self, meeting: usize);
+
+    /// Waits at the first meeting.
+    fn wait<T>(&mut self, ready: impl FnMut() -> Option<T>) -> Option<T> {
+        self.wait_at(0, ready)
+    }
+
+    /// Has all threads that wait at the first meeting ask again.
+    fn notify(&mut self) {
+        self.notify_at(0);
+    }
 
     /// Maps a file; the one mapped before is unmapped.
     ///
@@ -167,6 +183,16 @@ pub(crate) trait Load: Sync {
     type Found: Send;
 
     fn memory(&self, place: Place) -> Memory;
+
+    /// Threads of each job.
+    fn lanes(&self) -> u32 {
+        1
+    }
+
+    /// Number of meetings at which threads wait for one another.
+    fn meetings(&self) -> usize {
+        1
+    }
 
     /// Applies the load until it, or the phases of the thread, have ended.
     ///

@@ -2,7 +2,7 @@
 
 use std::os::fd::RawFd;
 
-use iosonde_ai::{AiKvCache, AiVector, AiWeights};
+use iosonde_ai::{AiCheckpoint, AiIngest, AiKvCache, AiVector, AiWeights};
 use iosonde_block::Block;
 use iosonde_graph::GraphAlgorithm;
 use iosonde_harness::Workload;
@@ -31,5 +31,7 @@ pub(crate) fn of<'a>(spec: &'a Spec, shim: &dyn Fn(StoreKind) -> Option<RawFd>) 
         Named::AiWeights(workload) => Box::new(AiWeights(workload)),
         Named::AiVector(workload) => Box::new(AiVector(workload)),
         Named::AiKvCache(workload) => Box::new(AiKvCache(workload)),
+        Named::AiCheckpoint(workload) => Box::new(AiCheckpoint(workload)),
+        Named::AiIngest(workload) => Box::new(AiIngest(workload)),
     }
 }

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Backend, PageCache, Ramp};
+use crate::{Backend, IoMode, PageCache, Ramp};
 
 /// Location of the files of a load.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -122,6 +122,133 @@ pub struct AiVectorWorkload {
     /// CPUs to run on: thread `i` is pinned to `cpus[i % len]`; empty leaves it to the scheduler.
     #[serde(default)]
     pub cpus: Vec<u32>,
+}
+
+/// Checkpoints of a training job in a row, and restores of the last one.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AiCheckpointWorkload {
+    /// Location of the directories `global_epoch1_step1` and following, each with the files of a checkpoint.
+    pub target: AiTarget,
+    /// The simulated device of a `virtual` target, which has no page cache.
+    #[serde(default)]
+    pub backend: Option<Backend>,
+    /// The files of each rank, in the order in which it writes them. Each rank is a thread.
+    pub ranks: Vec<Vec<CheckpointFile>>,
+    /// How the files are written.
+    pub mode: CheckpointMode,
+    /// True if a file is synced (`fsync(2)`) before it is closed; otherwise files are synced after the checkpoint has returned.
+    pub sync: bool,
+    /// Bytes of a read or write at most.
+    pub request_bytes: u64,
+    /// Number of checkpoints.
+    pub checkpoints: u32,
+    /// Time of training between the return of a checkpoint and the start of the next, in nanoseconds.
+    pub pause_ns: u64,
+    /// Checkpoints that are kept; older ones are removed when a new one is durable.
+    pub keep: u32,
+    /// Restores of the last checkpoint, each after its pages were removed from the page cache.
+    pub restores: u32,
+    /// Length of an interval, in nanoseconds, at least 100 ms.
+    pub interval_ns: u64,
+    /// CPUs to run on: thread `i` is pinned to `cpus[i % len]`; empty leaves it to the scheduler.
+    #[serde(default)]
+    pub cpus: Vec<u32>,
+}
+
+/// A file of a checkpoint: tensors that follow one another.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CheckpointFile {
+    /// Name in the directory of the checkpoint.
+    pub name: String,
+    /// Bytes of each tensor.
+    pub tensors: Vec<u64>,
+}
+
+/// How a checkpoint is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum CheckpointMode {
+    /// Through the page cache, each tensor by itself.
+    Buffered,
+    /// Direct I/O (`O_DIRECT`): tensors of a file are joined, and its size is a multiple of 4 KiB.
+    Direct,
+    /// The rank copies its tensors to memory and returns; another thread writes them as `buffered` does. The next checkpoint
+    /// waits for it.
+    Background,
+}
+
+/// Ingest of training data: readers fill the queues of accelerators, which compute for a fixed time in each step.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AiIngestWorkload {
+    /// Location of the data set, generated files.
+    pub target: AiTarget,
+    /// The simulated device of a `virtual` target, which is read with direct I/O.
+    #[serde(default)]
+    pub backend: Option<Backend>,
+    /// Files of the data set.
+    pub files: u32,
+    /// Samples of a file, which follow one another.
+    pub samples_per_file: u32,
+    /// Sizes of samples: sample `i` of the data set has `sample_bytes[i % len]`.
+    pub sample_bytes: Vec<u64>,
+    /// How samples are read.
+    pub loader: IngestLoader,
+    /// Bytes of a read at most, a multiple of 4 KiB.
+    pub request_bytes: u64,
+    /// Direct I/O or the page cache.
+    pub io_mode: IoMode,
+    /// Accelerators, each with readers of its own and its share of the data set.
+    pub accelerators: u32,
+    /// Samples of a step.
+    pub batch: u32,
+    /// Threads of an accelerator that read.
+    pub read_threads: u32,
+    /// Batches that an accelerator's readers read ahead.
+    pub prefetch: u32,
+    /// Time that an accelerator computes in a step, in nanoseconds.
+    pub compute_ns: u64,
+    /// True if all accelerators wait for one another after each step.
+    pub barrier: bool,
+    /// The page cache of the files before the load.
+    pub page_cache: PageCache,
+    /// The ramp before the measurement.
+    pub ramp: Ramp,
+    /// Length of the measurement, in nanoseconds.
+    pub duration_ns: u64,
+    /// Length of an interval, in nanoseconds, at least 100 ms.
+    pub interval_ns: u64,
+    /// CPUs to run on: the threads of accelerator `i` are pinned to `cpus[i % len]`; empty leaves it to the scheduler.
+    #[serde(default)]
+    pub cpus: Vec<u32>,
+}
+
+/// How readers divide their work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum IngestLoader {
+    /// Each thread reads whole batches, sample by sample: opens the file, reads the sample, closes the file (PyTorch). Threads take
+    /// turns, and each reads `prefetch / read_threads` batches ahead, rounded up.
+    Samples,
+    /// Each thread reads a file from beginning to end (TFRecord). The samples of all threads fill one queue of `prefetch` batches.
+    Interleaved,
+}
+
+/// Steps of an accelerator in the measurement, without the first.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct AcceleratorResult {
+    /// Complete steps.
+    pub steps: u64,
+    /// Time from the end of the first step to the end of the last, in nanoseconds.
+    pub running_ns: u64,
+    /// Part of it in which steps computed, in nanoseconds: their number times `compute_ns`.
+    pub compute_ns: u64,
+    /// Part of it in which the accelerator waited for batches, in nanoseconds.
+    pub data_wait_ns: u64,
+    /// Part of it in which it waited for other accelerators, in nanoseconds.
+    pub barrier_wait_ns: u64,
 }
 
 /// A cache of keys and values (of attention) on storage: loads and stores of blocks as a trace of requests has them.
@@ -255,7 +382,32 @@ pub struct AiResult {
     /// `ai_vector`: reads, without those served from memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reads: Option<u64>,
+    /// `ai_ingest`: the accelerators.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub accelerators: Vec<AcceleratorResult>,
+    /// `ai_checkpoint`: checkpoints that all ranks completed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub checkpoints: Vec<CheckpointTimes>,
+    /// `ai_checkpoint`: restores that all ranks completed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub restores: Vec<CheckpointTimes>,
     /// `ai_kv_cache`: what requests found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kv_cache: Option<KvCacheResult>,
+}
+
+/// A checkpoint, or a restore, of all ranks.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct CheckpointTimes {
+    /// Start, when all ranks are ready, in nanoseconds since the run's 0.
+    pub begin_ns: u64,
+    /// From the start until training continues on the slowest rank.
+    pub returned_ns: u64,
+    /// From the start until the files of the slowest rank are synced, or read.
+    pub complete_ns: u64,
+    /// The same of the median rank.
+    pub complete_median_ns: u64,
+    /// Of a restore: bytes of the files in the page cache at the start; absent if the kernel does not report them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cached_bytes: Option<u64>,
 }

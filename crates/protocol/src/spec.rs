@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::drive::{ArrayModel, DriveModel};
 use crate::{
-    AiKvCacheWorkload, AiVectorWorkload, AiWeightsWorkload, CommitWorkload, GraphWorkload, KvWorkload, ObjectsWorkload,
-    PagingWorkload, TpccWorkload,
+    AiCheckpointWorkload, AiIngestWorkload, AiKvCacheWorkload, AiVectorWorkload, AiWeightsWorkload, CommitWorkload,
+    GraphWorkload, KvWorkload, ObjectsWorkload, PagingWorkload, TpccWorkload,
 };
 
 /// One run, completely described.
@@ -66,6 +66,10 @@ pub enum Workload {
     AiVector(AiVectorWorkload),
     /// A cache of keys and values of attention.
     AiKvCache(AiKvCacheWorkload),
+    /// Checkpoints of a training job, and restores.
+    AiCheckpoint(AiCheckpointWorkload),
+    /// Ingest of training data.
+    AiIngest(AiIngestWorkload),
 }
 
 /// Observations besides the load itself.

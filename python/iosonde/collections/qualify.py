@@ -96,7 +96,9 @@ def watch_plan(
     """Plan continuous load, each window of which is a run that must meet all limits; loads take turns."""
     settings = settings or {}
     if not _has_duration(study):
-        raise StudyError("`--duration` requires a load of any length; this one ends by itself", hint="omit `--duration`")
+        raise StudyError(
+            "`--duration` requires a load of any length; this one ends by itself", hint="omit `--duration`"
+        )
     ramp_ns = parse_duration(settings.get("ramp", study.measurement.get("ramp", 0)))
     if every_ns < ramp_ns + SHORTEST_NS:
         least = f"{format_duration(ramp_ns + SHORTEST_NS)}: {format_duration(SHORTEST_NS)} after the ramp"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeGuard
 
-from iosonde.findings.finding import Count, Finding
+from iosonde.findings.finding import MOST_SPECIFIC, Count, Fact, Finding
 from iosonde.metrics import wording
 from iosonde.plan import Case
 from iosonde.planning.procedure.observations import Conclusion
@@ -34,7 +34,18 @@ class _OfSearch(Finding):
         return f", with {wording.listing(words)}" if words else ""
 
 
-class Boundary(_OfSearch, kind="boundary", topic="limits", place=1):
+class _Conclusion(_OfSearch):
+    """Left out where a finding of a workload states the same."""
+
+    specificity = MOST_SPECIFIC - 1
+
+    @property
+    def superseded_by(self) -> set[Fact]:
+        """The boundary, which more specific findings name with its cases."""
+        return {("boundary", case_id) for case_id in self.case_ids}
+
+
+class Boundary(_Conclusion, kind="boundary", topic="limits", place=1):
     """The highest value at which the conditions of a search are met."""
 
     over: str
@@ -62,7 +73,7 @@ class Boundary(_OfSearch, kind="boundary", topic="limits", place=1):
         return f"{self.spelled_out}{met}; {failed}; {wording.counted(self.probes, 'probe')}"
 
 
-class NoBoundary(_OfSearch, kind="no boundary", topic="limits"):
+class NoBoundary(_Conclusion, kind="no boundary", topic="limits"):
     """A search without a boundary, or a procedure that has not finished or not reached what it seeks."""
 
     subject: str

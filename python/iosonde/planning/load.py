@@ -64,9 +64,10 @@ def _check_procedures(study: Study, source: StudyFile) -> None:
         if not kind:
             continue
         with located(source.where("parts", index, kind)):
-            if study.workload_of(part).io != "blocks":
+            workload = study.workload_of(part)
+            if workload.io != "blocks" and not (kind == "search" and workload.scalable):
                 raise StudyError(
-                    f"`{kind}` requires block I/O; the study measures {study.workload_of(part).title}",
+                    f"`{kind}` requires block I/O; the study measures {workload.title}",
                     hint="name the levels to measure as a factor",
                 )
             kinds()[kind].forecast(part, study)

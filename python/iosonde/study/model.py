@@ -61,7 +61,7 @@ class Search(Frozen):
     """The highest value of a parameter at which conditions hold, by bracketing and bisection."""
 
     over: Literal["rate", "load", "queue_depth", "jobs"] | str
-    """`rate`, `load`, `queue_depth` or `jobs`; `STREAM.PARAMETER` for that of one stream."""
+    """`rate`, `load`, `queue_depth` or `jobs`, or what another workload declares; `STREAM.PARAMETER` for one stream."""
     holds: str | list[str]
     """Conditions that must all hold, such as `response_latency_ns_p99_9 <= 1ms`."""
     rule: str = ""

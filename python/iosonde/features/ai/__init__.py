@@ -1,3 +1,3 @@
-"""Loads that software for machine learning applies to storage: weights of models, queries of indexes of vectors."""
+"""Loads of software for machine learning: weights of models, queries of indexes of vectors, ingest of training data."""
 
 TOPICS = (("ai", "AI loads"),)

@@ -30,11 +30,8 @@ class AiLoad(Workload[P]):
     several = ("{} loads of this kind cannot run together", "use one stream, and a part or factor for each load")
 
     def fit(self, streams: Mapping[str, P], target: Target, *, room_bytes: int) -> Mapping[str, P]:
-        """Refuse targets without files that are not simulated drives."""
-        simulated = target.backend()
-        if simulated is None:
-            target.require_directory(f"{self.title} needs files", parameter="target")
-        elif simulated["kind"] == "null":
+        """Refuse the null target, which takes no time."""
+        if (target.backend() or {}).get("kind") == "null":
             raise TargetError(
                 f"`{target.name}` stores nothing, and {self.title} takes the time of storage",
                 hint="name a directory, or a simulated drive such as `sim:pm963`",
@@ -53,6 +50,7 @@ class AiLoad(Workload[P]):
         """The spec's `target`, and the `backend` of a simulated drive."""
         if (backend := target.backend()) is not None:
             return {"target": target.spec_target("shared", self.addressed_bytes(streams)), "backend": backend}
+        target.require_directory(f"{self.title} needs files", parameter="target")
         return {"target": _directory(target, self._directory_name(whole_of(streams)))}
 
     def expected_target(self, workload: Spec, case: Mapping[str, Any], place: Target) -> JsonObject | None:

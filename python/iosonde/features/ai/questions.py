@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from statistics import median
 from typing import Any
 
 import polars as pl
 
+from iosonde.features.ai.accelerators import accelerators_fed
 from iosonde.findings.finding import Finding
 from iosonde.findings.kinds import best_of
 from iosonde.findings.question import Question, QuestionKind
@@ -15,6 +17,8 @@ from iosonde.metrics.scopes import ALL
 from iosonde.metrics.statistics import Estimate, ratio, repeats_interval
 
 LOAD_RATE = "weights_load_rate"
+CACHED = 0.01
+"""Share of a restore in the page cache that is stated."""
 QUERY_RATE = "queries_per_sec"
 _LIMITS = {
     "device-limited": "the device is the limit",
@@ -150,6 +154,69 @@ def _over_prediction(question: Question, best: dict[str, Any], device: dict[str,
     return ratio(read_rates, device["values"])
 
 
+class CheckpointTime(Finding, kind="checkpoint", topic="performance", place=1):
+    """Times of checkpoints and restores."""
+
+    load: str
+    count: int
+    """Checkpoints in a row."""
+    times: Mapping[str, Estimate]
+    """Time until `returned` and `durable`, and of a `restore`, in seconds; without those that are 0 or not measured."""
+    straggler: float
+    """Slowest rank over the median, of checkpoints."""
+    slowdown: Estimate | None
+    """Last of several checkpoints over the first."""
+    cached: float
+    """Largest share of a restore in the page cache."""
+    limit: str
+    """Empty of a simulated drive."""
+
+    def _sentence(self) -> str:
+        text = {name: wording.estimate_text(f"checkpoint_{name}_seconds", time) for name, time in self.times.items()}
+        clauses = [f"durable after {text['durable']}"]
+        if "returned" not in text:
+            clauses.insert(0, "returned at once")
+        elif self.times["returned"].value != self.times["durable"].value:
+            clauses.insert(0, f"returned after {text['returned']}")
+        if "restore" in text:
+            origin = f", {wording.percent_text(self.cached)} of it from the page cache" if self.cached > CACHED else ""
+            clauses.append(f"restored in {text['restore']}{origin}")
+        clauses.append(f"the slowest rank takes {wording.times_text(self.straggler)} the median")
+        if self.slowdown is not None:
+            same = "" if self.slowdown.above(1) or self.slowdown.below(1) else ", not measurably different"
+            times = wording.ratio_estimate_text(self.slowdown)
+            clauses.append(f"the last of {self.count} takes {times} the time of the first{same}")
+        return f"{self.load}: {'; '.join(filter(None, [*clauses, self.limit]))}"
+
+    def _evidence(self) -> str:
+        return f"{wording.counted(self.times['durable'].n, 'run')}; slowest of all ranks, mean of a run's checkpoints"
+
+
+def checkpoint(question: Question) -> Iterator[Finding]:
+    """Yield the times of each level of `over`, the shortest until durable first."""
+    found = []
+    for case_id in question.cells("checkpoint_durable_seconds")["case_id"]:
+        names = ("returned", "durable", "restore")
+        values = {name: question.values(f"checkpoint_{name}_seconds", case_id) for name in names}
+        slowdown = question.values("checkpoint_slowdown", case_id)
+        times = {name: repeats_interval(each) for name, each in values.items() if each}
+        size = wording.value_text("checkpoint_bytes", question.values("checkpoint_bytes", case_id)[0])
+        case = question.case(case_id)
+        found.append(
+            CheckpointTime(
+                load=f"{wording.phrase(wording.load_words(case))} of {size}",
+                count=case["checkpoint_count"],
+                times=times,
+                straggler=median(question.values("checkpoint_durable_straggler", case_id)),
+                slowdown=repeats_interval(slowdown) if slowdown else None,
+                cached=max(question.values("checkpoint_cached_fraction", case_id), default=0.0),
+                limit=limit_words(question, case_id) if question.support.of_most([case_id]) else "",
+                **question.claim([case_id], times["durable"]),
+            )
+        )
+    yield from sorted(found, key=lambda each: each.times["durable"].value)
+
+
 class KvBreakEven(Finding, kind="KV cache break-even", topic="comparison", place=1):
     """The prefill speed below which loading a cached prefix beats recomputation."""
 
@@ -277,6 +344,8 @@ _KV_SHARED = (
 
 KINDS = (
     QuestionKind("kv_cache", kv_cache, is_of_names=True),
+    QuestionKind("checkpoint", checkpoint, is_of_names=True),
     QuestionKind("load_strategy", load_strategy, is_of_names=True),
     QuestionKind("vector_queries", vector_queries, needs_device_part=True),
+    QuestionKind("accelerators_fed", accelerators_fed),
 )

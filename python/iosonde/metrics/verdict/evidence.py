@@ -174,6 +174,8 @@ class Evidence:
         """Remaining share: slots that were free for no known reason."""
         if self.in_flight_share is None or self.turnaround_share is None or self.edge_share is None:
             return None
+        if described(self.facts.spec["workload"]).is_paced:
+            return None
         return max(0.0, 1 - self.in_flight_share - self.turnaround_share - self.edge_share)
 
     @share

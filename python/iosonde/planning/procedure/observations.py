@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from iosonde.plan import Case, JsonObject, Procedure, Run, Scalar
 from iosonde.study.model import Parameters
-from iosonde.study.workload.block import BLOCK
+from iosonde.study.workload import described
 
 if TYPE_CHECKING:
     import polars as pl
@@ -74,12 +74,15 @@ def probe(
     ending = f"{name}-r{repeat}" if name else f"r{repeat}"
     run_id = f"{procedure.stem}-{ending}"
     seed = seed_of(procedure.spec["seed"], ending)
+    workload = described(procedure.spec["workload"])
     return Run(
         run_id=run_id,
         case_id="/".join([case.case_id, *(f"{key}={level_text(level)}" for key, level in levels.items())]),
         repeat=repeat,
         order=-1,
-        spec=BLOCK.vary(procedure.spec, {**case.parameters, **parameters}, seed=seed, run_id=run_id, streams=streams),
+        spec=workload.vary(
+            procedure.spec, {**case.parameters, **parameters}, seed=seed, run_id=run_id, streams=streams
+        ),
         levels=levels,
         parameters=parameters,
     )

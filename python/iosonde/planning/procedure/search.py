@@ -31,8 +31,6 @@ from iosonde.planning.procedure.observations import (
     rounded,
 )
 from iosonde.study.model import Part, Study
-from iosonde.study.workload.block import BLOCK
-from iosonde.study.workload.block.parameters import SCALABLE, WHOLE_NUMBERS
 
 INTERLEAVED = False
 """A search is finished before the next begins: its probes are compared with each other, so they are together."""
@@ -244,12 +242,12 @@ def _reason(settings: Settings, last: Probe, bracket: Bracket) -> str:
 def _settings(part: Part, study: Study) -> Settings:
     search = part.search
     assert search, "a part that searches"
-    parameter = search.over.rpartition(".")[2]
-    if parameter not in SCALABLE:
-        listed = ", ".join(f"`{each}`" for each in SCALABLE)
+    parameter, workload = search.over.rpartition(".")[2], study.workload_of(part)
+    if parameter not in workload.scalable:
+        listed = ", ".join(f"`{each}`" for each in workload.scalable)
         raise StudyError(f"cannot search over `{search.over}`", hint=f"use one of {listed}")
-    lowest, highest = (BLOCK.read_value(parameter, value) for value in search.between)
-    start = lowest if search.start is None else BLOCK.read_value(parameter, search.start)
+    lowest, highest = (workload.read_value(parameter, value) for value in search.between)
+    start = lowest if search.start is None else workload.read_value(parameter, search.start)
     if not lowest < highest:
         raise StudyError(
             f"`between` must be the lowest and the highest value; got {level_text(lowest)} and {level_text(highest)}",
@@ -264,7 +262,7 @@ def _settings(part: Part, study: Study) -> Settings:
         lowest=lowest,
         highest=highest,
         start=start,
-        whole=parameter in WHOLE_NUMBERS,
+        whole=parameter in workload.whole_numbers,
         repeats=study.repeats,
         streams=part.stream_names,
     )

@@ -127,8 +127,17 @@ class Workload(Generic[P]):
     several: tuple[str, str] | None = None
     """The error for several streams, whose number is at `{}`, and its hint; None if streams can run together."""
 
+    scalable: Sequence[str] = ()
+    """Parameters that determine the amount of load: what a search may look for."""
+
+    whole_numbers: Sequence[str] = ()
+    """Those of them that are counted."""
+
     of_run: Sequence[str] = ()
     """Parameters of the run: streams that run together must agree on them."""
+
+    is_paced = False
+    """True if its threads also wait by design, so that free queue slots need no explanation."""
 
     is_on_osds = False
     """Object daemons of Ceph do the I/O: they alone can use BlueStore."""
@@ -186,6 +195,13 @@ class Workload(Generic[P]):
         fitted = self.fit(streams, target, room_bytes=target.free_bytes())
         load = {"kind": self.name, **self.load(fitted, target, seed=seed)}
         return engine_spec(load, seed=seed, run_id=run_id, devices=self.devices(fitted, target))
+
+    def vary(
+        self, spec: JsonObject, parameters: Mapping[str, Any], *, seed: int, run_id: str, streams: Sequence[str] = ()
+    ) -> JsonObject:
+        """A spec like another, with the `scalable` parameters of a case, which have the same name in it."""
+        varied = {name: parameters[name] for name in self.scalable}
+        return {**spec, "seed": seed, "run_id": run_id, "workload": {**spec["workload"], **varied}}
 
     def load(self, streams: Mapping[str, P], target: Target, *, seed: int) -> Mapping[str, Any]:
         """The workload of the engine's spec, without its kind."""

@@ -16,7 +16,9 @@ from iosonde.study.workload.block.backends import BACKENDS, VIRTUAL_DRIVES
 from iosonde.study.workload.block.notation import active_window, mix_of, rate_steps
 from iosonde.study.workload.block.parameters import (
     PREPARATION,
+    SCALABLE,
     SHOWN,
+    WHOLE_NUMBERS,
     WHOLE_WORKLOAD,
     BlockParameters,
     addressed_bytes,
@@ -68,6 +70,8 @@ class BlockWorkload(Workload[BlockParameters]):
     )
     operations = ("read", "write", "trim")
     stated = ("block_size", "access", "io_mode", "read_fraction")
+    scalable = SCALABLE
+    whole_numbers = WHOLE_NUMBERS
     worded = ("block_size", "access", "io_mode", "read_fraction", "trim_fraction", "durability")
 
     def fit(
@@ -94,9 +98,8 @@ class BlockWorkload(Workload[BlockParameters]):
         backend = _backend(next(iter(fitted.values())), target.backend())
         return _spec(fitted, _spec_target(fitted, target), backend, devices, seed=seed, run_id=run_id)
 
-    @staticmethod
     def vary(
-        spec: JsonObject, parameters: Mapping[str, Any], *, seed: int, run_id: str, streams: Sequence[str] = ()
+        self, spec: JsonObject, parameters: Mapping[str, Any], *, seed: int, run_id: str, streams: Sequence[str] = ()
     ) -> JsonObject:
         """A spec like another, with these parameters of a case (`STREAM.NAME` where streams differ).
 
