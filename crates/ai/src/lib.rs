@@ -5,8 +5,6 @@
 //! a virtual clock. `files`
 //! has the files of a load.
 
-#![allow(dead_code)]
-
 mod checkpoint;
 mod files;
 mod ingest;
