@@ -15,11 +15,9 @@ use iosonde_protocol::{
 };
 
 use crate::files::{Content, FileNeed};
-use crate::weights::{check_request, pieces};
-use crate::world::{Access, Extent, Load, Memory, World};
-use crate::{Setting, measure, paths, until_complete};
-
-const PAGE_BYTES: u64 = 4096;
+use crate::weights::pieces;
+use crate::world::{Access, Extent, Load, Memory, PAGE_BYTES, World};
+use crate::{check_request, measure, paths, until_complete};
 
 /// The checkpoints of a spec.
 pub struct AiCheckpoint<'a>(pub &'a AiCheckpointWorkload);
@@ -27,25 +25,21 @@ pub struct AiCheckpoint<'a>(pub &'a AiCheckpointWorkload);
 impl Workload for AiCheckpoint<'_> {
     fn plan(&self) -> Option<LoadPlan<'_>> {
         let threads_of_rank = 1 + u32::from(self.0.mode == CheckpointMode::Background);
-        let threads = threads_of_rank * self.0.ranks.len() as u32;
-        Some(until_complete("ranks", threads, self.0.interval_ns, &self.0.cpus))
+        let stream = ("ranks", threads_of_rank * self.0.ranks.len() as u32);
+        Some(until_complete(&[stream], None, self.0.interval_ns, &self.0.cpus))
     }
 
     fn check(&self) -> Result<(), RunError> {
         let workload = self.0;
-        check_request(workload.request_bytes)?;
+        check_request(workload.request_bytes, "`request_bytes`")?;
         require(workload.checkpoints > 0, "`checkpoints`")?;
         require(workload.keep > 0, "`keep`")?;
         let mut names = BTreeSet::new();
         workload.ranks.iter().flatten().try_for_each(|file| {
-            let is_name = Path::new(&file.name)
-                .file_name()
-                .is_some_and(|name| name == &*file.name);
+            let is_name = Path::new(&file.name).file_name() == Some(file.name.as_ref());
             require(is_name && names.insert(&file.name), "`ranks.name`")?;
-            require(
-                !file.tensors.is_empty() && !file.tensors.contains(&0),
-                "`ranks.tensors`",
-            )
+            let has_tensors = !file.tensors.is_empty() && !file.tensors.contains(&0);
+            require(has_tensors, "`ranks.tensors`")
         })
     }
 
@@ -60,14 +54,8 @@ impl Workload for AiCheckpoint<'_> {
     fn run(&self, run: &mut Run<'_>) -> Result<RunResult, RunError> {
         let workload = self.0;
         let checkpoints = Checkpoints::new(workload);
-        let setting = Setting {
-            target: &workload.target,
-            backend: workload.backend.as_ref(),
-            needs: checkpoints.needs(),
-            page_cache: PageCache::Keep,
-        };
-        let plan = self.plan().expect("checkpoints are always measured");
-        let result = measure(setting, &plan, &checkpoints, run, |facts, _| {
+        let backend = workload.backend.as_ref();
+        let result = measure(self, &workload.target, backend, &checkpoints, run, |facts, _| {
             let (end, all) = (checkpoints.count(), checkpoints.count() + u64::from(workload.restores));
             facts.file_bytes = (0..workload.ranks.len()).map(|rank| checkpoints.bytes(rank)).sum();
             facts.checkpoints = (0..end).map_while(|step| checkpoints.times(step)).collect();
@@ -117,13 +105,29 @@ enum Event {
 impl Load for Checkpoints<'_> {
     type Found = ();
 
+    fn needs(&self) -> Vec<FileNeed> {
+        let files = self.workload.ranks.iter().flatten();
+        let files: Vec<_> = files.zip(self.parts.iter().flatten()).collect();
+        let needs = (1..=self.places()).flat_map(|place| {
+            files.iter().map(move |(file, parts)| FileNeed {
+                path: format!("global_epoch1_step{place}/{}", file.name).into(),
+                bytes: parts.iter().sum(),
+                content: Content::OfLoad,
+                is_direct: self.is(CheckpointMode::Direct),
+            })
+        });
+        needs.collect()
+    }
+
+    fn page_cache(&self) -> PageCache {
+        PageCache::Keep
+    }
+
     fn memory(&self, place: Place) -> Memory {
         let is_copied = self.is(CheckpointMode::Background) && (place.job as usize) < self.first.len();
         Memory {
-            bytes: self.workload.request_bytes * (1 + u64::from(is_copied)),
-            slots: 1,
             is_written: true,
-            ..Memory::default()
+            ..Memory::of_one(self.workload.request_bytes * (1 + u64::from(is_copied)))
         }
     }
 
@@ -135,10 +139,6 @@ impl Load for Checkpoints<'_> {
         self.remove_all(world, job)?;
         let _is_complete = self.train(world, job)? && self.restore(world, job)?;
         self.remove_all(world, job)
-    }
-
-    fn interface(&self) -> &'static str {
-        "sync"
     }
 }
 
@@ -179,20 +179,6 @@ impl<'w> Checkpoints<'w> {
     /// Places of checkpoints on storage.
     fn places(&self) -> u64 {
         u64::from(self.workload.keep) + 1
-    }
-
-    fn needs(&self) -> Vec<FileNeed> {
-        let files = self.workload.ranks.iter().flatten();
-        let files: Vec<_> = files.zip(self.parts.iter().flatten()).collect();
-        let needs = (1..=self.places()).flat_map(|place| {
-            files.iter().map(move |(file, parts)| FileNeed {
-                path: format!("global_epoch1_step{place}/{}", file.name).into(),
-                bytes: parts.iter().sum(),
-                content: Content::OfLoad,
-                is_direct: self.is(CheckpointMode::Direct),
-            })
-        });
-        needs.collect()
     }
 
     /// Numbers and parts of a rank's files of a checkpoint.
@@ -274,8 +260,7 @@ impl<'w> Checkpoints<'w> {
 
     /// Writes a rank's files, makes them durable, and removes those of the checkpoint that is no longer kept.
     fn write<'a>(&self, world: &mut impl World<'a>, rank: usize, step: u64) -> Result<bool, RunError> {
-        let is_direct = self.is(CheckpointMode::Direct);
-        if !self.transfer(world, rank, step, Access::Create { is_direct })? {
+        if !self.transfer(world, rank, step, Access::Create)? {
             return Ok(false);
         }
         let mut end_ns = world.now();
@@ -284,7 +269,7 @@ impl<'w> Checkpoints<'w> {
         }
         if !self.workload.sync {
             for (number, _) in self.files(rank, step) {
-                world.open(number, Access::Read { is_direct: false })?;
+                world.open(number, Access::Read, false)?;
                 sync(world, number)?;
                 world.close(number);
             }
@@ -297,14 +282,14 @@ impl<'w> Checkpoints<'w> {
 
     /// Waits until the last checkpoint is durable, and restores it.
     fn restore<'a>(&self, world: &mut impl World<'a>, rank: usize) -> Result<bool, RunError> {
-        let (last, is_direct) = (self.count() - 1, self.is(CheckpointMode::Direct));
+        let last = self.count() - 1;
         if !self.wait(world, Event::Complete, last, rank..rank + 1) {
             return Ok(false);
         }
         for step in last + 1..=last + u64::from(self.workload.restores) {
             let mut cached_bytes = Some(0);
             for (number, _) in self.files(rank, last) {
-                world.open(number, Access::Read { is_direct: false })?;
+                world.open(number, Access::Read, false)?;
                 world.drop_pages(number)?;
                 let cached = world.cached_bytes(number);
                 cached_bytes = cached_bytes.zip(cached).map(|(sum, cached)| sum + cached);
@@ -313,7 +298,7 @@ impl<'w> Checkpoints<'w> {
             if let Some(bytes) = cached_bytes {
                 self.report(world, Event::Cached, step, rank, bytes);
             }
-            if !self.meet(world, step, rank) || !self.transfer(world, rank, last, Access::Read { is_direct })? {
+            if !self.meet(world, step, rank) || !self.transfer(world, rank, last, Access::Read)? {
                 return Ok(false);
             }
             let end_ns = world.now();
@@ -331,15 +316,11 @@ impl<'w> Checkpoints<'w> {
         checkpoint: u64,
         access: Access,
     ) -> Result<bool, RunError> {
-        let is_read = matches!(access, Access::Read { .. });
+        let is_read = access == Access::Read;
         let operation = if is_read { Operation::Read } else { Operation::Write };
         for (file, parts) in self.files(rank, checkpoint) {
-            world.open(file, access)?;
-            let mut part = Extent {
-                file,
-                offset: 0,
-                bytes: 0,
-            };
+            world.open(file, access, self.is(CheckpointMode::Direct))?;
+            let mut part = Extent::new(file, 0, 0);
             let requests = parts.iter().flat_map(|&bytes| {
                 (part.offset, part.bytes) = (part.offset + part.bytes, bytes);
                 pieces(part, self.workload.request_bytes)
@@ -365,7 +346,7 @@ impl<'w> Checkpoints<'w> {
 
     fn remove<'a>(&self, world: &mut impl World<'a>, rank: usize, checkpoint: u64) -> Result<(), RunError> {
         let mut files = self.files(rank, checkpoint);
-        files.try_for_each(|(number, _)| world.remove(number))
+        files.try_for_each(|(number, _)| world.files().remove(number))
     }
 
     fn remove_all<'a>(&self, world: &mut impl World<'a>, rank: usize) -> Result<(), RunError> {

@@ -49,16 +49,19 @@ pub(crate) struct FileSet {
 }
 
 struct Entry {
-    /// As it was needed.
-    name: PathBuf,
+    need: FileNeed,
     path: PathBuf,
-    bytes: u64,
     /// First byte on a simulated device.
     base: u64,
     /// None on a simulated device, and where threads open it.
     file: Option<File>,
+}
+
+impl Entry {
     /// True if it exists before the load, but is open in threads only.
-    is_per_thread: bool,
+    fn is_per_thread(&self) -> bool {
+        matches!(self.need.content, Content::PerThread)
+    }
 }
 
 impl FileSet {
@@ -66,16 +69,14 @@ impl FileSet {
     pub(crate) fn on_device(needs: Vec<FileNeed>) -> FileSet {
         let mut base = 0;
         let entries = needs.into_iter().map(|need| {
-            let entry = Entry {
-                name: need.path.clone(),
-                path: need.path,
-                bytes: need.bytes,
-                base,
-                file: None,
-                is_per_thread: false,
-            };
+            let start = base;
             base += need.bytes.next_multiple_of(ALIGNMENT);
-            entry
+            Entry {
+                path: need.path.clone(),
+                base: start,
+                file: None,
+                need,
+            }
         });
         FileSet {
             directory: None,
@@ -111,10 +112,8 @@ impl FileSet {
                 }
             };
             entries.push(Entry {
-                is_per_thread: matches!(need.content, Content::PerThread),
-                name: need.path,
+                need,
                 path,
-                bytes: need.bytes,
                 base: 0,
                 file,
             });
@@ -133,7 +132,7 @@ impl FileSet {
         let mut entries = self.entries.iter().enumerate();
         entries.try_for_each(|(number, entry)| match &entry.file {
             Some(file) => apply(entry, file),
-            None if entry.is_per_thread => apply(entry, &self.open_for(number, Access::Read { is_direct: false })?),
+            None if entry.is_per_thread() => apply(entry, &self.open_for(number, Access::Read, false)?),
             None => Ok(()),
         })
     }
@@ -141,7 +140,7 @@ impl FileSet {
     /// Brings the pages of files in the page cache into a state.
     pub(crate) fn prepare_page_cache(&self, wanted: PageCache) -> Result<(), RunError> {
         self.for_each_file(|entry, file| {
-            prepare_page_cache(file, wanted, entry.bytes)
+            prepare_page_cache(file, wanted, entry.need.bytes)
                 .map_err(|error| RunError::io("prepare the page cache of", &entry.path, &error))
         })
     }
@@ -150,13 +149,13 @@ impl FileSet {
     pub(crate) fn residency(&self) -> Option<Residency> {
         self.entries
             .iter()
-            .find(|entry| entry.file.is_some() || entry.is_per_thread)?;
+            .find(|entry| entry.file.is_some() || entry.is_per_thread())?;
         let mut sum = Residency {
             cached_bytes: 0,
             dirty_bytes: Some(0),
         };
         let added = self.for_each_file(|entry, file| {
-            let found = residency::query(file, &(0..entry.bytes))
+            let found = residency::query(file, &(0..entry.need.bytes))
                 .map_err(|error| RunError::io("examine the page cache of", &entry.path, &error))?;
             sum.cached_bytes += found.cached_bytes;
             sum.dirty_bytes = sum.dirty_bytes.zip(found.dirty_bytes).map(|(sum, dirty)| sum + dirty);
@@ -166,57 +165,58 @@ impl FileSet {
     }
 
     /// Opens a file for a thread. One that is created gets the directories that its name has.
-    pub(crate) fn open_for(&self, number: usize, access: Access) -> Result<File, RunError> {
-        let (flags, is_direct) = match access {
-            Access::Read { is_direct } => (OFlags::RDONLY, is_direct),
-            Access::Create { is_direct } => (OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC, is_direct),
-            Access::Update { is_direct } => (OFlags::RDWR, is_direct),
-            Access::Temporary { is_direct } => (OFlags::RDWR | OFlags::CREATE | OFlags::EXCL, is_direct),
-        };
-        let direct = if is_direct { OFlags::DIRECT } else { OFlags::empty() };
+    pub(crate) fn open_for(&self, number: usize, access: Access, is_direct: bool) -> Result<File, RunError> {
         let entry = &self.entries[number];
-        let name = match access {
-            Access::Temporary { .. } => &temporary(&entry.name),
-            _ => &entry.name,
+        let final_name = &entry.need.path;
+        let (name, flags) = match access {
+            Access::Read => (final_name, OFlags::RDONLY),
+            Access::Create => (final_name, OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC),
+            Access::Update => (final_name, OFlags::RDWR),
+            Access::Temporary => (&temporary(final_name), OFlags::RDWR | OFlags::CREATE | OFlags::EXCL),
         };
-        let open = || self.held().open(name, flags | direct);
+        let held = self
+            .directory
+            .as_ref()
+            .expect("files of a directory are opened below it");
+        let open = || held.open(name, flags | direct(is_direct));
         let opened = match open() {
             Err(error) if flags.contains(OFlags::CREATE) && error.kind() == io::ErrorKind::NotFound => {
-                create_parents(self.held(), name).and_then(|()| open())
+                create_parents(held, name).and_then(|()| open())
             }
             opened => opened,
         };
         opened.map_err(|error| refused(&entry.path, is_direct, &error))
     }
 
-    /// Returns true if a file exists.
-    pub(crate) fn exists(&self, number: usize) -> Result<bool, RunError> {
-        let entry = &self.entries[number];
-        std::fs::exists(self.held().held_path().join(&entry.name))
-            .map_err(|error| RunError::io("look up", &entry.path, &error))
+    /// Looks up a file, whether or not it exists.
+    pub(crate) fn look_up(&self, number: usize) -> Result<(), RunError> {
+        self.apply(number, "look up", |path| std::fs::exists(path).map(drop))
     }
 
     /// Gives a file its name, which was created under a temporary one.
     pub(crate) fn rename(&self, number: usize) -> Result<(), RunError> {
-        let (entry, held) = (&self.entries[number], self.held().held_path());
-        std::fs::rename(held.join(temporary(&entry.name)), held.join(&entry.name))
-            .map_err(|error| RunError::io("rename", &entry.path, &error))
+        self.apply(number, "rename", |path| std::fs::rename(temporary(path), path))
     }
 
     /// Removes a file, if it exists.
     pub(crate) fn remove(&self, number: usize) -> Result<(), RunError> {
-        let entry = &self.entries[number];
-        let removed = std::fs::remove_file(self.held().held_path().join(&entry.name));
-        match removed {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(RunError::io("remove", &entry.path, &error)),
-            _ => Ok(()),
-        }
+        self.apply(number, "remove", |path| match std::fs::remove_file(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            removed => removed,
+        })
     }
 
-    fn held(&self) -> &Directory {
-        self.directory
-            .as_ref()
-            .expect("files of a directory are opened below it")
+    /// Applies a function to the path of a file below the directory that is held; nothing on a simulated device.
+    fn apply(
+        &self,
+        number: usize,
+        action: &'static str,
+        function: impl FnOnce(&Path) -> io::Result<()>,
+    ) -> Result<(), RunError> {
+        let (entry, Some(held)) = (&self.entries[number], &self.directory) else {
+            return Ok(());
+        };
+        function(&held.held_path().join(&entry.need.path)).map_err(|error| RunError::io(action, &entry.path, &error))
     }
 
     /// The file with this number, which all threads have open.
@@ -234,7 +234,7 @@ impl FileSet {
 
     /// Size of the file with this number.
     pub(crate) fn bytes(&self, number: usize) -> u64 {
-        self.entries[number].bytes
+        self.entries[number].need.bytes
     }
 
     /// First byte of the file with this number on a simulated device.
@@ -244,20 +244,17 @@ impl FileSet {
 
     /// Bytes that all files take on a simulated device.
     pub(crate) fn extent(&self) -> u64 {
-        self.entries.last().map_or(0, |last| last.base + last.bytes)
+        self.entries.last().map_or(0, |last| last.base + last.need.bytes)
     }
 
     /// Bytes of all files.
     pub(crate) fn total_bytes(&self) -> u64 {
-        self.entries.iter().map(|entry| entry.bytes).sum()
+        self.entries.iter().map(|entry| entry.need.bytes).sum()
     }
 }
 
-fn read_flags(need: &FileNeed) -> OFlags {
-    match need.is_direct {
-        true => OFlags::RDONLY | OFlags::DIRECT,
-        false => OFlags::RDONLY,
-    }
+fn direct(is_direct: bool) -> OFlags {
+    if is_direct { OFlags::DIRECT } else { OFlags::empty() }
 }
 
 fn temporary(name: &Path) -> PathBuf {
@@ -272,7 +269,7 @@ fn create_parents(held: &Directory, name: &Path) -> io::Result<()> {
 
 /// Opens a file of the user's, which must be what was planned.
 fn existing(path: &Path, need: &FileNeed, run: &Run<'_>) -> Result<File, RunError> {
-    let opened = run.inputs.targets.open(path, read_flags(need));
+    let opened = run.inputs.targets.open(path, OFlags::RDONLY | direct(need.is_direct));
     let file = opened.map_err(|error| refused(path, need.is_direct, &error))?;
     let found = file.metadata().map_err(|error| RunError::io("examine", path, &error))?;
     if found.is_file() && found.len() == need.bytes {
@@ -314,7 +311,7 @@ fn generated(
         .map_err(failed("write"))?;
         layout.written_bytes += need.bytes;
     }
-    held.open(&need.path, read_flags(need))
+    held.open(&need.path, OFlags::RDONLY | direct(need.is_direct))
         .map_err(|error| refused(path, need.is_direct, &error))
 }
 

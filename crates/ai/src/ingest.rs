@@ -9,14 +9,15 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use iosonde_harness::load::{Permutation, Rng};
 use iosonde_harness::{LoadPlan, Place, Run, RunError, Stage, StreamPlan, Workload, require};
-use iosonde_protocol::{AcceleratorResult, AiIngestWorkload, AiTarget, IngestLoader, IoMode, Operation, RunResult};
+use iosonde_protocol::{
+    AcceleratorResult, AiIngestWorkload, AiTarget, IngestLoader, IoMode, Operation, PageCache, RunResult,
+};
 
 use crate::files::{Content, FileNeed};
 use crate::weights::pieces;
-use crate::world::{Access, Extent, Load, Memory, World};
-use crate::{Setting, measure, paths};
+use crate::world::{Access, Extent, Load, Memory, PAGE_BYTES, World};
+use crate::{check_request, measure, paths};
 
-const PAGE_BYTES: u64 = 4096;
 /// Where accelerators meet after a step.
 const BARRIER: usize = 0;
 
@@ -36,31 +37,20 @@ impl Workload for AiIngest<'_> {
     fn check(&self) -> Result<(), RunError> {
         let workload = self.0;
         let sizes = &workload.sample_bytes;
-        let request = workload.request_bytes;
+        let are_sizes = !sizes.is_empty() && sizes.iter().all(|bytes| (1..=1 << 40).contains(bytes));
         let readers = match workload.loader {
             IngestLoader::Samples => 1,
             IngestLoader::Interleaved => u64::from(workload.read_threads),
         };
         let needed = u64::from(workload.accelerators) * readers;
-        let demands = [
-            (workload.samples_per_file > 0, "`samples_per_file`"),
-            (
-                !sizes.is_empty() && sizes.iter().all(|bytes| (1..=1 << 40).contains(bytes)),
-                "`sample_bytes`",
-            ),
-            (
-                (1..=1 << 30).contains(&request) && request.is_multiple_of(PAGE_BYTES),
-                "`request_bytes`",
-            ),
-            (workload.batch > 0, "`batch`"),
-            ((1..=256).contains(&workload.read_threads), "`read_threads`"),
-            (workload.prefetch > 0, "`prefetch`"),
-            (workload.compute_ns > 0, "`compute_ns`"),
-            (items(workload) >= needed, "`files`"),
-        ];
-        demands
-            .into_iter()
-            .try_for_each(|(is_met, field)| require(is_met, field))
+        require(workload.samples_per_file > 0, "`samples_per_file`")?;
+        require(are_sizes, "`sample_bytes`")?;
+        check_request(workload.request_bytes, "`request_bytes`")?;
+        require(workload.batch > 0, "`batch`")?;
+        require((1..=256).contains(&workload.read_threads), "`read_threads`")?;
+        require(workload.prefetch > 0, "`prefetch`")?;
+        require(workload.compute_ns > 0, "`compute_ns`")?;
+        require(items(workload) >= needed, "`files`")
     }
 
     fn paths(&self) -> Vec<PathBuf> {
@@ -73,32 +63,19 @@ impl Workload for AiIngest<'_> {
 
     fn run(&self, run: &mut Run<'_>) -> Result<RunResult, RunError> {
         let workload = self.0;
-        let samples = Samples::new(workload);
-        let needs = (0..workload.files).map(|file| FileNeed {
-            path: format!("ingest-{file:06}").into(),
-            bytes: samples.file_bytes(file.into()),
-            content: Content::PerThread,
-            is_direct: is_direct(workload),
-        });
-        let setting = Setting {
-            target: &workload.target,
-            backend: workload.backend.as_ref(),
-            needs: needs.collect(),
-            page_cache: workload.page_cache,
-        };
         let shared = || Shared {
             finished: (0..workload.read_threads).map(|_| AtomicU64::default()).collect(),
             ..Shared::default()
         };
         let ingest = Ingest {
             workload,
-            samples,
+            samples: Samples::new(workload),
             seed: run.inputs.seed,
             accelerators: (0..workload.accelerators).map(|_| shared()).collect(),
             arrived: AtomicU64::new(0),
         };
-        let plan = self.plan().expect("ingest is always measured");
-        measure(setting, &plan, &ingest, run, |facts, found| {
+        let backend = workload.backend.as_ref();
+        measure(self, &workload.target, backend, &ingest, run, |facts, found| {
             facts.accelerators = found.iter().filter_map(|found| *found).collect();
         })
     }
@@ -156,11 +133,8 @@ impl Samples {
     fn extent(&self, sample: u64) -> Extent {
         let file = sample / self.per_file;
         let start = self.bytes_before(sample);
-        Extent {
-            file: file as usize,
-            offset: start - self.bytes_before(file * self.per_file),
-            bytes: self.bytes_before(sample + 1) - start,
-        }
+        let offset = start - self.bytes_before(file * self.per_file);
+        Extent::new(file as usize, offset, self.bytes_before(sample + 1) - start)
     }
 }
 
@@ -225,17 +199,24 @@ impl Load for Ingest<'_> {
     /// None for readers.
     type Found = Option<AcceleratorResult>;
 
+    fn needs(&self) -> Vec<FileNeed> {
+        let needs = (0..self.workload.files).map(|file| FileNeed {
+            path: format!("ingest-{file:06}").into(),
+            bytes: self.samples.file_bytes(file.into()),
+            content: Content::PerThread,
+            is_direct: is_direct(self.workload),
+        });
+        needs.collect()
+    }
+
+    fn page_cache(&self) -> PageCache {
+        self.workload.page_cache
+    }
+
     fn memory(&self, place: Place) -> Memory {
-        Memory {
-            bytes: if place.lane == 0 {
-                PAGE_BYTES
-            } else {
-                self.workload.request_bytes
-            },
-            slots: 1,
-            is_new_each_time: false,
-            is_locked: false,
-            is_written: false,
+        match place.lane {
+            0 => Memory::of_one(PAGE_BYTES),
+            _ => Memory::of_one(self.workload.request_bytes),
         }
     }
 
@@ -257,10 +238,6 @@ impl Load for Ingest<'_> {
             IngestLoader::Interleaved => self.read_files(world, place.job)?,
         }
         Ok(None)
-    }
-
-    fn interface(&self) -> &'static str {
-        "sync"
     }
 }
 
@@ -353,26 +330,17 @@ impl Ingest<'_> {
     fn read_sample<'a>(&self, world: &mut impl World<'a>, sample: u64) -> Result<(), RunError> {
         let Extent { file, offset, bytes } = self.samples.extent(sample);
         let is_direct = is_direct(self.workload);
-        // Direct I/O reads whole pages.
-        let first = if is_direct {
-            offset - offset % PAGE_BYTES
-        } else {
-            offset
-        };
-        let end = match is_direct {
-            true => (offset + bytes)
+        let (mut first, mut end) = (offset, offset + bytes);
+        if is_direct {
+            // It reads whole pages.
+            first -= first % PAGE_BYTES;
+            end = end
                 .next_multiple_of(PAGE_BYTES)
-                .min(self.samples.file_bytes(file as u64)),
-            false => offset + bytes,
-        };
+                .min(self.samples.file_bytes(file as u64));
+        }
         let start_ns = world.now();
-        world.open(file, Access::Read { is_direct })?;
-        let whole = Extent {
-            file,
-            offset: first,
-            bytes: end - first,
-        };
-        for piece in pieces(whole, self.workload.request_bytes) {
+        world.open(file, Access::Read, is_direct)?;
+        for piece in pieces(Extent::new(file, first, end - first), self.workload.request_bytes) {
             world.read(&[piece])?;
         }
         world.close(file);
@@ -390,12 +358,8 @@ impl Ingest<'_> {
         let has_room = || (shared.read.load(SeqCst) < (shared.taken.load(SeqCst) + prefetch) * batch).then_some(());
         loop {
             let file = order.item(shared.files.fetch_add(1, SeqCst));
-            let whole = Extent {
-                file: file as usize,
-                offset: 0,
-                bytes: self.samples.file_bytes(file),
-            };
-            world.open(whole.file, Access::Read { is_direct })?;
+            let whole = Extent::new(file as usize, 0, self.samples.file_bytes(file));
+            world.open(whole.file, Access::Read, is_direct)?;
             let mut complete = 0;
             for piece in pieces(whole, workload.request_bytes) {
                 let may_read = has_room().is_some() || world.wait_at(readers_of(job), has_room).is_some();

@@ -18,7 +18,7 @@ use iosonde_protocol::BackendInEffect;
 use memmap2::{Advice, Mmap};
 
 use crate::files::FileSet;
-use crate::world::{Access, Extent, Load, Mapped, Memory, World};
+use crate::world::{Access, Extent, Load, Mapped, Memory, PAGE_BYTES, World};
 
 /// Longest wait for another thread before intervals that are over are closed.
 const TICK: Duration = Duration::from_millis(20);
@@ -165,6 +165,10 @@ impl<'a> World<'a> for KernelWorld<'a, '_> {
         &mut self.phases
     }
 
+    fn files(&self) -> &FileSet {
+        self.files
+    }
+
     fn now(&self) -> u64 {
         self.clock.now()
     }
@@ -183,27 +187,15 @@ impl<'a> World<'a> for KernelWorld<'a, '_> {
         }
     }
 
-    fn open(&mut self, file: usize, access: Access) -> Result<(), RunError> {
+    fn open(&mut self, file: usize, access: Access, is_direct: bool) -> Result<(), RunError> {
         self.close(file);
-        let opened = self.files.open_for(file, access)?;
+        let opened = self.files.open_for(file, access, is_direct)?;
         self.opened.push((file, opened));
         Ok(())
     }
 
-    fn exists(&mut self, file: usize) -> Result<bool, RunError> {
-        self.files.exists(file)
-    }
-
-    fn rename(&mut self, file: usize) -> Result<(), RunError> {
-        self.files.rename(file)
-    }
-
     fn close(&mut self, file: usize) {
         self.opened.retain(|(number, _)| *number != file);
-    }
-
-    fn remove(&mut self, file: usize) -> Result<(), RunError> {
-        self.files.remove(file)
     }
 
     fn write(&mut self, extent: Extent) -> Result<(), RunError> {
@@ -308,8 +300,6 @@ impl<'a> World<'a> for KernelWorld<'a, '_> {
         Ok(())
     }
 }
-
-const PAGE_BYTES: u64 = 4096;
 
 fn in_pages(bytes: u64) -> u64 {
     bytes.next_multiple_of(PAGE_BYTES)

@@ -9,18 +9,14 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use iosonde_harness::load::Rng;
 use iosonde_harness::target::Targets;
-use iosonde_harness::{LoadPlan, Place, Run, RunError, Stage, StreamPlan, Workload, require};
-use iosonde_protocol::{
-    AiKvCacheWorkload, AiTarget, KvCacheLayout, KvCacheResult, Operation, PageCache, Ramp, RunResult,
-};
+use iosonde_harness::{LoadPlan, Place, Run, RunError, Stage, Workload, require};
+use iosonde_protocol::{AiKvCacheWorkload, AiTarget, KvCacheLayout, KvCacheResult, Operation, RunResult};
 
 use crate::files::{Content, FileNeed};
 use crate::kv_trace::{Schedule, Store, Trace};
 use crate::world::{Access, Extent, Load, Memory, World};
-use crate::{Setting, measure, paths};
+use crate::{check_request, measure, paths, until_complete};
 
-const PAGE_BYTES: u64 = 4096;
-const BLOCK_BYTES_MAX: u64 = 1 << 30;
 const STORES: usize = 1;
 
 /// The cache of a spec.
@@ -28,23 +24,14 @@ pub struct AiKvCache<'a>(pub &'a AiKvCacheWorkload);
 
 impl Workload for AiKvCache<'_> {
     fn plan(&self) -> Option<LoadPlan<'_>> {
-        let stream = |name, jobs| StreamPlan {
-            ends_by_itself: true,
-            ..StreamPlan::closed(name, jobs, &self.0.cpus)
-        };
-        Some(LoadPlan {
-            ramp: Ramp::default(),
-            duration_ns: self.0.duration_ns,
-            interval_ns: self.0.interval_ns,
-            streams: vec![stream("loads", self.0.threads), stream("stores", self.0.writers)],
-        })
+        let AiKvCacheWorkload { duration_ns, cpus, .. } = self.0;
+        let streams = [("loads", self.0.threads), ("stores", self.0.writers)];
+        Some(until_complete(&streams, *duration_ns, self.0.interval_ns, cpus))
     }
 
     fn check(&self) -> Result<(), RunError> {
         let workload = self.0;
-        let bytes = workload.block_bytes;
-        let is_size = (PAGE_BYTES..=BLOCK_BYTES_MAX).contains(&bytes) && bytes.is_multiple_of(PAGE_BYTES);
-        require(is_size, "`block_bytes`")?;
+        check_request(workload.block_bytes, "`block_bytes`")?;
         require(workload.capacity_blocks > 0, "`capacity_blocks`")?;
         require(workload.speed > 0.0 && workload.speed.is_finite(), "`speed`")?;
         require(workload.warm_requests < workload.trace.rows, "`warm_requests`")
@@ -61,18 +48,12 @@ impl Workload for AiKvCache<'_> {
     fn run(&self, run: &mut Run<'_>) -> Result<RunResult, RunError> {
         let workload = self.0;
         let trace = Trace::open(&workload.trace, run.inputs.targets)?;
-        let cache = Cache::new(workload, Schedule::new(workload, &trace));
+        let cache = Cache::new(workload, trace.blocks, Schedule::new(workload, &trace));
         if let AiTarget::Directory { path } = &workload.target {
             clear(path.as_ref(), workload.layout, run.inputs.targets)?;
         }
-        let setting = Setting {
-            target: &workload.target,
-            backend: workload.backend.as_ref(),
-            needs: cache.needs(trace.blocks),
-            page_cache: PageCache::Drop,
-        };
-        let plan = self.plan().expect("a load is always measured");
-        measure(setting, &plan, &cache, run, |facts, found| {
+        let backend = workload.backend.as_ref();
+        measure(self, &workload.target, backend, &cache, run, |facts, found| {
             let blocks = u64::from(trace.blocks.min(workload.capacity_blocks));
             facts.file_bytes = blocks * workload.block_bytes;
             facts.kv_cache = Some(cache.result(found));
@@ -127,6 +108,8 @@ struct Progress {
 
 struct Cache<'w> {
     workload: &'w AiKvCacheWorkload,
+    /// Different blocks of the trace.
+    named: u32,
     schedule: Schedule,
     /// True if blocks are files, and not slots of one.
     has_files: bool,
@@ -139,7 +122,7 @@ struct Cache<'w> {
 }
 
 impl<'w> Cache<'w> {
-    fn new(workload: &'w AiKvCacheWorkload, schedule: Schedule) -> Cache<'w> {
+    fn new(workload: &'w AiKvCacheWorkload, named: u32, schedule: Schedule) -> Cache<'w> {
         let blocks = schedule.stays.iter().map(|stay| Block {
             state: REMOVED.into(),
             loads_left: stay.loads.into(),
@@ -160,6 +143,7 @@ impl<'w> Cache<'w> {
         });
         Cache {
             workload,
+            named,
             has_files: workload.layout != KvCacheLayout::Slots && workload.backend.is_none(),
             blocks,
             progress: progress.collect(),
@@ -168,27 +152,6 @@ impl<'w> Cache<'w> {
             next_store: AtomicUsize::new(0),
             schedule,
         }
-    }
-
-    fn needs(&self, blocks: u32) -> Vec<FileNeed> {
-        let workload = self.workload;
-        let need = |path, bytes, content| FileNeed {
-            path,
-            bytes,
-            content,
-            is_direct: workload.is_direct,
-        };
-        if !self.has_files {
-            let bytes = u64::from(workload.capacity_blocks) * workload.block_bytes;
-            return vec![need("slots".into(), bytes, Content::Generated(Vec::new()))];
-        }
-        let path = |block| name(workload.layout, block);
-        let needs = (0..blocks).map(|block| need(path(block), workload.block_bytes, Content::OfLoad));
-        let mut needs: Vec<_> = needs.collect();
-        for stay in &self.schedule.warm {
-            needs[self.extent(*stay).file].content = Content::PerThread;
-        }
-        needs
     }
 
     fn result(&self, found: &[KvCacheResult]) -> KvCacheResult {
@@ -210,7 +173,7 @@ impl<'w> Cache<'w> {
             true => (stay.block as usize, 0),
             false => (0, u64::from(stay.slot) * bytes),
         };
-        Extent { file, offset, bytes }
+        Extent::new(file, offset, bytes)
     }
 
     fn is(&self, stay: u32, state: u8) -> bool {
@@ -291,7 +254,7 @@ impl<'a, W: World<'a>> Worker<'_, W> {
         let mut usable = 0;
         for stay in stays {
             if cache.has_files {
-                self.world.exists(cache.extent(*stay).file)?;
+                self.world.files().look_up(cache.extent(*stay).file)?;
             }
             if !cache.is(*stay, STORED) {
                 break;
@@ -299,7 +262,7 @@ impl<'a, W: World<'a>> Worker<'_, W> {
             usable += 1;
         }
         if let Some(block) = request.missing.filter(|_| cache.has_files && usable == stays.len()) {
-            self.world.exists(block as usize)?;
+            self.world.files().look_up(block as usize)?;
         }
         self.world.record(Operation::Lookup, 0, start_ns);
         self.found.requests += 1;
@@ -321,7 +284,7 @@ impl<'a, W: World<'a>> Worker<'_, W> {
             let (start_ns, extent) = (self.world.now(), cache.extent(stay));
             if cache.has_files {
                 let is_direct = cache.workload.is_direct;
-                self.world.open(extent.file, Access::Read { is_direct })?;
+                self.world.open(extent.file, Access::Read, is_direct)?;
                 self.world.read(&[extent])?;
                 self.world.close(extent.file);
             } else {
@@ -372,7 +335,7 @@ impl<'a, W: World<'a>> Worker<'_, W> {
             if let Some(evicted) = store.evicted {
                 let start_ns = self.world.now();
                 if cache.has_files {
-                    self.world.remove(cache.extent(evicted).file)?;
+                    self.world.files().remove(cache.extent(evicted).file)?;
                     self.world.record(Operation::Delete, 0, start_ns);
                 }
                 cache.set(evicted, REMOVED);
@@ -396,10 +359,10 @@ impl<'a, W: World<'a>> Worker<'_, W> {
         let (world, is_direct) = (&mut *self.world, workload.is_direct);
         let is_renamed = has_files && workload.layout == KvCacheLayout::Renamed;
         if is_renamed {
-            world.exists(extent.file)?;
-            world.open(extent.file, Access::Temporary { is_direct })?;
+            world.files().look_up(extent.file)?;
+            world.open(extent.file, Access::Temporary, is_direct)?;
         } else if has_files {
-            world.open(extent.file, Access::Create { is_direct })?;
+            world.open(extent.file, Access::Create, is_direct)?;
         }
         world.write(extent)?;
         if workload.sync {
@@ -408,27 +371,48 @@ impl<'a, W: World<'a>> Worker<'_, W> {
         if has_files {
             world.close(extent.file);
         }
-        if is_renamed { world.rename(extent.file) } else { Ok(()) }
+        if is_renamed {
+            world.files().rename(extent.file)
+        } else {
+            Ok(())
+        }
     }
 }
 
 impl Load for Cache<'_> {
     type Found = KvCacheResult;
 
+    fn needs(&self) -> Vec<FileNeed> {
+        let workload = self.workload;
+        let need = |path, bytes, content| FileNeed {
+            path,
+            bytes,
+            content,
+            is_direct: workload.is_direct,
+        };
+        if !self.has_files {
+            let bytes = u64::from(workload.capacity_blocks) * workload.block_bytes;
+            return vec![need("slots".into(), bytes, Content::Generated(Vec::new()))];
+        }
+        let path = |block| name(workload.layout, block);
+        let needs = (0..self.named).map(|block| need(path(block), workload.block_bytes, Content::OfLoad));
+        let mut needs: Vec<_> = needs.collect();
+        for stay in &self.schedule.warm {
+            needs[self.extent(*stay).file].content = Content::PerThread;
+        }
+        needs
+    }
+
     fn memory(&self, place: Place) -> Memory {
         Memory {
-            bytes: self.workload.block_bytes,
-            slots: 1,
-            is_new_each_time: false,
-            is_locked: false,
             is_written: place.stream == STORES,
+            ..Memory::of_one(self.workload.block_bytes)
         }
     }
 
     fn work<'a>(&self, world: &mut impl World<'a>, place: Place) -> Result<KvCacheResult, RunError> {
         if !self.has_files {
-            let is_direct = self.workload.is_direct;
-            world.open(0, Access::Update { is_direct })?;
+            world.open(0, Access::Update, self.workload.is_direct)?;
         }
         let begin_ns = world.phases().window().start;
         let found = KvCacheResult::default();
@@ -443,10 +427,6 @@ impl Load for Cache<'_> {
             _ => worker.load_requests()?,
         }
         Ok(worker.found)
-    }
-
-    fn interface(&self) -> &'static str {
-        "sync"
     }
 }
 

@@ -18,8 +18,8 @@ mod world;
 
 use std::path::PathBuf;
 
-use iosonde_harness::{LoadPlan, Measured, Run, RunError, StreamPlan};
-use iosonde_protocol::{AiResult, AiTarget, Backend, PageCache, PageCacheEvidence, Ramp, RunResult};
+use iosonde_harness::{LoadPlan, Measured, Run, RunError, StreamPlan, Workload, require};
+use iosonde_protocol::{AiResult, AiTarget, Backend, PageCacheEvidence, Ramp, RunResult};
 
 pub use checkpoint::AiCheckpoint;
 pub use ingest::AiIngest;
@@ -27,28 +27,34 @@ pub use kv_cache::AiKvCache;
 pub use vector::AiVector;
 pub use weights::AiWeights;
 
-use crate::files::{FileNeed, FileSet};
-use crate::world::Load;
+use crate::files::FileSet;
+use crate::world::{Load, PAGE_BYTES};
 
-/// What the driver knows of a load.
-pub(crate) struct Setting<'w> {
-    pub target: &'w AiTarget,
-    pub backend: Option<&'w Backend>,
-    pub needs: Vec<FileNeed>,
-    pub page_cache: PageCache,
-}
+const REQUEST_BYTES_MAX: u64 = 1 << 30;
 
-/// A load of one stream that ends by itself.
-pub(crate) fn until_complete<'a>(stream: &'a str, threads: u32, interval_ns: u64, cpus: &'a [u32]) -> LoadPlan<'a> {
+/// A load of these streams and threads that ends by itself, or after `duration_ns`.
+pub(crate) fn until_complete<'a>(
+    streams: &[(&'a str, u32)],
+    duration_ns: Option<u64>,
+    interval_ns: u64,
+    cpus: &'a [u32],
+) -> LoadPlan<'a> {
+    let stream = |(name, threads): &(&'a str, u32)| StreamPlan {
+        ends_by_itself: true,
+        ..StreamPlan::closed(name, *threads, cpus)
+    };
     LoadPlan {
         ramp: Ramp::default(),
-        duration_ns: None,
+        duration_ns,
         interval_ns,
-        streams: vec![StreamPlan {
-            ends_by_itself: true,
-            ..StreamPlan::closed(stream, threads, cpus)
-        }],
+        streams: streams.iter().map(stream).collect(),
     }
+}
+
+/// Refuses a size of requests that direct I/O cannot do.
+pub(crate) fn check_request(bytes: u64, field: &str) -> Result<(), RunError> {
+    let is_possible = (PAGE_BYTES..=REQUEST_BYTES_MAX).contains(&bytes) && bytes.is_multiple_of(PAGE_BYTES);
+    require(is_possible, field)
 }
 
 /// The paths of a target, and files beside it.
@@ -62,24 +68,26 @@ pub(crate) fn paths(target: &AiTarget, files: impl IntoIterator<Item = PathBuf>)
 
 /// Prepares the files, applies the load, and makes a result of what was found; `note` adds facts about the load.
 pub(crate) fn measure<L: Load>(
-    setting: Setting<'_>,
-    plan: &LoadPlan<'_>,
+    workload: &dyn Workload,
+    target: &AiTarget,
+    backend: Option<&Backend>,
     load: &L,
     run: &mut Run<'_>,
     note: impl FnOnce(&mut AiResult, &[L::Found]),
 ) -> Result<RunResult, RunError> {
-    let (measured, file_bytes) = match setting.target {
+    let plan = &workload.plan().expect("a load is always measured");
+    let (measured, file_bytes) = match target {
         AiTarget::Virtual { size_bytes } => {
-            let Some(backend) = setting.backend else {
+            let Some(backend) = backend else {
                 return Err(RunError::out_of_range("`backend`"));
             };
-            let files = FileSet::on_device(setting.needs);
+            let files = FileSet::on_device(load.needs());
             let measured = simulated::measure(backend, *size_bytes, &files, plan, load, run)?;
             (measured, files.total_bytes())
         }
         AiTarget::Directory { path } => {
-            let (files, layout) = FileSet::open(path.as_ref(), setting.needs, run)?;
-            files.prepare_page_cache(setting.page_cache)?;
+            let (files, layout) = FileSet::open(path.as_ref(), load.needs(), run)?;
+            files.prepare_page_cache(load.page_cache())?;
             let before = files.residency();
             let mut measured = kernel::measure(&files, plan, load, run)?;
             let pages = before.zip(files.residency()).map(|(before, after)| PageCacheEvidence {

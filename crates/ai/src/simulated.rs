@@ -13,10 +13,7 @@ use iosonde_harness::{JobDone, JobPhases, LoadPlan, Measured, Run, RunError, Sha
 use iosonde_protocol::{Backend, Operation};
 
 use crate::files::FileSet;
-use crate::world::{Access, Extent, Load, Mapped, World};
-
-/// Bytes of a page fault without read-ahead.
-const PAGE_BYTES: u64 = 4096;
+use crate::world::{Access, Extent, Load, Mapped, PAGE_BYTES, World};
 
 /// Applies the load to the device of `backend`.
 pub(crate) fn measure<L: Load>(
@@ -296,6 +293,10 @@ impl<'a> World<'a> for VirtualWorld<'a, '_> {
         &mut self.phases
     }
 
+    fn files(&self) -> &FileSet {
+        self.files
+    }
+
     fn now(&self) -> u64 {
         self.timeline.now()
     }
@@ -304,23 +305,11 @@ impl<'a> World<'a> for VirtualWorld<'a, '_> {
         self.io(Operation::Read, extents)
     }
 
-    fn open(&mut self, _file: usize, _access: Access) -> Result<(), RunError> {
-        Ok(())
-    }
-
-    fn exists(&mut self, _file: usize) -> Result<bool, RunError> {
-        Ok(true)
-    }
-
-    fn rename(&mut self, _file: usize) -> Result<(), RunError> {
+    fn open(&mut self, _file: usize, _access: Access, _is_direct: bool) -> Result<(), RunError> {
         Ok(())
     }
 
     fn close(&mut self, _file: usize) {}
-
-    fn remove(&mut self, _file: usize) -> Result<(), RunError> {
-        Ok(())
-    }
 
     fn write(&mut self, extent: Extent) -> Result<(), RunError> {
         self.io(Operation::Write, &[extent])
@@ -348,10 +337,8 @@ impl<'a> World<'a> for VirtualWorld<'a, '_> {
         while self.now() < at_ns && self.continues() {
             // Not beyond the end of an interval or of the load, which is then noticed.
             let until_ns = at_ns.min(self.phases.next_check_ns().max(self.now() + 1));
-            drop(
-                self.timeline
-                    .pause(self.number, Doing::Asleep(until_ns), self.timeline.state()),
-            );
+            let state = self.timeline.state();
+            drop(self.timeline.pause(self.number, Doing::Asleep(until_ns), state));
         }
     }
 
@@ -388,11 +375,7 @@ impl<'a> World<'a> for VirtualWorld<'a, '_> {
         let first = extent.offset.next_multiple_of(PAGE_BYTES);
         (first..end).step_by(PAGE_BYTES as usize).try_for_each(|offset| {
             let bytes = PAGE_BYTES.min(self.files.bytes(extent.file) - offset);
-            self.read(&[Extent {
-                file: extent.file,
-                offset,
-                bytes,
-            }])
+            self.read(&[Extent::new(extent.file, offset, bytes)])
         })
     }
 }

@@ -7,13 +7,12 @@ use std::path::PathBuf;
 
 use iosonde_harness::load::Rng;
 use iosonde_harness::{LoadPlan, Place, Run, RunError, Stage, StreamPlan, Workload, require};
-use iosonde_protocol::{AiVectorWorkload, Operation, PageCache, RunResult};
+use iosonde_protocol::{AiVectorWorkload, Operation, RunResult};
 
 use crate::files::{Content, FileNeed};
-use crate::world::{Extent, Load, Memory, World};
-use crate::{Setting, measure, paths};
+use crate::world::{Extent, Load, Memory, PAGE_BYTES, World};
+use crate::{check_request, measure, paths};
 
-const SECTOR_BYTES: u64 = 4096;
 const WIDTH_MAX: u32 = 1024;
 
 /// The queries of a spec.
@@ -32,11 +31,10 @@ impl Workload for AiVector<'_> {
     fn check(&self) -> Result<(), RunError> {
         let workload = self.0;
         let [least, most] = workload.read_bytes;
-        let is_size = least > 0 && least <= most && most <= workload.index_bytes;
-        let are_sectors = [least, most, workload.index_bytes]
-            .iter()
-            .all(|bytes| bytes % SECTOR_BYTES == 0);
-        require(is_size && are_sectors && most <= 1 << 30, "`read_bytes`")?;
+        check_request(least, "`read_bytes`")?;
+        check_request(most, "`read_bytes`")?;
+        let is_index = most <= workload.index_bytes && workload.index_bytes.is_multiple_of(PAGE_BYTES);
+        require(least <= most && is_index, "`read_bytes`")?;
         require(workload.hops > 0, "`hops`")?;
         require((1..=WIDTH_MAX).contains(&workload.beam_width), "`beam_width`")?;
         require((0.0..=1.0).contains(&workload.cached_fraction), "`cached_fraction`")
@@ -52,23 +50,12 @@ impl Workload for AiVector<'_> {
 
     fn run(&self, run: &mut Run<'_>) -> Result<RunResult, RunError> {
         let workload = self.0;
-        let setting = Setting {
-            target: &workload.target,
-            backend: workload.backend.as_ref(),
-            needs: vec![FileNeed {
-                path: "index".into(),
-                bytes: workload.index_bytes,
-                content: Content::Generated(Vec::new()),
-                is_direct: true,
-            }],
-            page_cache: PageCache::Drop,
-        };
         let queries = Queries {
             workload,
             seed: run.inputs.seed,
         };
-        let plan = self.plan().expect("queries are always measured");
-        measure(setting, &plan, &queries, run, |facts, reads| {
+        let backend = workload.backend.as_ref();
+        measure(self, &workload.target, backend, &queries, run, |facts, reads| {
             facts.reads = Some(reads.iter().sum());
         })
     }
@@ -83,13 +70,19 @@ impl Load for Queries<'_> {
     /// Reads in the measurement.
     type Found = u64;
 
+    fn needs(&self) -> Vec<FileNeed> {
+        vec![FileNeed {
+            path: "index".into(),
+            bytes: self.workload.index_bytes,
+            content: Content::Generated(Vec::new()),
+            is_direct: true,
+        }]
+    }
+
     fn memory(&self, _place: Place) -> Memory {
         Memory {
-            bytes: self.workload.read_bytes[1],
             slots: self.workload.beam_width,
-            is_new_each_time: false,
-            is_locked: false,
-            is_written: false,
+            ..Memory::of_one(self.workload.read_bytes[1])
         }
     }
 
@@ -123,19 +116,15 @@ impl Load for Queries<'_> {
 impl Queries<'_> {
     /// The reads of a round that are not served from memory.
     fn choose(&self, rng: &mut Rng, beam: &mut Vec<Extent>) {
-        let [least, most] = self.workload.read_bytes.map(|bytes| bytes / SECTOR_BYTES);
+        let [least, most] = self.workload.read_bytes.map(|bytes| bytes / PAGE_BYTES);
         beam.clear();
         for _ in 0..self.workload.beam_width {
             if rng.unit() < self.workload.cached_fraction {
                 continue;
             }
-            let sectors = least + rng.below(most - least + 1);
-            let places = self.workload.index_bytes / SECTOR_BYTES - sectors + 1;
-            beam.push(Extent {
-                file: 0,
-                offset: rng.below(places) * SECTOR_BYTES,
-                bytes: sectors * SECTOR_BYTES,
-            });
+            let pages = least + rng.below(most - least + 1);
+            let places = self.workload.index_bytes / PAGE_BYTES - pages + 1;
+            beam.push(Extent::new(0, rng.below(places) * PAGE_BYTES, pages * PAGE_BYTES));
         }
     }
 }

@@ -7,32 +7,26 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use iosonde_harness::{LoadPlan, Place, Run, RunError, Workload, require};
-use iosonde_protocol::{AiTarget, AiWeightsWorkload, Operation, RunResult, WeightFile, WeightMemory, WeightStrategy};
+use iosonde_protocol::{
+    AiTarget, AiWeightsWorkload, Operation, PageCache, RunResult, WeightFile, WeightMemory, WeightStrategy,
+};
 
 use crate::files::{Content, FileNeed};
 use crate::world::{Extent, Load, Mapped, Memory, World};
-use crate::{Setting, measure, paths, until_complete};
-
-const REQUEST_BYTES_MAX: u64 = 1 << 30;
-const PAGE_BYTES: u64 = 4096;
+use crate::{check_request, measure, paths, until_complete};
 
 /// The weights of a spec.
 pub struct AiWeights<'a>(pub &'a AiWeightsWorkload);
 
 impl Workload for AiWeights<'_> {
     fn plan(&self) -> Option<LoadPlan<'_>> {
-        let workload = self.0;
-        Some(until_complete(
-            "weights",
-            workload.threads,
-            workload.interval_ns,
-            &workload.cpus,
-        ))
+        let stream = ("weights", self.0.threads);
+        Some(until_complete(&[stream], None, self.0.interval_ns, &self.0.cpus))
     }
 
     fn check(&self) -> Result<(), RunError> {
         let workload = self.0;
-        check_request(workload.request_bytes)?;
+        check_request(workload.request_bytes, "`request_bytes`")?;
         require(!workload.files.is_empty(), "`files`")?;
         let is_generated = matches!(workload.target, AiTarget::Virtual { .. }) || workload.generate;
         workload.files.iter().try_for_each(|file| {
@@ -57,21 +51,6 @@ impl Workload for AiWeights<'_> {
 
     fn run(&self, run: &mut Run<'_>) -> Result<RunResult, RunError> {
         let workload = self.0;
-        let needs = workload.files.iter().map(|file| FileNeed {
-            path: file.path.clone().into(),
-            bytes: file.bytes,
-            content: match workload.generate {
-                true => Content::Generated(header(file)),
-                false => Content::Existing,
-            },
-            is_direct: workload.strategy == WeightStrategy::Direct,
-        });
-        let setting = Setting {
-            target: &workload.target,
-            backend: workload.backend.as_ref(),
-            needs: needs.collect(),
-            page_cache: workload.page_cache,
-        };
         let loading = Loading {
             workload,
             parts: parts(workload),
@@ -79,8 +58,8 @@ impl Workload for AiWeights<'_> {
             done: AtomicUsize::new(0),
             end_ns: AtomicU64::new(0),
         };
-        let plan = self.plan().expect("a load is always measured");
-        measure(setting, &plan, &loading, run, |facts, loaded| {
+        let backend = workload.backend.as_ref();
+        measure(self, &workload.target, backend, &loading, run, |facts, loaded| {
             facts.loaded_bytes = Some(loaded.iter().sum());
         })
     }
@@ -114,22 +93,9 @@ fn parts(workload: &AiWeightsWorkload) -> Vec<Extent> {
                 WeightStrategy::Direct => workload.request_bytes,
                 _ => file.bytes,
             };
-            pieces(
-                Extent {
-                    file: number,
-                    offset: 0,
-                    bytes: file.bytes,
-                },
-                piece,
-            )
+            pieces(Extent::new(number, 0, file.bytes), piece)
         })
         .collect()
-}
-
-/// Refuses a size of requests that direct I/O cannot do.
-pub(crate) fn check_request(bytes: u64) -> Result<(), RunError> {
-    let is_possible = (PAGE_BYTES..=REQUEST_BYTES_MAX).contains(&bytes) && bytes.is_multiple_of(PAGE_BYTES);
-    require(is_possible, "`request_bytes`")
 }
 
 /// An extent in pieces of this size; the last one may be smaller.
@@ -159,13 +125,28 @@ impl Load for Loading<'_> {
     /// Bytes loaded.
     type Found = u64;
 
+    fn needs(&self) -> Vec<FileNeed> {
+        let needs = self.workload.files.iter().map(|file| FileNeed {
+            path: file.path.clone().into(),
+            bytes: file.bytes,
+            content: match self.workload.generate {
+                true => Content::Generated(header(file)),
+                false => Content::Existing,
+            },
+            is_direct: self.workload.strategy == WeightStrategy::Direct,
+        });
+        needs.collect()
+    }
+
+    fn page_cache(&self) -> PageCache {
+        self.workload.page_cache
+    }
+
     fn memory(&self, _place: Place) -> Memory {
         Memory {
-            bytes: self.workload.request_bytes,
-            slots: 1,
             is_new_each_time: self.workload.memory == WeightMemory::Pageable,
             is_locked: self.workload.memory == WeightMemory::Locked,
-            is_written: false,
+            ..Memory::of_one(self.workload.request_bytes)
         }
     }
 
@@ -227,11 +208,7 @@ impl Loading<'_> {
         let (mut loaded, mut start_ns) = (0, world.now());
         world.map(file, how)?;
         for (offset, end) in tensors.iter().zip(tensors[1..].iter().chain([bytes])) {
-            let tensor = Extent {
-                file,
-                offset: *offset,
-                bytes: end - offset,
-            };
+            let tensor = Extent::new(file, *offset, end - offset);
             for piece in pieces(tensor, self.workload.request_bytes) {
                 world.copy_mapped(piece)?;
             }

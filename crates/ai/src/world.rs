@@ -1,7 +1,12 @@
 //! What a thread of a load does to storage and time.
 
 use iosonde_harness::{JobPhases, Place, RunError, Stage};
-use iosonde_protocol::Operation;
+use iosonde_protocol::{Operation, PageCache};
+
+use crate::files::{FileNeed, FileSet};
+
+/// Unit of direct I/O, and of page faults without read-ahead.
+pub(crate) const PAGE_BYTES: u64 = 4096;
 
 /// A part of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -10,6 +15,12 @@ pub(crate) struct Extent {
     pub file: usize,
     pub offset: u64,
     pub bytes: u64,
+}
+
+impl Extent {
+    pub(crate) fn new(file: usize, offset: u64, bytes: u64) -> Extent {
+        Extent { file, offset, bytes }
+    }
 }
 
 /// How a file is mapped before its pages are touched.
@@ -21,24 +32,16 @@ pub(crate) enum Mapped {
     Populate,
 }
 
-/// What a thread opens a file for, and whether with direct I/O.
+/// What a thread opens a file for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
-    Read {
-        is_direct: bool,
-    },
+    Read,
     /// The file is created, or becomes empty.
-    Create {
-        is_direct: bool,
-    },
+    Create,
     /// It exists, and is read and written.
-    Update {
-        is_direct: bool,
-    },
-    /// A new file is created under a temporary name, until [`World::rename`].
-    Temporary {
-        is_direct: bool,
-    },
+    Update,
+    /// A new file is created under a temporary name, until [`FileSet::rename`].
+    Temporary,
 }
 
 /// Memory that a thread reads into, or writes from.
@@ -56,9 +59,23 @@ pub(crate) struct Memory {
     pub is_written: bool,
 }
 
+impl Memory {
+    /// Memory of one read at a time.
+    pub(crate) fn of_one(bytes: u64) -> Memory {
+        Memory {
+            bytes,
+            slots: 1,
+            ..Memory::default()
+        }
+    }
+}
+
 /// One thread's storage and time.
 pub(crate) trait World<'a> {
     fn phases(&mut self) -> &mut JobPhases<'a>;
+
+    /// The files of the load.
+    fn files(&self) -> &FileSet;
 
     /// Now, in nanoseconds since the run's 0.
     fn now(&self) -> u64;
@@ -73,28 +90,10 @@ pub(crate) trait World<'a> {
     ///
     /// # Errors
     /// The kernel's.
-    fn open(&mut self, file: usize, access: Access) -> Result<(), RunError>;
-
-    /// Returns true if a file exists.
-    ///
-    /// # Errors
-    /// The kernel's.
-    fn exists(&mut self, file: usize) -> Result<bool, RunError>;
-
-    /// Gives a file its name, which was created under a temporary one.
-    ///
-    /// # Errors
-    /// The kernel's.
-    fn rename(&mut self, file: usize) -> Result<(), RunError>;
+    fn open(&mut self, file: usize, access: Access, is_direct: bool) -> Result<(), RunError>;
 
     /// Closes a file that this thread opened.
     fn close(&mut self, file: usize);
-
-    /// Removes a file; one that does not exist is no error.
-    ///
-    /// # Errors
-    /// The kernel's.
-    fn remove(&mut self, file: usize) -> Result<(), RunError>;
 
     /// Writes random data to a file that this thread opened.
     ///
@@ -182,6 +181,14 @@ pub(crate) trait Load: Sync {
     /// Results of a thread.
     type Found: Send;
 
+    /// Files that it needs.
+    fn needs(&self) -> Vec<FileNeed>;
+
+    /// The page cache of these files before the load.
+    fn page_cache(&self) -> PageCache {
+        PageCache::Drop
+    }
+
     fn memory(&self, place: Place) -> Memory;
 
     /// Threads of each job.
@@ -201,5 +208,7 @@ pub(crate) trait Load: Sync {
     fn work<'a>(&self, world: &mut impl World<'a>, place: Place) -> Result<Self::Found, RunError>;
 
     /// The interface on files, for the record.
-    fn interface(&self) -> &'static str;
+    fn interface(&self) -> &'static str {
+        "sync"
+    }
 }
