@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
-from iosonde.features.ai.load import AiLoad
+from iosonde.features.ai.load import PAGE_BYTES, AiLoad, request_rule
 from iosonde.features.ai.training import MODELS, File
 from iosonde.plan import ASSUMED_BYTES_PER_SECOND, Cost, JsonObject
 from iosonde.study.workload.reading import Cpus, DurationOrNone, DurationOrZero, Interval, Size, WithRules
 from iosonde.study.workload.workload import Hints, Layout, Rate, Spec, taken, whole_of
 from iosonde.units import MIB
-
-if TYPE_CHECKING:
-    from iosonde.storage import Target
-
-_PAGE_BYTES = 4096
 
 
 class AiCheckpointParameters(WithRules):
@@ -59,10 +54,7 @@ class AiCheckpointParameters(WithRules):
         most = MODELS[self.model].ranks
         return [
             (self.ranks > most, f"`{self.model}` has {most} ranks, and `ranks` is {self.ranks}"),
-            (
-                self.request_size % _PAGE_BYTES != 0 or self.request_size > 1 << 30,
-                "`request_size` must be a multiple of 4 KiB and at most 1 GiB",
-            ),
+            request_rule(self.request_size),
         ]
 
 
@@ -102,18 +94,16 @@ class AiCheckpoint(AiLoad[AiCheckpointParameters]):
     subject = "checkpoint_count"
     worded = stated = ("mode",)
 
-    def load(self, streams: Mapping[str, AiCheckpointParameters], target: Target, *, seed: int) -> JsonObject:
+    def spec(self, stream: AiCheckpointParameters) -> JsonObject:
         """Checkpoints of the first ranks."""
-        whole = whole_of(streams)
-        ranks = [[{"name": name, "tensors": list(tensors)} for name, tensors in files] for files in _files(whole)]
+        ranks = [[{"name": name, "tensors": list(tensors)} for name, tensors in files] for files in _files(stream)]
         return {
-            **self.place(streams, target),
             "ranks": ranks,
-            "checkpoints": whole.checkpoint_count,
-            **taken(whole, "mode", "sync", "keep", "restores", "cpus"),
-            "request_bytes": whole.request_size,
-            "pause_ns": whole.pause,
-            "interval_ns": whole.interval,
+            "checkpoints": stream.checkpoint_count,
+            **taken(stream, "mode", "sync", "keep", "restores"),
+            "request_bytes": stream.request_size,
+            "pause_ns": stream.pause,
+            "interval_ns": stream.interval,
         }
 
     def cost(self, streams: Mapping[str, AiCheckpointParameters]) -> Cost:
@@ -129,7 +119,7 @@ class AiCheckpoint(AiLoad[AiCheckpointParameters]):
 
     def sizes_of_files(self, stream: AiCheckpointParameters) -> Sequence[int]:
         """Those of the checkpoints that are kept, and of the one that is being written."""
-        return [-(-size // _PAGE_BYTES) * _PAGE_BYTES for size in _sizes(stream)] * (stream.keep + 1)
+        return [-(-size // PAGE_BYTES) * PAGE_BYTES for size in _sizes(stream)] * (stream.keep + 1)
 
     def buffer_bytes(self, streams: Mapping[str, AiCheckpointParameters]) -> int:
         """A request of each thread; a rank that copies its state has two."""
@@ -147,8 +137,8 @@ class AiCheckpoint(AiLoad[AiCheckpointParameters]):
     def streams(self, workload: Spec) -> Sequence[Mapping[str, Any]]:
         """A thread for each rank, and another one that writes its state in the background."""
         threads = len(workload["ranks"]) * (2 if workload["mode"] == "background" else 1)
-        io_mode = "direct" if workload["mode"] == "direct" else "buffered"
-        return [{**self.stream_of(jobs=threads, io_mode=io_mode), "durability": {"kind": "none"}}]
+        stream = self.stream_of(jobs=threads, is_direct=workload["mode"] == "direct")
+        return [{**stream, "durability": {"kind": "none"}}]
 
     def words(self, case: Mapping[str, Any]) -> dict[str, str]:
         """Words that make up `buffered checkpoints`."""

@@ -11,19 +11,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import cycle, islice
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
 from iosonde.errors import did_you_mean
-from iosonde.features.ai.load import AiLoad
+from iosonde.features.ai.load import AiLoad, request_rule, steady
 from iosonde.plan import Cost, JsonObject
 from iosonde.study.workload.reading import Cpus, Duration, DurationOrZero, Interval, Size, SizeOrZero, WithRules
-from iosonde.study.workload.workload import Hints, Rate, Spec, steady_ramp, taken, whole_of
+from iosonde.study.workload.workload import Hints, Rate, Spec, taken, whole_of
 from iosonde.units import MIB, format_duration
-
-if TYPE_CHECKING:
-    from iosonde.storage import Target
 
 Loader = Literal["samples", "interleaved"]
 
@@ -139,20 +136,13 @@ class AiIngestParameters(WithRules):
         is_interleaved = self.loader == "interleaved"
         what, items = ("files", self.files) if is_interleaved else ("samples", self.files * self.samples_per_file)
         needed = self.accelerators * (self.read_threads if is_interleaved else 1)
+        few = f"{self.accelerators} accelerators need {needed:,} {what}, got {items:,}; use a larger `scale`"
+        short = f"`duration` must be at least {STEPS_LEAST} steps of {format_duration(self.compute_time)}"
         return [
-            (
-                self.request_size % 4096 != 0 or self.request_size > 1 << 30,
-                "`request_size` must be a multiple of 4 KiB and at most 1 GiB",
-            ),
+            request_rule(self.request_size),
             (self.io_mode == "direct" and self.page_cache == "warm", "direct I/O does not use the page cache"),
-            (
-                items < needed,
-                f"{self.accelerators} accelerators need {needed:,} {what}, got {items:,}; use a larger `scale`",
-            ),
-            (
-                self.duration < STEPS_LEAST * self.compute_time,
-                f"`duration` must be at least {STEPS_LEAST} steps of {format_duration(self.compute_time)}",
-            ),
+            (items < needed, few),
+            (self.duration < STEPS_LEAST * self.compute_time, short),
         ]
 
 
@@ -205,19 +195,15 @@ class AiIngest(AiLoad[AiIngestParameters]):
     subject = "model"
     worded = stated = ("model", "accelerator")
 
-    def load(self, streams: Mapping[str, AiIngestParameters], target: Target, *, seed: int) -> JsonObject:
+    def spec(self, stream: AiIngestParameters) -> JsonObject:
         """All accelerators on one data set."""
-        whole = whole_of(streams)
         return {
-            **self.place(streams, target),
-            **taken(whole, "files", "samples_per_file", "loader", "io_mode", "accelerators", "batch", "read_threads"),
-            **taken(whole, "prefetch", "barrier", "page_cache", "cpus"),
-            "sample_bytes": list(_sizes(whole)),
-            "request_bytes": whole.request_size,
-            "compute_ns": whole.compute_time,
-            "ramp": steady_ramp(whole.ramp, None, until="time"),
-            "duration_ns": whole.duration,
-            "interval_ns": whole.interval,
+            **taken(stream, "files", "samples_per_file", "loader", "io_mode", "accelerators", "batch", "read_threads"),
+            **taken(stream, "prefetch", "barrier", "page_cache"),
+            "sample_bytes": list(_sizes(stream)),
+            "request_bytes": stream.request_size,
+            "compute_ns": stream.compute_time,
+            **steady(stream.ramp, stream.duration, stream.interval),
         }
 
     def cost(self, streams: Mapping[str, AiIngestParameters]) -> Cost:
@@ -241,7 +227,7 @@ class AiIngest(AiLoad[AiIngestParameters]):
 
     def streams(self, workload: Spec) -> Sequence[Mapping[str, Any]]:
         """The accelerators, each with a read in flight in each of its readers."""
-        stream = self.stream_of(jobs=workload["accelerators"], io_mode=workload["io_mode"])
+        stream = self.stream_of(jobs=workload["accelerators"], is_direct=workload["io_mode"] == "direct")
         return [{**stream, "name": "accelerators", "queue_depth": workload["read_threads"]}]
 
     def words(self, case: Mapping[str, Any]) -> dict[str, str]:

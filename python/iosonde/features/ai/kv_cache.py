@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field
 
 from iosonde.errors import StudyError, did_you_mean
 from iosonde.features.ai import kv_trace
-from iosonde.features.ai.load import AiLoad
+from iosonde.features.ai.load import PAGE_BYTES, REQUEST_BYTES_MAX, AiLoad
 from iosonde.features.ai.models import DENSE
 from iosonde.plan import Cost, JsonObject
 from iosonde.study.workload.reading import Cpus, DurationOrNone, Interval, Size, SizeOrZero, WithRules, parse_path
@@ -19,9 +19,6 @@ from iosonde.study.workload.workload import Hints, Layout, Rate, Spec, taken, wh
 
 if TYPE_CHECKING:
     from iosonde.storage import Target
-
-_PAGE_BYTES = 4096
-_BLOCK_BYTES_MAX = 1 << 30
 
 SHAPES = {
     **{name: (model.layers, 2 * model.kv_heads * model.head_dim) for name, model in DENSE.items()},
@@ -111,7 +108,7 @@ class AiKvCacheParameters(WithRules):
         if not is_given and self.model not in SHAPES:
             return [(True, unknown)]
         return [
-            (self.block_bytes > _BLOCK_BYTES_MAX, "a block must have at most 1 GiB: set a smaller `scale`"),
+            (self.block_bytes > REQUEST_BYTES_MAX, "a block must have at most 1 GiB: set a smaller `scale`"),
             (self.capacity_blocks < 1, "`capacity` must hold at least one block"),
             (self.trace is None and self.warm_requests >= self.requests, "`warm_requests` must be below `requests`"),
         ]
@@ -131,7 +128,7 @@ class AiKvCacheParameters(WithRules):
     @property
     def block_bytes(self) -> int:
         """Bytes of a block on the target, whole pages."""
-        return max(1, round(self.full_block_bytes * self.scale / _PAGE_BYTES)) * _PAGE_BYTES
+        return max(1, round(self.full_block_bytes * self.scale / PAGE_BYTES)) * PAGE_BYTES
 
     @property
     def capacity_blocks(self) -> int:
@@ -184,22 +181,20 @@ class AiKvCache(AiLoad[AiKvCacheParameters]):
     operations = ("read",)
     subject = "traffic"
 
-    def load(self, streams: Mapping[str, AiKvCacheParameters], target: Target, *, seed: int) -> JsonObject:
+    def spec(self, stream: AiKvCacheParameters) -> JsonObject:
         """Requests of one trace on one cache."""
-        whole = whole_of(streams)
-        requests = whole.requests_of()
+        requests = stream.requests_of()
         return {
-            **self.place(streams, target),
             "trace": {"path": requests.path, "rows": requests.rows, "digest": requests.digest},
-            "block_bytes": whole.block_bytes,
-            "capacity_blocks": whole.capacity_blocks,
-            "dram_blocks": int(whole.dram / whole.full_block_bytes),
-            "sync": whole.durability == "fsync",
-            "is_direct": whole.io_mode == "direct",
-            "is_parallel": whole.batch == "parallel",
-            **taken(whole, "layout", "threads", "writers", "warm_requests", "speed", "cpus"),
-            "duration_ns": whole.duration,
-            "interval_ns": whole.interval,
+            "block_bytes": stream.block_bytes,
+            "capacity_blocks": stream.capacity_blocks,
+            "dram_blocks": int(stream.dram / stream.full_block_bytes),
+            "sync": stream.durability == "fsync",
+            "is_direct": stream.io_mode == "direct",
+            "is_parallel": stream.batch == "parallel",
+            **taken(stream, "layout", "threads", "writers", "warm_requests", "speed"),
+            "duration_ns": stream.duration,
+            "interval_ns": stream.interval,
         }
 
     def cost(self, streams: Mapping[str, AiKvCacheParameters]) -> Cost:
@@ -231,11 +226,11 @@ class AiKvCache(AiLoad[AiKvCacheParameters]):
 
     def streams(self, workload: Spec) -> Sequence[Mapping[str, Any]]:
         """Threads that load, and threads that store."""
-        io_mode = "direct" if workload["is_direct"] else "buffered"
         durability = {"kind": "flush" if workload["sync"] else "none"}
         more = {"durability": durability, "arrival": {"kind": "trace", "speed": workload["speed"]}}
         jobs = {"loads": workload["threads"], "stores": workload["writers"]}
-        return [{**self.stream_of(jobs=count, io_mode=io_mode), **more, "name": name} for name, count in jobs.items()]
+        streams = {name: self.stream_of(jobs=count, is_direct=workload["is_direct"]) for name, count in jobs.items()}
+        return [{**stream, **more, "name": name} for name, stream in streams.items()]
 
     def problem(self, workload: Spec, case: Mapping[str, Any], place: Target) -> str:
         """Converted traces are in the cache directory."""

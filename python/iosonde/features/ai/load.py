@@ -13,13 +13,16 @@ from typing_extensions import TypeVar
 
 from iosonde.errors import TargetError
 from iosonde.plan import JsonObject
-from iosonde.study.workload.workload import CLOSED, Layout, Spec, Workload, whole_of
+from iosonde.study.workload.workload import CLOSED, Layout, Spec, Workload, steady_ramp, taken, whole_of
 from iosonde.units import MIB
 
 if TYPE_CHECKING:
     from iosonde.storage import Target
 
 P = TypeVar("P", bound=BaseModel)
+PAGE_BYTES = 4096
+"""Unit of direct I/O."""
+REQUEST_BYTES_MAX = 1 << 30
 
 
 class AiLoad(Workload[P]):
@@ -37,6 +40,15 @@ class AiLoad(Workload[P]):
                 hint="name a directory, or a simulated drive such as `sim:pm963`",
             )
         return super().fit(streams, target, room_bytes=room_bytes)
+
+    def load(self, streams: Mapping[str, P], target: Target, *, seed: int) -> JsonObject:
+        """The one stream on its files."""
+        whole = whole_of(streams)
+        return {**self.place(streams, target), **taken(whole, "cpus"), **self.spec(whole)}
+
+    def spec(self, stream: P) -> JsonObject:
+        """The workload of the engine's spec, without kind, place and CPUs."""
+        raise NotImplementedError
 
     def identity(self, stream: P) -> str:
         """The parameters that decide the files, as text: runs on the same files share them."""
@@ -77,9 +89,22 @@ class AiLoad(Workload[P]):
         """Files are written unless they exist with their size."""
         return "missing"
 
-    def stream_of(self, *, jobs: int, io_mode: str) -> dict[str, Any]:
+    def stream_of(self, *, jobs: int, is_direct: bool) -> dict[str, Any]:
         """The one stream of a spec as block I/O would have it: each thread has one operation in flight."""
+        io_mode = "direct" if is_direct else "buffered"
         return {"name": self.stream_name, "jobs": jobs, "arrival": CLOSED, "queue_depth": 1, "io_mode": io_mode}
+
+
+def request_rule(bytes: int) -> tuple[bool, str]:
+    """The rule that direct I/O can do requests of this size."""
+    is_wrong = bytes % PAGE_BYTES != 0 or bytes > REQUEST_BYTES_MAX
+    return is_wrong, "`request_size` must be a multiple of 4 KiB and at most 1 GiB"
+
+
+def steady(ramp_ns: int, duration_ns: int, interval_ns: int) -> JsonObject:
+    """The times of a load that is measured for a while."""
+    ramp = steady_ramp(ramp_ns, None, until="time")
+    return {"ramp": ramp, "duration_ns": duration_ns, "interval_ns": interval_ns}
 
 
 def _directory(target: Target, name: str) -> JsonObject:

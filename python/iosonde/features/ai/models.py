@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Transformer:
     """A dense decoder of the Llama family; source: `config.json` of the model on Hugging Face."""
 
@@ -34,50 +34,13 @@ class Transformer:
 
 
 DENSE = {
-    "llama2-7b": Transformer(
-        layers=32, hidden=4096, feed_forward=11008, heads=32, kv_heads=32, head_dim=128, vocabulary=32000
-    ),
-    "llama3.1-8b": Transformer(
-        layers=32, hidden=4096, feed_forward=14336, heads=32, kv_heads=8, head_dim=128, vocabulary=128256
-    ),
-    "llama3-70b": Transformer(
-        layers=80, hidden=8192, feed_forward=28672, heads=64, kv_heads=8, head_dim=128, vocabulary=128256
-    ),
-    "llama3.1-405b": Transformer(
-        layers=126, hidden=16384, feed_forward=53248, heads=128, kv_heads=8, head_dim=128, vocabulary=128256
-    ),
-    "mistral-7b": Transformer(
-        layers=32, hidden=4096, feed_forward=14336, heads=32, kv_heads=8, head_dim=128, vocabulary=32000
-    ),
-    "qwen2.5-7b": Transformer(
-        layers=28,
-        hidden=3584,
-        feed_forward=18944,
-        heads=28,
-        kv_heads=4,
-        head_dim=128,
-        vocabulary=152064,
-        has_qkv_bias=True,
-    ),
-    "qwen3-8b": Transformer(
-        layers=36,
-        hidden=4096,
-        feed_forward=12288,
-        heads=32,
-        kv_heads=8,
-        head_dim=128,
-        vocabulary=151936,
-        has_qk_norm=True,
-    ),
-    "qwen3-32b": Transformer(
-        layers=64,
-        hidden=5120,
-        feed_forward=25600,
-        heads=64,
-        kv_heads=8,
-        head_dim=128,
-        vocabulary=151936,
-        has_qk_norm=True,
-    ),
+    "llama2-7b": Transformer(32, 4096, 11008, 32, 32, 128, 32000),
+    "llama3.1-8b": Transformer(32, 4096, 14336, 32, 8, 128, 128256),
+    "llama3-70b": Transformer(80, 8192, 28672, 64, 8, 128, 128256),
+    "llama3.1-405b": Transformer(126, 16384, 53248, 128, 8, 128, 128256),
+    "mistral-7b": Transformer(32, 4096, 14336, 32, 8, 128, 32000),
+    "qwen2.5-7b": Transformer(28, 3584, 18944, 28, 4, 128, 152064, has_qkv_bias=True),
+    "qwen3-8b": Transformer(36, 4096, 12288, 32, 8, 128, 151936, has_qk_norm=True),
+    "qwen3-32b": Transformer(64, 5120, 25600, 64, 8, 128, 151936, has_qk_norm=True),
 }
 """Models whose weights are generated, by the names that studies use."""

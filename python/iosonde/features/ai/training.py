@@ -21,7 +21,7 @@ File = tuple[str, tuple[int, ...]]
 """Name of a file of a checkpoint, and the bytes of each of its tensors."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Training:
     """A model, and its division by tensor, pipeline and data parallelism and a stage of ZeRO (1 or 3)."""
 
@@ -30,11 +30,11 @@ class Training:
     feed_forward: int
     heads: int
     kv_heads: int
-    vocabulary: int = 128256
-    tensor: int = 1
-    pipeline: int = 1
     data: int
     zero: int
+    tensor: int = 1
+    pipeline: int = 1
+    vocabulary: int = 128256
 
     @property
     def ranks(self) -> int:
@@ -86,13 +86,9 @@ class Training:
 
 
 MODELS = {
-    "8b": Training(layers=32, hidden=4096, feed_forward=14336, heads=32, kv_heads=8, data=8, zero=3),
-    "70b": Training(layers=80, hidden=8192, feed_forward=28672, heads=128, kv_heads=8, tensor=8, data=8, zero=3),
-    "405b": Training(
-        layers=126, hidden=16384, feed_forward=53248, heads=128, kv_heads=8, tensor=8, pipeline=32, data=2, zero=1
-    ),
-    "1t": Training(
-        layers=128, hidden=25872, feed_forward=98304, heads=192, kv_heads=32, tensor=8, pipeline=64, data=2, zero=1
-    ),
+    "8b": Training(32, 4096, 14336, 32, 8, data=8, zero=3),
+    "70b": Training(80, 8192, 28672, 128, 8, data=8, zero=3, tensor=8),
+    "405b": Training(126, 16384, 53248, 128, 8, data=2, zero=1, tensor=8, pipeline=32),
+    "1t": Training(128, 25872, 98304, 192, 32, data=2, zero=1, tensor=8, pipeline=64),
 }
 """Training jobs by the names that studies use."""

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import Field
 
-from iosonde.features.ai.load import AiLoad
+from iosonde.features.ai.load import PAGE_BYTES, AiLoad, steady
 from iosonde.plan import Cost, JsonObject
 from iosonde.study.workload.reading import Cpus, Duration, DurationOrZero, Interval, Size, SizeOrNone, WithRules
-from iosonde.study.workload.workload import Hints, Rate, Spec, steady_ramp, taken, whole_of
-
-if TYPE_CHECKING:
-    from iosonde.storage import Target
-
-_SECTOR_BYTES = 4096
+from iosonde.study.workload.workload import Hints, Rate, Spec, taken, whole_of
 
 
 class AiVectorParameters(WithRules):
@@ -29,7 +24,7 @@ class AiVectorParameters(WithRules):
     """Rounds of reads in a query; each starts when the one before is complete."""
     beam_width: int = Field(4, ge=1, le=1024)
     """Reads in flight together in a round."""
-    read_size: Size = _SECTOR_BYTES
+    read_size: Size = PAGE_BYTES
     """Largest read."""
     smallest_read_size: SizeOrNone = None
     """Smallest read; sizes between are as likely. Empty: all reads have `read_size`."""
@@ -47,7 +42,7 @@ class AiVectorParameters(WithRules):
     def _rules(self) -> list[tuple[bool, str]]:
         sizes = (self.read_size, self.smallest, self.index_size)
         return [
-            (any(size % _SECTOR_BYTES for size in sizes), "sizes of reads and index must be multiples of 4 KiB"),
+            (any(size % PAGE_BYTES for size in sizes), "sizes of reads and index must be multiples of 4 KiB"),
             (self.smallest > self.read_size, "`smallest_read_size` is larger than `read_size`"),
             (self.read_size > self.index_size, "`read_size` is larger than `index_size`"),
         ]
@@ -75,17 +70,13 @@ class AiVector(AiLoad[AiVectorParameters]):
     operations = ("read",)
     subject = "hops"
 
-    def load(self, streams: Mapping[str, AiVectorParameters], target: Target, *, seed: int) -> JsonObject:
+    def spec(self, stream: AiVectorParameters) -> JsonObject:
         """Queries of one index."""
-        whole = whole_of(streams)
         return {
-            **self.place(streams, target),
-            "index_bytes": whole.index_size,
-            **taken(whole, "concurrency", "hops", "beam_width", "cached_fraction", "cpus"),
-            "read_bytes": [whole.smallest, whole.read_size],
-            "ramp": steady_ramp(whole.ramp, None, until="time"),
-            "duration_ns": whole.duration,
-            "interval_ns": whole.interval,
+            "index_bytes": stream.index_size,
+            **taken(stream, "concurrency", "hops", "beam_width", "cached_fraction"),
+            "read_bytes": [stream.smallest, stream.read_size],
+            **steady(stream.ramp, stream.duration, stream.interval),
         }
 
     def cost(self, streams: Mapping[str, AiVectorParameters]) -> Cost:
@@ -112,11 +103,10 @@ class AiVector(AiLoad[AiVectorParameters]):
 
     def streams(self, workload: Spec) -> Sequence[Mapping[str, Any]]:
         """The threads of the queries."""
-        return [self.stream_of(jobs=workload["concurrency"], io_mode="direct")]
+        return [self.stream_of(jobs=workload["concurrency"], is_direct=True)]
 
     def words(self, case: Mapping[str, Any]) -> dict[str, str]:
         """Words that make up `vector queries of 40 hops`."""
         hops = case.get("hops")
-        return {
-            "hops": "vector queries" if hops is None else f"vector queries of {hops} {'hop' if hops == 1 else 'hops'}"
-        }
+        number = "" if hops is None else f" of {hops} {'hop' if hops == 1 else 'hops'}"
+        return {"hops": f"vector queries{number}"}

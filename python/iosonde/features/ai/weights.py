@@ -14,7 +14,7 @@ from pydantic import BeforeValidator, Field
 
 from iosonde.base import text_files
 from iosonde.errors import StudyError, TargetError, did_you_mean
-from iosonde.features.ai.load import AiLoad
+from iosonde.features.ai.load import AiLoad, request_rule
 from iosonde.features.ai.models import DENSE
 from iosonde.plan import ASSUMED_BYTES_PER_SECOND, Cost, JsonObject
 from iosonde.study.workload.reading import Cpus, DurationOrNone, Interval, Size, WithRules, parse_path
@@ -84,10 +84,7 @@ class AiWeightsParameters(WithRules):
         known = f"there is no model `{self.model}` whose weights can be generated; {near}"
         return [
             (self.files is None and self.model not in DENSE, known),
-            (
-                self.request_size % (4096) != 0 or self.request_size > 1 << 30,
-                "`request_size` must be a multiple of 4 KiB and at most 1 GiB",
-            ),
+            request_rule(self.request_size),
             (self.strategy == "direct" and self.page_cache == "warm", "direct I/O does not use the page cache"),
         ]
 
@@ -122,18 +119,16 @@ class AiWeights(AiLoad[AiWeightsParameters]):
             _check_place(whole, target)
         return fitted
 
-    def load(self, streams: Mapping[str, AiWeightsParameters], target: Target, *, seed: int) -> JsonObject:
+    def spec(self, stream: AiWeightsParameters) -> JsonObject:
         """One load of all files."""
-        whole = whole_of(streams)
-        files = files_of(whole)
+        files = files_of(stream)
         return {
-            **self.place(streams, target),
             "files": [{"path": each.path, "bytes": each.bytes, "tensors": list(each.tensors)} for each in files],
-            "generate": whole.files is None,
-            "strategy": whole.strategy.replace("-", "_"),
-            "request_bytes": whole.request_size,
-            **taken(whole, "threads", "memory", "page_cache", "cpus"),
-            "interval_ns": whole.interval,
+            "generate": stream.files is None,
+            "strategy": stream.strategy.replace("-", "_"),
+            "request_bytes": stream.request_size,
+            **taken(stream, "threads", "memory", "page_cache"),
+            "interval_ns": stream.interval,
         }
 
     def devices(self, streams: Mapping[str, AiWeightsParameters], target: Target) -> list[str]:
@@ -168,8 +163,7 @@ class AiWeights(AiLoad[AiWeightsParameters]):
 
     def streams(self, workload: Spec) -> Sequence[Mapping[str, Any]]:
         """The threads of the load."""
-        io_mode = "direct" if workload["strategy"] == "direct" else "buffered"
-        return [self.stream_of(jobs=workload["threads"], io_mode=io_mode)]
+        return [self.stream_of(jobs=workload["threads"], is_direct=workload["strategy"] == "direct")]
 
     def problem(self, workload: Spec, case: Mapping[str, Any], place: Target) -> str:
         """Files are generated in the target, or those that the case names."""
