@@ -209,8 +209,7 @@ impl<'w> Checkpoints<'w> {
     }
 
     fn wait<'a>(&self, world: &mut impl World<'a>, event: Event, step: u64, ranks: Range<usize>) -> bool {
-        let is_there = || (self.reported(event, step, ranks.clone()).len() == ranks.len()).then_some(());
-        world.wait(is_there).is_some()
+        world.wait(|| self.reported(event, step, ranks.clone()).len() == ranks.len())
     }
 
     /// Waits until all ranks are ready for a step.

@@ -90,11 +90,8 @@ impl FileSet {
         needs: Vec<FileNeed>,
         run: &mut Run<'_>,
     ) -> Result<(FileSet, LayoutResult), RunError> {
-        let held = run
-            .inputs
-            .targets
-            .open_directory(directory)
-            .map_err(|error| RunError::io("open", directory, &error))?;
+        let opened = run.inputs.targets.open_directory(directory);
+        let held = opened.map_err(|error| RunError::io("open", directory, &error))?;
         let mut layout = LayoutResult::default();
         let mut entries = Vec::with_capacity(needs.len());
         let mut filler = Filler::new(Payload::Random, false, run.inputs.seed, &[0xa1]);
@@ -275,12 +272,9 @@ fn existing(path: &Path, need: &FileNeed, run: &Run<'_>) -> Result<File, RunErro
     if found.is_file() && found.len() == need.bytes {
         return Ok(file);
     }
+    let shown = path.display();
     Err(RunError::invalid(
-        format!(
-            "`{}` is not the file of {} bytes that was planned",
-            path.display(),
-            need.bytes
-        ),
+        format!("`{shown}` is not the file of {} bytes that was planned", need.bytes),
         "`files`",
         "plan the study again: the file has changed",
     ))

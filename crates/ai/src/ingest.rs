@@ -257,10 +257,7 @@ impl Ingest<'_> {
         let shared = &self.accelerators[job as usize];
         let mut result = AcceleratorResult::default();
         let (mut step, mut end_ns, mut is_first) = (0, world.now(), true);
-        while world
-            .wait_at(batches_of(job), || self.is_ready(shared, step).then_some(()))
-            .is_some()
-        {
+        while world.wait_at(batches_of(job), || self.is_ready(shared, step)) {
             let begin_ns = std::mem::replace(&mut end_ns, 0);
             let fed_ns = world.now();
             step += 1;
@@ -300,8 +297,7 @@ impl Ingest<'_> {
         if self.arrived.fetch_add(1, SeqCst) + 1 == all {
             world.notify_at(BARRIER);
         }
-        let have_arrived = || (self.arrived.load(SeqCst) >= all).then_some(());
-        world.wait_at(BARRIER, have_arrived).is_some()
+        world.wait_at(BARRIER, || self.arrived.load(SeqCst) >= all)
     }
 
     /// A reader of batches: every `read_threads`-th.
@@ -312,8 +308,7 @@ impl Ingest<'_> {
         let ahead = readers * u64::from(workload.prefetch.div_ceil(workload.read_threads));
         let mut order = Order::new(self.seed, items(workload), workload.accelerators, place.job);
         let mut number = u64::from(reader);
-        let is_wanted = |number| (number < shared.taken.load(SeqCst) + ahead).then_some(());
-        while world.wait_at(readers_of(place.job), || is_wanted(number)).is_some() {
+        while world.wait_at(readers_of(place.job), || number < shared.taken.load(SeqCst) + ahead) {
             for sample in number * batch..(number + 1) * batch {
                 if !world.continues() {
                     return Ok(());
@@ -355,24 +350,22 @@ impl Ingest<'_> {
         let is_direct = is_direct(workload);
         let (batch, prefetch) = (u64::from(workload.batch), u64::from(workload.prefetch));
         let mut order = Order::new(self.seed, items(workload), workload.accelerators, job);
-        let has_room = || (shared.read.load(SeqCst) < (shared.taken.load(SeqCst) + prefetch) * batch).then_some(());
+        let has_room = || shared.read.load(SeqCst) < (shared.taken.load(SeqCst) + prefetch) * batch;
         loop {
             let file = order.item(shared.files.fetch_add(1, SeqCst));
             let whole = Extent::new(file as usize, 0, self.samples.file_bytes(file));
             world.open(whole.file, Access::Read, is_direct)?;
             let mut complete = 0;
             for piece in pieces(whole, workload.request_bytes) {
-                let may_read = has_room().is_some() || world.wait_at(readers_of(job), has_room).is_some();
+                let may_read = has_room() || world.wait_at(readers_of(job), has_room);
                 if !may_read || !world.continues() {
                     return Ok(());
                 }
                 let start_ns = world.now();
                 world.read(&[piece])?;
                 world.record(Operation::Read, piece.bytes, start_ns);
-                let before = complete;
-                while complete < self.samples.per_file
-                    && self.samples.end_in_file(file, complete) <= piece.offset + piece.bytes
-                {
+                let (before, end) = (complete, piece.offset + piece.bytes);
+                while complete < self.samples.per_file && self.samples.end_in_file(file, complete) <= end {
                     complete += 1;
                 }
                 let read = shared.read.fetch_add(complete - before, SeqCst);

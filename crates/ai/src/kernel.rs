@@ -135,10 +135,8 @@ impl Buffers {
             // SAFETY: the arena's memory is mapped.
             let status = unsafe { libc::mlock(arena.slot(0).cast(), arena.bytes()) };
             if status != 0 {
-                return Err(RunError::refused(
-                    "cannot lock the memory to read into",
-                    &io::Error::last_os_error(),
-                ));
+                let error = io::Error::last_os_error();
+                return Err(RunError::refused("cannot lock the memory to read into", &error));
             }
         }
         if memory.is_written {
@@ -223,9 +221,8 @@ impl<'a> World<'a> for KernelWorld<'a, '_> {
 
     fn cached_bytes(&self, file: usize) -> Option<u64> {
         let whole = 0..self.files.bytes(file);
-        residency::query(self.file(file).0, &whole)
-            .ok()
-            .map(|found| found.cached_bytes)
+        let found = residency::query(self.file(file).0, &whole);
+        found.ok().map(|found| found.cached_bytes)
     }
 
     fn copy(&mut self, bytes: u64) {
@@ -242,19 +239,17 @@ impl<'a> World<'a> for KernelWorld<'a, '_> {
         }
     }
 
-    fn wait_at<T>(&mut self, meeting: usize, mut ready: impl FnMut() -> Option<T>) -> Option<T> {
+    fn wait_at(&mut self, meeting: usize, mut ready: impl FnMut() -> bool) -> bool {
         let meeting = &self.meetings[meeting];
         let mut held = meeting.lock.lock().unwrap_or_else(PoisonError::into_inner);
-        loop {
-            if let Some(found) = ready() {
-                return Some(found);
-            }
+        while !ready() {
             if !self.continues() {
-                return None;
+                return false;
             }
             let waited = meeting.changed.wait_timeout(held, TICK);
             held = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
+        true
     }
 
     fn notify_at(&mut self, meeting: usize) {
@@ -275,11 +270,9 @@ impl<'a> World<'a> for KernelWorld<'a, '_> {
             Mapped::Populate => mapping.advise(Advice::PopulateRead),
         };
         advised.map_err(|error| {
+            let shown = path.display();
             RunError::unsupported(
-                format!(
-                    "the kernel refuses the advice for the mapping of `{}`: {error}",
-                    path.display()
-                ),
+                format!("the kernel refuses the advice for the mapping of `{shown}`: {error}"),
                 "choose another strategy",
             )
         })?;

@@ -189,10 +189,8 @@ impl<'w> Cache<'w> {
     fn may_store(&self, store: &Store) -> bool {
         let loads = |stay: u32| self.blocks[stay as usize].loads_left.load(Ordering::Acquire);
         let before = self.schedule.stays[store.stay as usize].before;
-        store
-            .evicted
-            .is_none_or(|stay| self.is(stay, STORED) && loads(stay) == 0)
-            && before.is_none_or(|before| self.is(before, REMOVED))
+        let may_evict = |stay| self.is(stay, STORED) && loads(stay) == 0;
+        store.evicted.is_none_or(may_evict) && before.is_none_or(|before| self.is(before, REMOVED))
     }
 
     /// Blocks of a request to be loaded, once it is looked up.
@@ -230,7 +228,7 @@ impl<'a, W: World<'a>> Worker<'_, W> {
             };
             if *part == 0 {
                 self.look_up(*number)?;
-            } else if self.world.wait(|| cache.usable(*number)).is_some() {
+            } else if self.world.wait(|| cache.usable(*number).is_some()) {
                 self.load(*number, *part - 1, intended_ns)?;
             }
             if cache.workload.is_parallel {
@@ -321,15 +319,12 @@ impl<'a, W: World<'a>> Worker<'_, W> {
 
     fn store_blocks(&mut self) -> Result<(), RunError> {
         let cache = self.cache;
-        while let Some(store) = cache
-            .schedule
-            .stores
-            .get(cache.next_store.fetch_add(1, Ordering::Relaxed))
-        {
+        let next = || cache.next_store.fetch_add(1, Ordering::Relaxed);
+        while let Some(store) = cache.schedule.stores.get(next()) {
             let Some(intended_ns) = self.await_request(store.request as usize) else {
                 break;
             };
-            if self.world.wait(|| cache.may_store(store).then_some(())).is_none() {
+            if !self.world.wait(|| cache.may_store(store)) {
                 break;
             }
             if let Some(evicted) = store.evicted {
@@ -353,9 +348,7 @@ impl<'a, W: World<'a>> Worker<'_, W> {
     }
 
     fn write(&mut self, extent: Extent) -> Result<(), RunError> {
-        let Cache {
-            workload, has_files, ..
-        } = *self.cache;
+        let (workload, has_files) = (self.cache.workload, self.cache.has_files);
         let (world, is_direct) = (&mut *self.world, workload.is_direct);
         let is_renamed = has_files && workload.layout == KvCacheLayout::Renamed;
         if is_renamed {

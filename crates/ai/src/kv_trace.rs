@@ -33,10 +33,8 @@ impl Trace {
             .open(path, OFlags::RDONLY)
             .and_then(|mut file| file.read_to_end(&mut bytes))
             .map_err(|error| RunError::io("read the trace", path, &error))?;
-        let words = bytes.chunks_exact(8);
-        let words: Vec<_> = words
-            .map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes")))
-            .collect();
+        let word = |eight: &[u8]| u64::from_le_bytes(eight.try_into().expect("eight bytes"));
+        let words: Vec<_> = bytes.chunks_exact(8).map(word).collect();
         let read = Trace::read(&words).filter(|read| read.at_ns.len() as u64 == trace.rows);
         let shown = path.display();
         read.ok_or_else(|| {
@@ -58,15 +56,12 @@ impl Trace {
             *end = end.checked_add(usize::try_from(*count).ok()?)?;
             Some(*end)
         });
+        let blocks = all.iter().map(|block| u32::try_from(*block).ok());
         let trace = Trace {
             blocks: u32::try_from(head[1]).ok()?,
             at_ns: at_ns.to_vec(),
             ends: ends.collect(),
-            all: all
-                .iter()
-                .map(|block| u32::try_from(*block))
-                .collect::<Result<_, _>>()
-                .ok()?,
+            all: blocks.collect::<Option<_>>()?,
         };
         let is_whole = head[0] == MAGIC && trace.ends.len() == requests && trace.ends.last() == Some(&all.len());
         let is_valid = is_whole && at_ns.is_sorted() && trace.all.iter().all(|block| *block < trace.blocks);

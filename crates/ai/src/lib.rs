@@ -91,12 +91,7 @@ pub(crate) fn measure<L: Load>(
             let before = files.residency();
             let mut measured = kernel::measure(&files, plan, load, run)?;
             let pages = before.zip(files.residency()).map(|(before, after)| PageCacheEvidence {
-                source: if after.dirty_bytes.is_some() {
-                    "cachestat"
-                } else {
-                    "mincore"
-                }
-                .into(),
+                source: after.dirty_bytes.map_or("mincore", |_| "cachestat").into(),
                 addressed_bytes: files.total_bytes(),
                 before_bytes: before.cached_bytes,
                 after_bytes: after.cached_bytes,

@@ -51,10 +51,9 @@ pub(crate) fn measure<L: Load>(
         timeline.keep_time(&shared, plan, &mut intervals, run);
         threads.into_iter().map(|each| each.join()).collect::<Vec<_>>()
     });
-    let mut done = Vec::with_capacity(threads.len());
-    for joined in threads {
-        done.push(joined.unwrap_or_else(|_| Err(RunError::internal("a thread of the load panicked")))?);
-    }
+    let panicked = || RunError::internal("a thread of the load panicked");
+    let done = threads.into_iter().map(|joined| joined.map_err(|_| panicked())?);
+    let done = done.collect::<Result<Vec<_>, _>>()?;
     let mut target = timeline.into_target();
     let device = target.device();
     let mut result = intervals.result(&places, &done, &device.usage(), device.in_effect());
@@ -90,7 +89,8 @@ struct State<'b> {
     running: usize,
     /// Number of the next thread to become ready.
     order: u64,
-    failure: Option<(usize, i32)>,
+    /// The first result that is an error.
+    failure: Option<i32>,
 }
 
 impl<'b> Timeline<'b> {
@@ -225,9 +225,9 @@ impl State<'_> {
         });
         let limit_ns = wakes.min().unwrap_or(u64::MAX);
         self.target.device().advance(limit_ns);
-        while let Some((number, slot, result)) = self.target.device().completed() {
+        while let Some((number, _, result)) = self.target.device().completed() {
             if result < 0 {
-                self.failure.get_or_insert((slot as usize, result));
+                self.failure.get_or_insert(result);
             }
             match &mut self.doing[number] {
                 Doing::InIo(1) => self.ready(number),
@@ -342,17 +342,15 @@ impl<'a> World<'a> for VirtualWorld<'a, '_> {
         }
     }
 
-    fn wait_at<T>(&mut self, meeting: usize, mut ready: impl FnMut() -> Option<T>) -> Option<T> {
-        loop {
-            if let Some(found) = ready() {
-                return Some(found);
-            }
+    fn wait_at(&mut self, meeting: usize, mut ready: impl FnMut() -> bool) -> bool {
+        while !ready() {
             if !self.continues() {
-                return None;
+                return false;
             }
             let state = self.timeline.state();
             drop(self.timeline.pause(self.number, Doing::Waiting(meeting), state));
         }
+        true
     }
 
     fn notify_at(&mut self, meeting: usize) {
@@ -405,7 +403,7 @@ impl VirtualWorld<'_, '_> {
         let state = self.timeline.pause(self.number, Doing::InIo(requests.len()), state);
         match state.failure {
             None => Ok(()),
-            Some((_, result)) => Err(RunError::internal(format!("a simulated device failed with {result}"))),
+            Some(result) => Err(RunError::internal(format!("a simulated device failed with {result}"))),
         }
     }
 }

@@ -172,8 +172,7 @@ impl Load for Loading<'_> {
         }
         // All threads end together, so that the CPU time of each is of the whole load.
         world.notify();
-        let is_done = || (self.done.load(Ordering::Acquire) == self.parts.len()).then_some(());
-        if world.wait(is_done).is_some() {
+        if world.wait(|| self.done.load(Ordering::Acquire) == self.parts.len()) {
             world.phases().end_load(self.end_ns.load(Ordering::Relaxed));
         }
         Ok(loaded)

@@ -122,15 +122,15 @@ pub(crate) trait World<'a> {
     /// Sleeps until an instant, or until load is no longer to be applied.
     fn sleep_until(&mut self, at_ns: u64);
 
-    /// Waits until `ready` returns something, which another thread's [`World::notify_at`] announces; None if load is no longer
-    /// to be applied. Threads at different meetings do not wake one another.
-    fn wait_at<T>(&mut self, meeting: usize, ready: impl FnMut() -> Option<T>) -> Option<T>;
+    /// Waits until `ready` is true, which another thread's [`World::notify_at`] announces; false if load is no longer to be
+    /// applied. Threads at different meetings do not wake one another.
+    fn wait_at(&mut self, meeting: usize, ready: impl FnMut() -> bool) -> bool;
 
     /// Has all threads that wait at a meeting ask again.
     fn notify_at(&mut self, meeting: usize);
 
     /// Waits at the first meeting.
-    fn wait<T>(&mut self, ready: impl FnMut() -> Option<T>) -> Option<T> {
+    fn wait(&mut self, ready: impl FnMut() -> bool) -> bool {
         self.wait_at(0, ready)
     }
 
