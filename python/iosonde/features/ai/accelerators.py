@@ -81,9 +81,8 @@ def _fed(question: Question, key: Mapping[str, Any], cells: pl.DataFrame, thresh
     levels = [*held, *failed]
     last = levels[-1][2]
     repeats = min(len(values) for values in cells["values"])
-    waiting, straggling = (
-        question.mean(f"accelerator_{name}", [last]) or 0.0 for name in ("data_wait_share", "straggling")
-    )
+    waiting = question.mean("accelerator_data_wait_share", [last]) or 0.0
+    straggling = question.mean("accelerator_straggling", [last]) or 0.0
     return AcceleratorsFed(
         load=question.load(key, last, without=[over]),
         fed=held[0][0] if held else 0,

@@ -115,32 +115,28 @@ class VectorQueries(Finding, kind="vector queries", topic="performance", place=1
         return "; ".join([*clauses, self.limit])
 
     def _evidence(self) -> str:
-        listed = "; ".join(
-            f"{wording.estimate_text(QUERY_RATE, rate)} at concurrency {level}" for level, rate in self.levels
-        )
-        return f"{listed}; {wording.counted(self.repeats, 'run')} each"
+        rates = [f"{wording.estimate_text(QUERY_RATE, rate)} at concurrency {level}" for level, rate in self.levels]
+        return "; ".join([*rates, f"{wording.counted(self.repeats, 'run')} each"])
 
 
 def vector_queries(question: Question) -> Iterator[Finding]:
     """Compare queries per second with IOPS of `device_part` at as many jobs, over the reads of a query."""
-    cells = question.cells()
+    cells, over = question.cells(), question.analysis.over
     if cells.is_empty():
         return
     best = best_of(cells)
-    level = best[question.analysis.over]
+    level = best[over]
     alike = [row for row in question.of_device("iops", "jobs").iter_rows(named=True) if row["jobs"] == level]
     tails = question.values("completion_latency_ns_p99", best["case_id"])
     compared = _over_prediction(question, best, alike[0]) if alike else None
     yield VectorQueries(
-        load=question.load({}, best["case_id"], without=[question.analysis.over]),
+        load=question.load({}, best["case_id"], without=[over]),
         concurrency=int(level),
         rate=repeats_interval(best["values"]),
         p99_ns=sorted(tails)[len(tails) // 2] if tails else None,
         over_prediction=compared,
         limit=limit_words(question, best["case_id"]),
-        levels=tuple(
-            (int(row[question.analysis.over]), repeats_interval(row["values"])) for row in cells.iter_rows(named=True)
-        ),
+        levels=tuple((int(row[over]), repeats_interval(row["values"])) for row in cells.iter_rows(named=True)),
         repeats=len(best["values"]),
         **question.claim([best["case_id"], *(row["case_id"] for row in alike)], compared),
     )
@@ -275,9 +271,8 @@ class KvWear(Finding, kind="KV cache hits and wear", topic="performance", place=
         life = "set `endurance` to compute the drive life, such as `--set endurance=600TBW`"
         if self.life_years is not None:
             is_long = self.life_years >= 1
-            life = (
-                f"drive life {self.life_years:.3g} years" if is_long else f"drive life {self.life_years * 365:.3g} days"
-            )
+            time = f"{self.life_years:.3g} years" if is_long else f"{self.life_years * 365:.3g} days"
+            life = f"drive life {time}"
         written = f"{self.bytes_per_day / 2**40:.3g} TiB written per day at the speed of the trace"
         return f"{self.load}: {100 * self.hits:.1f} % hits{tiers}{ratio}; {written}; {life}{memory}"
 
