@@ -14,9 +14,9 @@ use iosonde_protocol::{
     Warning,
 };
 
-use crate::files::{Content, FileNeed};
+use crate::files::{Access, Content, FileNeed};
 use crate::weights::pieces;
-use crate::world::{Access, Extent, Load, Memory, PAGE_BYTES, World};
+use crate::world::{Extent, Load, Memory, PAGE_BYTES, World};
 use crate::{check_request, measure, paths, until_complete};
 
 /// The checkpoints of a spec.

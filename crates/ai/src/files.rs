@@ -11,8 +11,6 @@ use iosonde_harness::target::{Directory, OFlags};
 use iosonde_harness::{Run, RunError, prepare_page_cache};
 use iosonde_protocol::{LayoutResult, PageCache, Payload, Phase};
 
-use crate::world::Access;
-
 const CHUNK_BYTES: usize = 1 << 20;
 /// Alignment of files that follow one another on a simulated device.
 const ALIGNMENT: u64 = 1 << 20;
@@ -39,6 +37,18 @@ pub(crate) enum Content {
     PerThread,
     /// Threads of the load create, open and remove it.
     OfLoad,
+}
+
+/// What a thread opens a file for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    Read,
+    /// The file is created, or becomes empty.
+    Create,
+    /// It exists, and is read and written.
+    Update,
+    /// A new file is created under a temporary name, until [`FileSet::rename`].
+    Temporary,
 }
 
 /// The files of a load.

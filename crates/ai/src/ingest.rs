@@ -13,9 +13,9 @@ use iosonde_protocol::{
     AcceleratorResult, AiIngestWorkload, AiTarget, IngestLoader, IoMode, Operation, PageCache, RunResult,
 };
 
-use crate::files::{Content, FileNeed};
+use crate::files::{Access, Content, FileNeed};
 use crate::weights::pieces;
-use crate::world::{Access, Extent, Load, Memory, PAGE_BYTES, World};
+use crate::world::{Extent, Load, Memory, PAGE_BYTES, World};
 use crate::{check_request, measure, paths};
 
 /// Where accelerators meet after a step.

@@ -17,8 +17,8 @@ use iosonde_harness::{JobDone, JobPhases, JobStart, LoadPlan, Measured, Run, Run
 use iosonde_protocol::BackendInEffect;
 use memmap2::{Advice, Mmap};
 
-use crate::files::FileSet;
-use crate::world::{Access, Extent, Load, Mapped, Memory, PAGE_BYTES, World};
+use crate::files::{Access, FileSet};
+use crate::world::{Extent, Load, Mapped, Memory, PAGE_BYTES, World};
 
 /// Longest wait for another thread before intervals that are over are closed.
 const TICK: Duration = Duration::from_millis(20);

@@ -12,9 +12,9 @@ use iosonde_harness::target::Targets;
 use iosonde_harness::{LoadPlan, Place, Run, RunError, Stage, Workload, require};
 use iosonde_protocol::{AiKvCacheWorkload, AiTarget, KvCacheLayout, KvCacheResult, Operation, RunResult};
 
-use crate::files::{Content, FileNeed};
+use crate::files::{Access, Content, FileNeed};
 use crate::kv_trace::{Schedule, Store, Trace};
-use crate::world::{Access, Extent, Load, Memory, World};
+use crate::world::{Extent, Load, Memory, World};
 use crate::{check_request, measure, paths, until_complete};
 
 const STORES: usize = 1;

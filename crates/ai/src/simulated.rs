@@ -12,8 +12,8 @@ use iosonde_harness::load::Io;
 use iosonde_harness::{JobDone, JobPhases, LoadPlan, Measured, Run, RunError, Shared, VirtualRun};
 use iosonde_protocol::{Backend, Operation};
 
-use crate::files::FileSet;
-use crate::world::{Access, Extent, Load, Mapped, PAGE_BYTES, World};
+use crate::files::{Access, FileSet};
+use crate::world::{Extent, Load, Mapped, PAGE_BYTES, World};
 
 /// Applies the load to the device of `backend`.
 pub(crate) fn measure<L: Load>(

@@ -3,7 +3,7 @@
 use iosonde_harness::{JobPhases, Place, RunError, Stage};
 use iosonde_protocol::{Operation, PageCache};
 
-use crate::files::{FileNeed, FileSet};
+use crate::files::{Access, FileNeed, FileSet};
 
 /// Unit of direct I/O, and of page faults without read-ahead.
 pub(crate) const PAGE_BYTES: u64 = 4096;
@@ -30,18 +30,6 @@ pub(crate) enum Mapped {
     Random,
     WillNeed,
     Populate,
-}
-
-/// What a thread opens a file for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Access {
-    Read,
-    /// The file is created, or becomes empty.
-    Create,
-    /// It exists, and is read and written.
-    Update,
-    /// A new file is created under a temporary name, until [`FileSet::rename`].
-    Temporary,
 }
 
 /// Memory that a thread reads into, or writes from.
