@@ -147,8 +147,14 @@ impl FileSet {
     /// Brings the pages of files in the page cache into a state.
     pub(crate) fn prepare_page_cache(&self, wanted: PageCache) -> Result<(), RunError> {
         self.for_each_file(|entry, file| {
-            prepare_page_cache(file, wanted, entry.need.bytes)
-                .map_err(|error| RunError::io("prepare the page cache of", &entry.path, &error))
+            // Files of threads were synced together.
+            let prepared = match wanted {
+                PageCache::Drop if entry.is_per_thread() => {
+                    rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed).map_err(io::Error::from)
+                }
+                _ => prepare_page_cache(file, wanted, entry.need.bytes),
+            };
+            prepared.map_err(|error| RunError::io("prepare the page cache of", &entry.path, &error))
         })
     }
 
