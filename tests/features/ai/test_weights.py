@@ -140,11 +140,12 @@ def test_a_simulated_drive_has_the_files_one_after_the_other() -> None:
     assert found["target"]["size_bytes"] == sum(-(-size // (1 << 20)) << 20 for size in sizes)
 
 
-def recommended(**rates: list[float]) -> LoadStrategy:
+def recommended(cached: str = "", **rates: list[float]) -> LoadStrategy:
     study = load("ai-weights")
     values = {(name.replace("_", " "),): each for name, each in rates.items()}
     cases, runs = results(["loader"], {"weights_load_rate": values}, part="cold", strategy="mmap", page_cache="drop")
-    support = Support(verdicts={case_id: Counter({"device-limited": 3}) for case_id in cases["case_id"]})
+    kinds = {each: "cache-served" if cached and cached in each else "device-limited" for each in cases["case_id"]}
+    support = Support(verdicts={case_id: Counter({kind: 3}) for case_id, kind in kinds.items()})
     [found] = load_strategy(Question(study=study, analysis=study.analysis[0], cases=cases, runs=runs, support=support))
     assert isinstance(found, LoadStrategy)
     return found
@@ -163,3 +164,11 @@ def test_a_memory_map_that_is_fastest_has_no_ratio() -> None:
     found = recommended(mmap=[2e9, 2.01e9, 1.99e9], direct=[1e9, 1.01e9, 0.99e9])
     assert (found.over_map, found.tied, found.is_map_limited_itself) == (None, 1, False)
     assert "times" not in found.sentence
+
+
+def test_a_strategy_that_the_page_cache_served_is_not_recommended() -> None:
+    values = {"mmap": [1.0e9, 1.01e9, 0.99e9], "direct": [2e9, 2.01e9, 1.99e9], "read": [9e9, 9.01e9, 8.99e9]}
+    assert recommended(**values).levels[0][0] == "read"
+    found = recommended(cached="read", **values)
+    assert [name for name, _ in found.levels] == ["direct", "mmap"]
+    assert "9 GB/s" not in found.sentence

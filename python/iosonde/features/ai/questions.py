@@ -32,6 +32,16 @@ def limit_words(question: Question, case_id: str) -> str:
     return _LIMITS.get(question.support.of_most([case_id]), "the limit is undetermined")
 
 
+def of_storage(question: Question, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Leave out levels that the page cache served, unless it served all: their values are none of the storage."""
+    return [row for row in rows if question.support.of_most([row["case_id"]]) != "cache-served"] or rows
+
+
+def _by_value(cells: pl.DataFrame) -> list[dict[str, Any]]:
+    """Return the rows of cells, the highest value first."""
+    return sorted(cells.to_dicts(), key=lambda row: -repeats_interval(row["values"]).value)
+
+
 class LoadStrategy(Finding, kind="load strategy", topic="comparison", place=1):
     """The fastest strategy of loading weights, over a plain memory map."""
 
@@ -70,12 +80,10 @@ def load_strategy(question: Question) -> Iterator[Finding]:
     cells, over = question.cells(LOAD_RATE), question.analysis.over
     if cells.is_empty():
         return
-    best = best_of(cells)
-    others = [row for row in cells.iter_rows(named=True) if row["case_id"] != best["case_id"]]
+    best, *others = of_storage(question, _by_value(cells))
     leads = [(row, ratio(best["values"], row["values"])) for row in others]
     tied = [row for row, lead in leads if lead.certain and not lead.above(1)]
-    by_rate = sorted(others, key=lambda row: -repeats_interval(row["values"]).value)
-    ordered = [best, *(row for row in by_rate if row in tied), *(row for row in by_rate if row not in tied)]
+    ordered = [best, *tied, *(row for row in others if row not in tied)]
     over_map = next((lead for row, lead in leads if row[over] == "mmap"), None)
     yield LoadStrategy(
         load=wording.phrase(wording.load_words(question.case(best["case_id"]))),
@@ -285,24 +293,22 @@ def kv_cache(question: Question) -> Iterator[Finding]:
     cells, over = question.cells(KV_BREAK_EVEN), question.analysis.over
     if cells.is_empty():
         return
-    ordered = sorted(cells.iter_rows(named=True), key=lambda row: -repeats_interval(row["values"]).value)
-    # A value of the page cache is none of the storage.
-    cached = [row for row in ordered if question.support.of_most([row["case_id"]]) == "cache-served"]
-    of_storage = [row for row in ordered if row not in cached] or ordered
-    best = of_storage[0]
-    leads = [ratio(best["values"], row["values"]) for row in of_storage[1:]]
+    ordered = _by_value(cells)
+    measured = of_storage(question, ordered)
+    best = measured[0]
+    leads = [ratio(best["values"], row["values"]) for row in measured[1:]]
     tied = next((place for place, lead in enumerate(leads) if not lead.certain or lead.above(1)), len(leads))
     case_id = best["case_id"]
     load = question.load({}, case_id, without=[over])
     yield KvBreakEven(
         load=load,
-        levels=tuple((str(row[over]), repeats_interval(row["values"])) for row in of_storage),
+        levels=tuple((str(row[over]), repeats_interval(row["values"])) for row in measured),
         tied=1 + tied,
-        cached=tuple((str(row[over]), repeats_interval(row["values"])) for row in cached if row not in of_storage),
+        cached=tuple((str(row[over]), repeats_interval(row["values"])) for row in ordered if row not in measured),
         unfinished=question.mean("kv_unfinished_fraction", [case_id]) or 0.0,
         latencies=tuple(_latencies(question, case_id)),
         limit=limit_words(question, case_id),
-        **question.claim([row["case_id"] for row in of_storage], *leads),
+        **question.claim([row["case_id"] for row in measured], *leads),
     )
     means = {name: question.mean(f"kv_{name}", [case_id]) for name in _KV_SHARED}
     buffered = [row["case_id"] for row in ordered if question.case(row["case_id"]).get("io_mode") == "buffered"]
