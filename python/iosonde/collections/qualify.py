@@ -54,7 +54,7 @@ def describe(study: Study) -> str:
     required = sum(each.level == "required" for each in study.requirement)
     recommended = len(study.requirement) - required
     counts = [f"{number} {level}" for number, level in ((required, "required"), (recommended, "recommended")) if number]
-    own = f" ({', '.join(study.asks)}: set by you)" if study.asks else ""
+    own = ", set by you" if study.asks else ""
     return f"{', '.join(counts)}{own}" if counts else "none: characterizes"
 
 
