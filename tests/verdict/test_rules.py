@@ -564,6 +564,13 @@ def test_key_value_runs_have_verdicts_and_the_warnings_of_machine_and_device() -
         assert code in codes(changed(change, key_value))
 
 
+def test_interrupts_of_an_operation_of_many_ios_are_its_own() -> None:
+    facts = changed(FOREIGN_INTERRUPTS, key_value)
+    assert "foreign_interrupts" in codes(facts)
+    facts.result["devices"][0].update({"reads": COUNT + 100_000, "writes": 0})
+    assert "foreign_interrupts" not in codes(facts)
+
+
 CACHED = having(page_cache={"before_bytes": 48 * GIB, "after_bytes": 64 * GIB})
 
 

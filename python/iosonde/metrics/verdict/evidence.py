@@ -662,6 +662,8 @@ class Evidence:
         for job in self.jobs:
             cpus = self.streams[job["stream"]].get("cpus")
             own += job["operations"] if cpus and cpus[job["job"] % len(cpus)] == pinned["cpu"] else 0
+        if described(self.facts.spec["workload"]).io != "blocks":  # An operation may be many I/Os.
+            own = sum(device.get("reads", 0) + device.get("writes", 0) for device in self.top_devices)
         return max(0.0, 1e9 * (pinned["interrupts"] - 3 * own) / self.wall_ns) if self.wall_ns else 0.0
 
     def _harness_costs(self) -> dict[str, float]:
