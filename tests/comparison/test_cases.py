@@ -352,9 +352,9 @@ def test_a_recommendation_of_the_harness_limited_system_states_a_bound() -> None
 def test_arms_are_named_once_with_their_difference() -> None:
     workloads = dict.fromkeys(system([100])["case_id"], "random reads")
     design = Design(paired=True, deterministic=True)
-    names = {"baseline": "a (/mnt/a)", "contender": "b (/mnt/b)"}
+    names = {"baseline": "a: /mnt/a", "contender": "b: /mnt/b"}
     [sentence] = sentences(recommend(system([98, 100, 102]), system([119, 122, 125]), workloads, design=design), names)
-    assert "choose b (/mnt/b): higher rate (b over a: bandwidth 1.22 times" in sentence
+    assert "choose b: /mnt/b: higher rate (b over a: bandwidth 1.22 times" in sentence
 
 
 def test_bounds_in_both_directions_decide_nothing() -> None:

@@ -52,7 +52,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> ResultSet:
     words = ("--target", "sim:sp900", "--against", "sim:p900", "--output", directory / "results", "--no-report")
     done = in_this_process("run", directory / "arms.toml", *words)
     assert done.returncode == 0, done.stderr
-    assert "arm a (sim:sp900)" in done.stderr and "arm b (sim:p900)" in done.stderr
+    assert "arm a: sim:sp900" in done.stderr and "arm b: sim:p900" in done.stderr
     return ResultSet.open(directory / "results")
 
 
@@ -62,7 +62,7 @@ def test_different_simulated_drives_are_distinguished_and_one_is_recommended(
     [material] = gather([whole])
     assert set(comparison.pairs(material, metrics=("bandwidth",))["verdict"]) == {"better"}
     text = " ".join(as_text(whole).split())
-    assert "choose b (sim:p900)" in text
+    assert "choose b: sim:p900" in text
     assert "Measured alternately in one session, pairs per case: 3." in text
     assert '"paired": true' in iosonde("compare", whole.directory, "--json").stdout
     refused = iosonde("compare", whole.directory, whole.directory)

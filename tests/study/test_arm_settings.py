@@ -45,7 +45,7 @@ def test_two_settings_of_one_directory_share_its_files(tmp_path: Path) -> None:
     assert len({run.spec["workload"]["target"]["path"] for run in plan.runs}) == 1
     modes = {run.case_id[0]: run.spec["workload"]["streams"][0]["io_mode"] for run in plan.runs}
     assert modes == {"a": "direct", "b": "buffered"}
-    assert [arm.label for arm in plan.arms] == ["a (io_mode=direct)", "b (io_mode=buffered)"]
+    assert [arm.label for arm in plan.arms] == ["a: io_mode=direct", "b: io_mode=buffered"]
 
 
 def test_two_file_systems_on_one_directory_are_created_for_every_run(tmp_path: Path) -> None:

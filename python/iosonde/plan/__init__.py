@@ -309,7 +309,7 @@ class Arm(Frozen):
 
     name: ArmName
     label: str
-    """Name and difference, for a reader: `a (/srv/disk1)`, `b (io_mode=buffered)`."""
+    """Name and difference, for a reader: `a: /srv/disk1`, `b: io_mode=buffered`."""
     target: str
     settings: dict[str, str]
     """`--set` and, of arm `b`, `--against-set`."""

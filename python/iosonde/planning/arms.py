@@ -49,7 +49,7 @@ class Side:
         where = [] if target is other.stages.base else [target.name]
         return Arm(
             name=self.name,
-            label=f"{self.name} ({', '.join([*where, *different]) or target.name})",
+            label=f"{self.name}: {', '.join([*where, *different]) or target.name}",
             target=target.name,
             settings=dict(self.settings),
             study=self.study.model_dump(mode="json"),

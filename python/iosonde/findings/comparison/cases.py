@@ -471,7 +471,7 @@ def _sentence(each: Recommendation, names: Mapping[str, str]) -> str:
     excluded += [f"p99: {reason}" for reason in each.tail.excluded if reason not in excluded]
     without = f"; excluded: {'; '.join(excluded)}" if excluded else ""
     tail = _ratio(each.tail) if each.tail.cells else "no usable p99" if each.tail.metric else "too few samples for p99"
-    sides = [names[side].partition(" (")[0] if each.paired else names[side] for side in ("contender", "baseline")]
+    sides = [names[side].partition(": ")[0] if each.paired else names[side] for side in ("contender", "baseline")]
     evidence = (
         f"{' over '.join(sides)}: {_ratio(each.rate)}; {tail}; "
         f"{wording.counted(len(each.rate.cells), 'case')}, {wording.counted(each.repeats, 'run')} each{without}"
