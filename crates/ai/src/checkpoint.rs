@@ -90,7 +90,7 @@ struct Checkpoints<'w> {
     reports: Mutex<BTreeMap<(Event, u64, usize), u64>>,
 }
 
-/// What each rank reports once in a step. Restores have the numbers after those of the checkpoints.
+/// Event that each rank reports once in a step. Restores have the numbers after those of the checkpoints.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     Ready,

@@ -39,7 +39,7 @@ pub(crate) enum Content {
     OfLoad,
 }
 
-/// What a thread opens a file for.
+/// Purpose for which a thread opens a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
     Read,

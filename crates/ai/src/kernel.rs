@@ -152,7 +152,8 @@ impl Buffers {
         let start = self.arena.slot(slot);
         if self.memory.is_new_each_time {
             // SAFETY: the slot is private anonymous memory of the arena, to which nothing else refers; it is zero afterwards.
-            unsafe { libc::madvise(start.cast(), self.arena.slot_bytes(), libc::MADV_DONTNEED) };
+            let status = unsafe { libc::madvise(start.cast(), self.arena.slot_bytes(), libc::MADV_DONTNEED) };
+            assert_eq!(status, 0, "memory that is not locked can be taken back");
         }
         start
     }

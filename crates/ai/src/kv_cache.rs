@@ -115,7 +115,7 @@ struct Cache<'w> {
     has_files: bool,
     blocks: Vec<Block>,
     progress: Vec<Progress>,
-    /// What threads take: a request, and which of its blocks in a parallel load, of which 0 is the look-up.
+    /// Work that threads take: a request, and a number of its blocks in a parallel load, of which 0 is the look-up.
     parts: Vec<(usize, usize)>,
     next_part: AtomicUsize,
     next_store: AtomicUsize,
@@ -200,7 +200,7 @@ impl<'w> Cache<'w> {
     }
 }
 
-/// What a thread works with.
+/// State of a thread.
 struct Worker<'c, W> {
     cache: &'c Cache<'c>,
     world: &'c mut W,

@@ -144,7 +144,7 @@ pub(crate) struct Store {
     pub evicted: Option<u32>,
 }
 
-/// What a request finds.
+/// Blocks that a request finds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Request {
     /// Nanoseconds since the first measured request, at the speed of the load.

@@ -63,7 +63,7 @@ pub(crate) fn measure<L: Load>(
     Ok(Measured { result, found })
 }
 
-/// What a thread is doing.
+/// State of a thread.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Doing {
     /// It may run; the thread that became so first runs first.

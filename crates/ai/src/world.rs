@@ -1,4 +1,4 @@
-//! What a thread of a load does to storage and time.
+//! Storage and time of a thread of a load.
 
 use iosonde_harness::{JobPhases, Place, RunError, Stage};
 use iosonde_protocol::{Operation, PageCache};

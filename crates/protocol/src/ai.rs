@@ -327,7 +327,7 @@ pub enum KvCacheLayout {
     Slots,
 }
 
-/// What requests found in a cache of keys and values, and what was done for them.
+/// Hits of requests in a cache of keys and values, and the I/O for them.
 ///
 /// Look-ups, hits, stores and evictions follow from the order of the trace. They are those of all its requests after those that fill
 /// the cache, whether or not the measurement reached them.
