@@ -17,7 +17,7 @@ use iosonde_protocol::{
 use crate::files::{Access, Content, FileNeed};
 use crate::weights::pieces;
 use crate::world::{Extent, Load, Memory, PAGE_BYTES, World};
-use crate::{check_request, measure, paths, until_complete};
+use crate::{check_request, measure, plan};
 
 /// The checkpoints of a spec.
 pub struct AiCheckpoint<'a>(pub &'a AiCheckpointWorkload);
@@ -26,7 +26,7 @@ impl Workload for AiCheckpoint<'_> {
     fn plan(&self) -> Option<LoadPlan<'_>> {
         let threads_of_rank = 1 + u32::from(self.0.mode == CheckpointMode::Background);
         let stream = ("ranks", threads_of_rank * self.0.ranks.len() as u32);
-        Some(until_complete(&[stream], None, self.0.interval_ns, &self.0.cpus))
+        plan(&[stream], None, None, self.0.interval_ns, &self.0.cpus)
     }
 
     fn check(&self) -> Result<(), RunError> {
@@ -43,13 +43,7 @@ impl Workload for AiCheckpoint<'_> {
         })
     }
 
-    fn paths(&self) -> Vec<PathBuf> {
-        paths(&self.0.target, None)
-    }
-
-    fn is_virtual(&self) -> bool {
-        self.0.backend.is_some()
-    }
+    placed!(|_| Vec::new());
 
     fn run(&self, run: &mut Run<'_>) -> Result<RunResult, RunError> {
         let workload = self.0;

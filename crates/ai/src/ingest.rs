@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use iosonde_harness::load::{Permutation, Rng};
-use iosonde_harness::{LoadPlan, Place, Run, RunError, Stage, StreamPlan, Workload, require};
+use iosonde_harness::{LoadPlan, Place, Run, RunError, Stage, Workload, require};
 use iosonde_protocol::{
     AcceleratorResult, AiIngestWorkload, AiTarget, IngestLoader, IoMode, Operation, PageCache, RunResult,
 };
@@ -16,7 +16,7 @@ use iosonde_protocol::{
 use crate::files::{Access, Content, FileNeed};
 use crate::weights::pieces;
 use crate::world::{Extent, Load, Memory, PAGE_BYTES, World};
-use crate::{check_request, measure, paths};
+use crate::{check_request, measure, plan};
 
 /// Where accelerators meet after a step.
 const BARRIER: usize = 0;
@@ -26,12 +26,15 @@ pub struct AiIngest<'a>(pub &'a AiIngestWorkload);
 
 impl Workload for AiIngest<'_> {
     fn plan(&self) -> Option<LoadPlan<'_>> {
-        Some(LoadPlan {
-            ramp: self.0.ramp,
-            duration_ns: Some(self.0.duration_ns),
-            interval_ns: self.0.interval_ns,
-            streams: vec![StreamPlan::closed("accelerators", self.0.accelerators, &self.0.cpus)],
-        })
+        let AiIngestWorkload { ramp, duration_ns, .. } = *self.0;
+        let stream = ("accelerators", self.0.accelerators);
+        plan(
+            &[stream],
+            Some(ramp),
+            Some(duration_ns),
+            self.0.interval_ns,
+            &self.0.cpus,
+        )
     }
 
     fn check(&self) -> Result<(), RunError> {
@@ -53,13 +56,7 @@ impl Workload for AiIngest<'_> {
         require(items(workload) >= needed, "`files`")
     }
 
-    fn paths(&self) -> Vec<PathBuf> {
-        paths(&self.0.target, None)
-    }
-
-    fn is_virtual(&self) -> bool {
-        self.0.backend.is_some()
-    }
+    placed!(|_| Vec::new());
 
     fn run(&self, run: &mut Run<'_>) -> Result<RunResult, RunError> {
         let workload = self.0;

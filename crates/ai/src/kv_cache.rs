@@ -15,7 +15,7 @@ use iosonde_protocol::{AiKvCacheWorkload, AiTarget, KvCacheLayout, KvCacheResult
 use crate::files::{Access, Content, FileNeed};
 use crate::kv_trace::{Schedule, Store, Trace};
 use crate::world::{Extent, Load, Memory, World};
-use crate::{check_request, measure, paths, until_complete};
+use crate::{check_request, measure, plan};
 
 const STORES: usize = 1;
 
@@ -26,7 +26,7 @@ impl Workload for AiKvCache<'_> {
     fn plan(&self) -> Option<LoadPlan<'_>> {
         let AiKvCacheWorkload { duration_ns, cpus, .. } = self.0;
         let streams = [("loads", self.0.threads), ("stores", self.0.writers)];
-        Some(until_complete(&streams, *duration_ns, self.0.interval_ns, cpus))
+        plan(&streams, None, *duration_ns, self.0.interval_ns, cpus)
     }
 
     fn check(&self) -> Result<(), RunError> {
@@ -37,13 +37,7 @@ impl Workload for AiKvCache<'_> {
         require(workload.warm_requests < workload.trace.rows, "`warm_requests`")
     }
 
-    fn paths(&self) -> Vec<PathBuf> {
-        paths(&self.0.target, [self.0.trace.path.clone().into()])
-    }
-
-    fn is_virtual(&self) -> bool {
-        self.0.backend.is_some()
-    }
+    placed!(|workload: &AiKvCacheWorkload| vec![workload.trace.path.clone().into()]);
 
     fn run(&self, run: &mut Run<'_>) -> Result<RunResult, RunError> {
         let workload = self.0;

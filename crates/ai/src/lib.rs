@@ -5,6 +5,19 @@
 //! a virtual clock. `files`
 //! has the files of a load.
 
+/// What the workloads of this crate share: where their files are, besides the ones that `$files` returns.
+macro_rules! placed {
+    ($files:expr) => {
+        fn paths(&self) -> Vec<PathBuf> {
+            $crate::paths(&self.0.target, $files(self.0))
+        }
+
+        fn is_virtual(&self) -> bool {
+            self.0.backend.is_some()
+        }
+    };
+}
+
 mod checkpoint;
 mod files;
 mod ingest;
@@ -32,23 +45,24 @@ use crate::world::{Load, PAGE_BYTES};
 
 const REQUEST_BYTES_MAX: u64 = 1 << 30;
 
-/// A load of these streams and threads that ends by itself, or after `duration_ns`.
-pub(crate) fn until_complete<'a>(
+/// A load of these streams and threads; without a ramp it ends by itself, or after `duration_ns`.
+pub(crate) fn plan<'a>(
     streams: &[(&'a str, u32)],
+    ramp: Option<Ramp>,
     duration_ns: Option<u64>,
     interval_ns: u64,
     cpus: &'a [u32],
-) -> LoadPlan<'a> {
+) -> Option<LoadPlan<'a>> {
     let stream = |(name, threads): &(&'a str, u32)| StreamPlan {
-        ends_by_itself: true,
+        ends_by_itself: ramp.is_none(),
         ..StreamPlan::closed(name, *threads, cpus)
     };
-    LoadPlan {
-        ramp: Ramp::default(),
+    Some(LoadPlan {
+        ramp: ramp.unwrap_or_default(),
         duration_ns,
         interval_ns,
         streams: streams.iter().map(stream).collect(),
-    }
+    })
 }
 
 /// Refuses a size of requests that direct I/O cannot do.
@@ -58,12 +72,11 @@ pub(crate) fn check_request(bytes: u64, field: &str) -> Result<(), RunError> {
 }
 
 /// The paths of a target, and files beside it.
-pub(crate) fn paths(target: &AiTarget, files: impl IntoIterator<Item = PathBuf>) -> Vec<PathBuf> {
-    let directory = match target {
-        AiTarget::Directory { path } => Some(path.into()),
-        AiTarget::Virtual { .. } => None,
-    };
-    directory.into_iter().chain(files).collect()
+fn paths(target: &AiTarget, mut files: Vec<PathBuf>) -> Vec<PathBuf> {
+    if let AiTarget::Directory { path } = target {
+        files.push(path.into());
+    }
+    files
 }
 
 /// Prepares the files, applies the load, and makes a result of what was found; `note` adds facts about the load.

@@ -6,12 +6,12 @@
 use std::path::PathBuf;
 
 use iosonde_harness::load::Rng;
-use iosonde_harness::{LoadPlan, Place, Run, RunError, Stage, StreamPlan, Workload, require};
+use iosonde_harness::{LoadPlan, Place, Run, RunError, Stage, Workload, require};
 use iosonde_protocol::{AiVectorWorkload, Operation, RunResult};
 
 use crate::files::{Content, FileNeed};
 use crate::world::{Extent, Load, Memory, PAGE_BYTES, World};
-use crate::{check_request, measure, paths};
+use crate::{check_request, measure, plan};
 
 const WIDTH_MAX: u32 = 1024;
 
@@ -20,12 +20,15 @@ pub struct AiVector<'a>(pub &'a AiVectorWorkload);
 
 impl Workload for AiVector<'_> {
     fn plan(&self) -> Option<LoadPlan<'_>> {
-        Some(LoadPlan {
-            ramp: self.0.ramp,
-            duration_ns: Some(self.0.duration_ns),
-            interval_ns: self.0.interval_ns,
-            streams: vec![StreamPlan::closed("queries", self.0.concurrency, &self.0.cpus)],
-        })
+        let AiVectorWorkload { ramp, duration_ns, .. } = *self.0;
+        let stream = ("queries", self.0.concurrency);
+        plan(
+            &[stream],
+            Some(ramp),
+            Some(duration_ns),
+            self.0.interval_ns,
+            &self.0.cpus,
+        )
     }
 
     fn check(&self) -> Result<(), RunError> {
@@ -40,13 +43,7 @@ impl Workload for AiVector<'_> {
         require((0.0..=1.0).contains(&workload.cached_fraction), "`cached_fraction`")
     }
 
-    fn paths(&self) -> Vec<PathBuf> {
-        paths(&self.0.target, None)
-    }
-
-    fn is_virtual(&self) -> bool {
-        self.0.backend.is_some()
-    }
+    placed!(|_| Vec::new());
 
     fn run(&self, run: &mut Run<'_>) -> Result<RunResult, RunError> {
         let workload = self.0;

@@ -13,7 +13,7 @@ use iosonde_protocol::{
 
 use crate::files::{Content, FileNeed};
 use crate::world::{Extent, Load, Mapped, Memory, World};
-use crate::{check_request, measure, paths, until_complete};
+use crate::{check_request, measure, plan};
 
 /// The weights of a spec.
 pub struct AiWeights<'a>(pub &'a AiWeightsWorkload);
@@ -21,7 +21,7 @@ pub struct AiWeights<'a>(pub &'a AiWeightsWorkload);
 impl Workload for AiWeights<'_> {
     fn plan(&self) -> Option<LoadPlan<'_>> {
         let stream = ("weights", self.0.threads);
-        Some(until_complete(&[stream], None, self.0.interval_ns, &self.0.cpus))
+        plan(&[stream], None, None, self.0.interval_ns, &self.0.cpus)
     }
 
     fn check(&self) -> Result<(), RunError> {
@@ -40,14 +40,10 @@ impl Workload for AiWeights<'_> {
         })
     }
 
-    fn paths(&self) -> Vec<PathBuf> {
-        let files = self.0.files.iter().filter(|_| !self.0.generate);
-        paths(&self.0.target, files.map(|file| file.path.clone().into()))
-    }
-
-    fn is_virtual(&self) -> bool {
-        self.0.backend.is_some()
-    }
+    placed!(|workload: &AiWeightsWorkload| {
+        let files = workload.files.iter().filter(|_| !workload.generate);
+        files.map(|file| file.path.clone().into()).collect()
+    });
 
     fn run(&self, run: &mut Run<'_>) -> Result<RunResult, RunError> {
         let workload = self.0;

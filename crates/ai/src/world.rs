@@ -58,7 +58,7 @@ impl Memory {
     }
 }
 
-/// One thread's storage and time.
+/// One thread's storage and time. The defaults are those of a simulated device, which has neither files nor a page cache.
 pub(crate) trait World<'a> {
     fn phases(&mut self) -> &mut JobPhases<'a>;
 
@@ -78,10 +78,12 @@ pub(crate) trait World<'a> {
     ///
     /// # Errors
     /// The kernel's.
-    fn open(&mut self, file: usize, access: Access, is_direct: bool) -> Result<(), RunError>;
+    fn open(&mut self, _file: usize, _access: Access, _is_direct: bool) -> Result<(), RunError> {
+        Ok(())
+    }
 
     /// Closes a file that this thread opened.
-    fn close(&mut self, file: usize);
+    fn close(&mut self, _file: usize) {}
 
     /// Writes random data to a file that this thread opened.
     ///
@@ -99,13 +101,17 @@ pub(crate) trait World<'a> {
     ///
     /// # Errors
     /// The kernel's.
-    fn drop_pages(&mut self, file: usize) -> Result<(), RunError>;
+    fn drop_pages(&mut self, _file: usize) -> Result<(), RunError> {
+        Ok(())
+    }
 
     /// Bytes of a file that this thread opened in the page cache; None if the kernel does not report them.
-    fn cached_bytes(&self, file: usize) -> Option<u64>;
+    fn cached_bytes(&self, _file: usize) -> Option<u64> {
+        Some(0)
+    }
 
     /// Copies bytes from the first half of the thread's memory to the second.
-    fn copy(&mut self, bytes: u64);
+    fn copy(&mut self, _bytes: u64) {}
 
     /// Sleeps until an instant, or until load is no longer to be applied.
     fn sleep_until(&mut self, at_ns: u64);

@@ -27,6 +27,7 @@ mod target;
 mod threads;
 mod transport;
 pub mod verify;
+mod virtual_threads;
 
 use std::path::{Path, PathBuf};
 
@@ -39,10 +40,10 @@ pub use backend::Unavailable;
 pub use backend::{Backend, JobFiles, VirtualDevice, Wait};
 pub use buffer::{Arena, Buffer, available_memory_bytes};
 pub use probing::{ProbedBackend, probe_backends};
-pub use ssd::SimulatedTarget;
 pub use target::claim;
 pub use threads::merge_effects;
 pub use transport::{Done, JobResources, Transport, Wanted, Work, allow_uring, has_abandoned};
+pub use virtual_threads::{VirtualThread, simulate};
 
 use crate::verify::{Session, Syncer};
 

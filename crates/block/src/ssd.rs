@@ -51,9 +51,9 @@ fn open_device<'b>(backend: &'b Backend, run: &Run<'_>) -> Result<(Option<&'b Pa
 }
 
 /// A simulated device for loads other than block I/O, which write their own requests.
-pub struct SimulatedTarget<'b> {
+pub(crate) struct SimulatedTarget {
     device: Device,
-    state: Option<&'b Path>,
+    state: Option<PathBuf>,
     /// Bytes that were written so that reads are of data.
     pub layout: LayoutResult,
 }
@@ -63,17 +63,17 @@ enum Device {
     Ssd(Box<SsdDevice>),
 }
 
-impl<'b> SimulatedTarget<'b> {
+impl SimulatedTarget {
     /// The device of `backend`, of which the first `filled_bytes` contain data; `bytes` may be addressed.
     ///
     /// # Errors
     /// For another backend, a model that contradicts itself, and a device that is too small.
     pub fn open(
-        backend: &'b Backend,
+        backend: &Backend,
         bytes: u64,
         filled_bytes: u64,
         run: &mut Run<'_>,
-    ) -> Result<SimulatedTarget<'b>, RunError> {
+    ) -> Result<SimulatedTarget, RunError> {
         if let Backend::Simulated {
             servers,
             read_service_ns,
@@ -97,7 +97,7 @@ impl<'b> SimulatedTarget<'b> {
         };
         Ok(SimulatedTarget {
             device: Device::Ssd(Box::new(device)),
-            state,
+            state: state.map(Path::to_path_buf),
             layout,
         })
     }
@@ -116,7 +116,7 @@ impl<'b> SimulatedTarget<'b> {
     /// When its file cannot be written.
     pub fn keep(self, targets: &Targets) -> Result<(), RunError> {
         match (self.device, self.state) {
-            (Device::Ssd(mut device), Some(path)) => save(&mut device.storage, targets, path),
+            (Device::Ssd(mut device), Some(path)) => save(&mut device.storage, targets, &path),
             _ => Ok(()),
         }
     }
