@@ -37,32 +37,54 @@ def of_storage(question: Question, rows: list[dict[str, Any]]) -> list[dict[str,
     return [row for row in rows if question.support.of_most([row["case_id"]]) != "cache-served"] or rows
 
 
-def _by_value(cells: pl.DataFrame) -> list[dict[str, Any]]:
-    """Return the rows of cells, the highest value first."""
-    return sorted(cells.to_dicts(), key=lambda row: -repeats_interval(row["values"]).value)
+Leads = Mapping[str, Estimate]
+"""Ratios of the first level to the others, by case."""
 
 
-class LoadStrategy(Finding, kind="load strategy", topic="comparison", place=1):
-    """The fastest strategy of loading weights, over a plain memory map."""
+def ranked(question: Question, cells: pl.DataFrame) -> tuple[list[dict[str, Any]], Leads, dict[str, Any]]:
+    """Return the rows of cells, the highest value first and those after it that do not differ measurably; the leads of
+    the first; and fields of `_Ranked`.
+    """
+    over = question.analysis.over
+    ordered = sorted(cells.to_dicts(), key=lambda row: -repeats_interval(row["values"]).value)
+    best, *others = of_storage(question, ordered)
+    leads = {row["case_id"]: ratio(best["values"], row["values"]) for row in others}
+    tied = [row for row in others if (lead := leads[row["case_id"]]).certain and not lead.above(1)]
+    rows = [best, *tied, *(row for row in others if row not in tied)]
+    levels = tuple((str(row[over]), repeats_interval(row["values"])) for row in rows)
+    fields = {"levels": levels, "tied": 1 + len(tied), "limit": limit_words(question, best["case_id"])}
+    return rows, leads, fields
+
+
+class _Ranked(Finding):
+    """Levels of a factor by a value."""
 
     load: str
     levels: tuple[tuple[str, Estimate], ...]
-    """Strategies and bytes per second, the highest first; those that do not differ measurably from it follow it."""
+    """The highest first; those that do not differ measurably from it follow it."""
     tied: int
     """Number of the first ones that do not differ measurably, the first itself included."""
-    over_map: Estimate | None
-    """Ratio of the first to the memory map; None if that is the first, or was not measured."""
     limit: str
     """Clause about the limit of the first one."""
+
+    @property
+    def _first(self) -> str:
+        alike = [name for name, _ in self.levels[1 : self.tied]]
+        return f"{self.levels[0][0]}{f' ({wording.listing(alike)}: not measurably different)' if alike else ''}"
+
+
+class LoadStrategy(_Ranked, kind="load strategy", topic="comparison", place=1):
+    """The fastest strategy of loading weights, over a plain memory map."""
+
+    over_map: Estimate | None
+    """Ratio of the first to the memory map; None if that is the first, or was not measured."""
     is_map_limited_itself: bool
     """True if the device delivered measurably more with another strategy than with the memory map."""
     repeats: int
 
     def _sentence(self) -> str:
-        (first, rate), *others = self.levels
-        alike = [name for name, _ in others[: self.tied - 1]]
-        tied = f" ({wording.listing(alike)}: not measurably different)" if alike else ""
-        clauses = [f"{self.load} are fastest with {first}{tied}: {wording.estimate_text(LOAD_RATE, rate)}"]
+        rate = wording.estimate_text(LOAD_RATE, self.levels[0][1])
+        clauses = [f"{self.load} are fastest with {self._first}: {rate}"]
         if self.over_map is not None:
             clauses.append(f"{wording.ratio_estimate_text(self.over_map)} the rate of a memory map")
         clauses.append(self.limit)
@@ -77,23 +99,18 @@ class LoadStrategy(Finding, kind="load strategy", topic="comparison", place=1):
 
 def load_strategy(question: Question) -> Iterator[Finding]:
     """Compare the levels of `over`; the one called `mmap` is the plain memory map."""
-    cells, over = question.cells(LOAD_RATE), question.analysis.over
+    cells = question.cells(LOAD_RATE)
     if cells.is_empty():
         return
-    best, *others = of_storage(question, _by_value(cells))
-    leads = [(row, ratio(best["values"], row["values"])) for row in others]
-    tied = [row for row, lead in leads if lead.certain and not lead.above(1)]
-    ordered = [best, *tied, *(row for row in others if row not in tied)]
-    over_map = next((lead for row, lead in leads if row[over] == "mmap"), None)
+    rows, leads, fields = ranked(question, cells)
+    over_map = next((leads[row["case_id"]] for row in rows[1:] if row[question.analysis.over] == "mmap"), None)
     yield LoadStrategy(
-        load=wording.phrase(wording.load_words(question.case(best["case_id"]))),
-        levels=tuple((str(row[over]), repeats_interval(row["values"])) for row in ordered),
-        tied=1 + len(tied),
+        load=wording.phrase(wording.load_words(question.case(rows[0]["case_id"]))),
         over_map=over_map,
-        limit=limit_words(question, best["case_id"]),
         is_map_limited_itself=over_map is not None and over_map.certain and over_map.above(1),
-        repeats=min(len(row["values"]) for row in ordered),
-        **question.claim([row["case_id"] for row in ordered], *([over_map] if over_map else [])),
+        repeats=min(len(row["values"]) for row in rows),
+        **fields,
+        **question.claim([row["case_id"] for row in rows], *([over_map] if over_map else [])),
     )
 
 
@@ -221,29 +238,21 @@ def checkpoint(question: Question) -> Iterator[Finding]:
     yield from sorted(found, key=lambda each: each.times["durable"].value)
 
 
-class KvBreakEven(Finding, kind="KV cache break-even", topic="comparison", place=1):
+class KvBreakEven(_Ranked, kind="KV cache break-even", topic="comparison", place=1):
     """The prefill speed below which loading a cached prefix beats recomputation."""
 
-    load: str
-    levels: tuple[tuple[str, Estimate], ...]
-    """Layouts and tokens per second, the highest first."""
-    tied: int
-    """Number of the first ones that do not differ measurably, the first itself included."""
     cached: tuple[tuple[str, Estimate], ...]
     """The same of those that the page cache served, if others were not."""
     unfinished: float
     """Share of requests that were not loaded in time with the first one."""
     latencies: tuple[tuple[str, float], ...]
     """Words and ns, of the first one: look-ups, loads of a block, and of a request from its look-up."""
-    limit: str
 
     def _sentence(self) -> str:
-        (first, speed), *others = self.levels
-        alike = [name for name, _ in others[: self.tied - 1]]
-        tied = f" ({wording.listing(alike)}: not measurably different)" if alike else ""
-        what = f"loading beats recomputation if prefill is slower than {wording.estimate_text(KV_BREAK_EVEN, speed)}"
+        speed = wording.estimate_text(KV_BREAK_EVEN, self.levels[0][1])
         late = f"; {100 * self.unfinished:.1f} % of requests not loaded in time" if self.unfinished else ""
-        return f"{self.load}: {what} with {first}{tied}{late}; {self.limit}"
+        what = "loading beats recomputation if prefill is slower than"
+        return f"{self.load}: {what} {speed} with {self._first}{late}; {self.limit}"
 
     def _evidence(self) -> str:
         cached = [(f"from the page cache, {name}", speed) for name, speed in self.cached]
@@ -293,25 +302,20 @@ def kv_cache(question: Question) -> Iterator[Finding]:
     cells, over = question.cells(KV_BREAK_EVEN), question.analysis.over
     if cells.is_empty():
         return
-    ordered = _by_value(cells)
-    measured = of_storage(question, ordered)
-    best = measured[0]
-    leads = [ratio(best["values"], row["values"]) for row in measured[1:]]
-    tied = next((place for place, lead in enumerate(leads) if not lead.certain or lead.above(1)), len(leads))
-    case_id = best["case_id"]
+    rows, leads, fields = ranked(question, cells)
+    case_id, measured = rows[0]["case_id"], [row["case_id"] for row in rows]
     load = question.load({}, case_id, without=[over])
+    cached = [row for row in cells.iter_rows(named=True) if row["case_id"] not in measured]
     yield KvBreakEven(
         load=load,
-        levels=tuple((str(row[over]), repeats_interval(row["values"])) for row in measured),
-        tied=1 + tied,
-        cached=tuple((str(row[over]), repeats_interval(row["values"])) for row in ordered if row not in measured),
+        cached=tuple((str(row[over]), repeats_interval(row["values"])) for row in cached),
         unfinished=question.mean("kv_unfinished_fraction", [case_id]) or 0.0,
         latencies=tuple(_latencies(question, case_id)),
-        limit=limit_words(question, case_id),
-        **question.claim([row["case_id"] for row in measured], *leads),
+        **fields,
+        **question.claim(measured, *leads.values()),
     )
     means = {name: question.mean(f"kv_{name}", [case_id]) for name in _KV_SHARED}
-    buffered = [row["case_id"] for row in ordered if question.case(row["case_id"]).get("io_mode") == "buffered"]
+    buffered = [each for each in cells["case_id"] if question.case(each).get("io_mode") == "buffered"]
     read = question.mean("device_read_amplification", buffered)
     yield KvWear(
         load=load,
