@@ -34,6 +34,7 @@ impl Workload for AiCheckpoint<'_> {
         check_request(workload.request_bytes, "`request_bytes`")?;
         require(workload.checkpoints > 0, "`checkpoints`")?;
         require(workload.keep > 0, "`keep`")?;
+        require(workload.grid_ns != Some(0), "`grid_ns`")?;
         let mut names = BTreeSet::new();
         workload.ranks.iter().flatten().try_for_each(|file| {
             let is_name = Path::new(&file.name).file_name() == Some(file.name.as_ref());
@@ -88,6 +89,7 @@ struct Checkpoints<'w> {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     Ready,
+    Begin,
     /// Training continues. In the background mode the state is copied.
     Returned,
     /// Files are synced, or read.
@@ -206,15 +208,27 @@ impl<'w> Checkpoints<'w> {
         world.wait(|| self.reported(event, step, ranks.clone()).len() == ranks.len())
     }
 
-    /// Waits until all ranks are ready for a step.
+    /// Waits until all ranks are ready for a step, and for the instant at which hosts begin it.
     fn meet<'a>(&self, world: &mut impl World<'a>, step: u64, rank: usize) -> bool {
+        let ranks = 0..self.first.len();
         self.report(world, Event::Ready, step, rank, world.now());
-        self.wait(world, Event::Ready, step, 0..self.first.len())
+        if !self.wait(world, Event::Ready, step, ranks.clone()) {
+            return false;
+        }
+        let ready_ns = self.reported(Event::Ready, step, ranks).into_iter().max();
+        let mut begin_ns = ready_ns.expect("each rank has reported");
+        if let Some(grid_ns) = self.workload.grid_ns {
+            let start_ns = world.phases().window().start;
+            begin_ns = start_ns + (begin_ns - start_ns).next_multiple_of(grid_ns);
+            world.sleep_until(begin_ns);
+        }
+        self.report(world, Event::Begin, step, rank, begin_ns);
+        true
     }
 
     fn train<'a>(&self, world: &mut impl World<'a>, rank: usize) -> Result<bool, RunError> {
         for step in 0..self.count() {
-            if step > 0 {
+            if step > 0 && self.workload.grid_ns.is_none() {
                 world.sleep_until(world.now() + self.workload.pause_ns);
             }
             let is_done = self.meet(world, step, rank)
@@ -350,7 +364,7 @@ impl<'w> Checkpoints<'w> {
     fn times(&self, step: u64) -> Option<CheckpointTimes> {
         let ranks = self.first.len();
         let of_all = |event| Some(self.reported(event, step, 0..ranks)).filter(|found| found.len() == ranks);
-        let begin_ns = of_all(Event::Ready)?.into_iter().max()?;
+        let begin_ns = *of_all(Event::Begin)?.first()?;
         let mut complete_ns = of_all(Event::Complete)?;
         complete_ns.sort_unstable();
         let middle = complete_ns[(ranks - 1) / 2].midpoint(complete_ns[ranks / 2]);
@@ -359,6 +373,7 @@ impl<'w> Checkpoints<'w> {
             returned_ns: of_all(Event::Returned)?.into_iter().max()? - begin_ns,
             complete_ns: complete_ns[ranks - 1] - begin_ns,
             complete_median_ns: middle - begin_ns,
+            rank_complete_ns: complete_ns.iter().map(|end_ns| end_ns - begin_ns).collect(),
             cached_bytes: of_all(Event::Cached).map(|bytes| bytes.iter().sum()),
         })
     }

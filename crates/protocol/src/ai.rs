@@ -145,6 +145,10 @@ pub struct AiCheckpointWorkload {
     pub checkpoints: u32,
     /// Time of training between the return of a checkpoint and the start of the next, in nanoseconds.
     pub pause_ns: u64,
+    /// If given, a checkpoint or restore begins at the next multiple of this time since the start of the load, in nanoseconds, instead
+    /// of `pause_ns` after the one before: hosts that started together begin it together.
+    #[serde(default)]
+    pub grid_ns: Option<u64>,
     /// Checkpoints that are kept; older ones are removed when a new one is durable.
     pub keep: u32,
     /// Restores of the last checkpoint, each after its pages were removed from the page cache.
@@ -407,6 +411,9 @@ pub struct CheckpointTimes {
     pub complete_ns: u64,
     /// The same of the median rank.
     pub complete_median_ns: u64,
+    /// The same of each rank, the shortest first.
+    #[serde(default)]
+    pub rank_complete_ns: Vec<u64>,
     /// Of a restore: bytes of the files in the page cache at the start; absent if the kernel does not report them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cached_bytes: Option<u64>,

@@ -100,7 +100,7 @@ def findings(
     given: dict[str, Any] = {"cases": cases, "runs": metrics, "outcomes": runs, "warnings": warnings}
     measurable = set(cases["part"])  # Not those that are left out because target or machine cannot have them.
     asked = [
-        Question(study=study, analysis=analysis, support=support, states=states, **given)
+        Question(study=study, analysis=analysis, support=support, states=states, hosts=hosts, **given)
         for analysis in study.analysis
         if analysis.part in measurable
     ]

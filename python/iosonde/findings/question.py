@@ -63,6 +63,8 @@ class Question:
     """The view `warnings`."""
     support: Support = field(default_factory=Support)
     states: DeviceStates = field(default_factory=lambda: DeviceStates({}))
+    hosts: int = 0
+    """Those of the plan; 0 on one machine."""
     _cells: dict[str, pl.DataFrame] = field(default_factory=dict, init=False, repr=False, compare=False)
     """Cells of each metric, filled on first use: one analysis reads them several times."""
 
@@ -164,6 +166,11 @@ class Question:
 
     def case(self, case_id: str) -> dict[str, Any]:
         return self.cases.row(by_predicate=pl.col("case_id") == case_id, named=True)
+
+    def on_each_host(self, case_id: str) -> str:
+        """` on each of 2 hosts`, after a count of a case that each of its hosts has; empty on one machine."""
+        hosts = self.hosts and int(self.case(case_id).get("hosts") or self.hosts)
+        return f" on each of {wording.counted(hosts, 'host')}" if hosts else ""
 
     def words(self, case_id: str, *, without: Sequence[str] = ()) -> dict[str, str]:
         """Name the load of a case, leaving out factors that a sentence names otherwise."""

@@ -61,7 +61,7 @@ def _hosts_text(plan: Plan) -> str:
     if len(hosts) < 2:
         return names
     most = f"up to {len(hosts)}" if any(case.parameters.get("hosts") for case in plan.cases) else f"{len(hosts)}"
-    return f"{most} at the same time ({names}); values are totals, jobs, queue depth and rates those of each host"
+    return f"{most} at the same time ({names}); values are totals, parameters those of each host"
 
 
 def _intervals(source: Source, material: Material) -> list[tuple[str, str]]:

@@ -197,6 +197,16 @@ def test_the_time_of_the_ranks_decides(cpu_s: float, waited_s: float, cached: in
     assert verdict.evidence["rank_cpu_share"] == pytest.approx(cpu_s / 12, abs=1e-3)
 
 
+@pytest.mark.parametrize(("spread_s", "kind"), [(0.04, "device-limited"), (0.06, "undetermined")])
+def test_hosts_must_start_each_checkpoint_within_5_percent_of_its_time(spread_s: float, kind: str) -> None:
+    run = run_of()
+    assert run.result
+    run.result["ai"]["checkpoints"][1]["begin_spread_ns"] = int(spread_s * SECOND)
+    total = Total(stream="ranks", operation="write", count=9, bytes=9, completion_latency_ns_sum=20 * SECOND)
+    verdict = judge(run, [total], 2)
+    assert verdict and verdict.kind == kind
+
+
 # Findings -------------------------------------------------------------------------------------------------------------
 
 

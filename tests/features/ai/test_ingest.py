@@ -189,7 +189,9 @@ def test_accelerators_that_compute_all_the_time_are_the_limit() -> None:
     assert [found(THREE), found([]), found([accelerator(0, 0, 0, 0, 0)])] == [None] * 3
 
 
-def answer(utilization: Mapping[int, float], *, straggling: float = 1.0, waiting: float = 0.3) -> AcceleratorsFed:
+def answer(
+    utilization: Mapping[int, float], *, straggling: float = 1.0, waiting: float = 0.3, hosts: int = 0
+) -> AcceleratorsFed:
     def every(value: float) -> dict[tuple[int], list[float]]:
         return {(count,): [value, 1.001 * value, 0.999 * value] for count in utilization}
 
@@ -205,7 +207,7 @@ def answer(utilization: Mapping[int, float], *, straggling: float = 1.0, waiting
     study = load("ai-ingest")
     cases, runs = results(["accelerators"], metrics, part="images", model="resnet50", accelerator="h100")
     support = Support(verdicts={case_id: Counter({"device-limited": 3}) for case_id in cases["case_id"]})
-    question = Question(study=study, analysis=study.analysis[0], cases=cases, runs=runs, support=support)
+    question = Question(study=study, analysis=study.analysis[0], cases=cases, runs=runs, support=support, hosts=hosts)
     [found] = accelerators_fed(question)
     assert isinstance(found, AcceleratorsFed)
     return found
@@ -224,6 +226,13 @@ def test_one_accelerator_that_waits_too_long_states_what_it_needs() -> None:
     assert (found.fed, [count for count, _ in found.levels]) == (0, [1])
     assert "storage feeds no accelerator (utilization 0.4" in found.sentence
     assert found.sentence.endswith("1 accelerator needs 205 MB/s, and read 300 MB/s; device-limited")
+
+
+def test_the_number_is_that_of_each_host() -> None:
+    found = answer({1: 1.0, 2: 0.97, 3: 0.5}, hosts=2).sentence
+    assert "storage feeds 2 accelerators on each of 2 hosts (utilization 0.97" in found
+    assert "; 3 accelerators on each of 2 hosts need 615 MB/s" in found
+    assert "storage feeds not even 1 accelerator on each of 2 hosts (" in answer({1: 0.4}, hosts=2).sentence
 
 
 def test_more_than_were_tried_may_be_fed() -> None:

@@ -170,9 +170,10 @@ def test_the_spec_has_blocks_and_a_trace_in_the_cache_directory(tmp_path: Path) 
     found = workload(tmp_path, layout="renamed", io_mode="buffered", durability="fsync", dram="1GiB", batch="serial")
     assert (found["block_bytes"], found["capacity_blocks"], found["dram_blocks"]) == (65_536, 10_240, 16)
     assert [found[name] for name in ("layout", "is_direct", "sync", "is_parallel")] == ["renamed", False, True, False]
-    assert KV.problem(found, {}, open_target(str(tmp_path))) == ""
+    case = {"requests": 50}
+    assert KV.problem(found, case, open_target(str(tmp_path))) == ""
     elsewhere = {**found, "trace": {**found["trace"], "path": "/etc/passwd"}}
-    assert "outside" in KV.problem(elsewhere, {}, open_target(str(tmp_path)))
+    assert "trace of the spec" in KV.problem(elsewhere, case, open_target(str(tmp_path)))
     names = {Path(workload(tmp_path, layout=layout)["target"]["path"]).name for layout in ("flat", "slots")}
     assert len(names) == 1
     assert [(stream["name"], stream["jobs"]) for stream in KV.streams(found)] == [("loads", 4), ("stores", 4)]

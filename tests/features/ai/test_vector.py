@@ -54,7 +54,7 @@ def test_contradictory_parameters_are_refused(parameters: dict[str, Any], messag
         VECTOR.build(parameters)
 
 
-def question(rates: dict[int, float], iops: dict[int, float]) -> VectorQueries:
+def question(rates: dict[int, float], iops: dict[int, float], hosts: int = 0) -> VectorQueries:
     def scattered(value: float) -> list[float]:
         return [value, 1.001 * value, 0.999 * value]
 
@@ -70,7 +70,7 @@ def question(rates: dict[int, float], iops: dict[int, float]) -> VectorQueries:
     cases, runs = (pl.concat(frames, how="diagonal_relaxed") for frames in zip(*found, strict=True))
     study = load("ai-vector")
     [answer] = vector_queries(
-        Question(study=study, analysis=study.analysis[0], cases=cases, runs=runs, support=Support())
+        Question(study=study, analysis=study.analysis[0], cases=cases, runs=runs, support=Support(), hosts=hosts)
     )
     assert isinstance(answer, VectorQueries)
     return answer
@@ -88,3 +88,7 @@ def test_the_rate_is_compared_with_reads_of_the_same_number_in_flight() -> None:
 def test_without_reads_of_that_concurrency_there_is_no_prediction() -> None:
     assert question({1: 400.0, 10: 900.0}, {1: 70_000.0}).over_prediction is None
     assert question({1: 400.0}, {}).over_prediction is None
+
+
+def test_the_concurrency_is_that_of_each_host() -> None:
+    assert " at concurrency 1 on each of 4 hosts" in question({1: 400.0}, {}, hosts=4).sentence

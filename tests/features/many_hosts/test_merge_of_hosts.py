@@ -73,8 +73,8 @@ def rates(*counts: int, host: str = "a", begin_ms: float = 0, machine: str = "on
     )  # fmt: skip
 
 
-def counts(*hosts: HostRun) -> list[int]:
-    merged = merge(hosts)
+def counts(*hosts: HostRun, whole: bool = False) -> list[int]:
+    merged = merge(hosts, whole=whole)
     return merged.intervals["count"].to_list() if merged else []
 
 
@@ -84,6 +84,18 @@ def test_intervals_that_all_hosts_measured_entirely_are_added_by_time_not_by_num
     assert counts(rates(1, 2, 3, last_ms=50), rates(10, 20, 30)) == [11, 22]
     assert counts(rates(1, 2, 3, last_ms=50), rates(10, 20, 30, last_ms=52)) == [11, 22, 33]
     assert counts(rates(1, last_ms=50), rates(10)) == []
+
+
+def test_of_loads_that_end_by_themselves_nothing_is_left_out() -> None:
+    one, other = rates(1, 2, 3, last_ms=20), rates(10, begin_ms=80, last_ms=70)
+    for hosts in ((one, other), (other, one)):
+        assert counts(*hosts, whole=True) == [11, 2, 3]
+        merged = merge(hosts, whole=True)
+        assert merged and merged.end_ns - merged.begin_ns == 220 * MS, "until the one that measured longest has ended"
+        assert [int(host.intervals["count"].sum()) for host in merged.by_host] == [
+            int(host.intervals["count"].sum()) for host in hosts
+        ]
+    assert counts(rates(1, last_ms=50), rates(10), whole=True) == [11]
 
 
 def test_latencies_and_cpu_time_are_added_and_a_shared_device_counts_once() -> None:

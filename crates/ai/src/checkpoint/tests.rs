@@ -39,6 +39,7 @@ fn checkpoints(target: AiTarget, backend: Option<Backend>, ranks: u32) -> AiChec
         request_bytes: 256 * KIB,
         checkpoints: 3,
         pause_ns: SECOND_NS,
+        grid_ns: None,
         keep: 1,
         restores: 2,
         interval_ns: SECOND_NS / 10,
@@ -156,6 +157,24 @@ fn the_slowest_rank_is_the_one_with_most_bytes() {
     assert_close(found.checkpoints[0].complete_ns, 0.082);
     assert_close(found.restores[0].complete_median_ns, 0.040);
     assert_close(found.restores[0].complete_ns, 0.080);
+    let of_ranks = &found.checkpoints[0].rank_complete_ns;
+    assert_eq!((of_ranks.len(), of_ranks[2]), (3, found.checkpoints[0].complete_ns));
+}
+
+#[test]
+fn steps_on_a_grid_begin_at_its_multiples_however_long_the_one_before_took() {
+    let mut workload = checkpoints(virtual_target(), limited(1e8, 0.0), 4);
+    let seconds = 40.0 * MIB as f64 / 1e8;
+    for grid_ns in [SECOND_NS, SECOND_NS / 4] {
+        workload.grid_ns = Some(grid_ns);
+        let found = facts(&workload);
+        let steps: Vec<_> = found.checkpoints.iter().chain(&found.restores).collect();
+        let apart_ns = ((seconds * 1e9) as u64).next_multiple_of(grid_ns);
+        for (number, step) in (0..).zip(&steps) {
+            assert_eq!(step.begin_ns, number * apart_ns);
+            assert_close(step.complete_ns, seconds);
+        }
+    }
 }
 
 fn names(directory: &Path) -> Vec<String> {
@@ -264,6 +283,7 @@ fn a_spec_that_contradicts_itself_is_refused() {
         (|workload| workload.request_bytes = 1000) as fn(&mut AiCheckpointWorkload),
         |workload| workload.checkpoints = 0,
         |workload| workload.keep = 0,
+        |workload| workload.grid_ns = Some(0),
         |workload| workload.ranks.clear(),
         |workload| workload.ranks[0][0].tensors.push(0),
         |workload| workload.ranks[0][0].name = "../a".into(),

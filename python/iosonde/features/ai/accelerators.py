@@ -38,6 +38,8 @@ class AcceleratorsFed(Finding, kind="accelerators fed", topic="limits", place=1)
     """Bytes per second that it got."""
     straggling: float | None
     """Data wait of the slowest accelerator over that of the median one there, if it is long."""
+    hosts: str = ""
+    """` on each of 2 hosts`, if there are several."""
 
     @property
     def facts(self) -> set[Fact]:
@@ -45,14 +47,18 @@ class AcceleratorsFed(Finding, kind="accelerators fed", topic="limits", place=1)
         return {*super().facts, *(("boundary", case_id) for case_id in self.case_ids)}
 
     def _sentence(self) -> str:
-        number = f"at least {self.fed}" if self.fed and not self.limit else str(self.fed or "no")
+        number = (
+            f"at least {self.fed}"
+            if self.fed and not self.limit
+            else str(self.fed or ("not even 1" if self.hosts else "no"))
+        )
         noun = "accelerator" if self.fed == 1 or not self.fed else "accelerators"
         at = [f"{wording.estimate_text('accelerator_utilization', value)} at {count}" for count, value in self.levels]
-        clauses = [f"{self.load}: storage feeds {number} {noun} (utilization {', '.join(at)})"]
+        clauses = [f"{self.load}: storage feeds {number} {noun}{self.hosts} (utilization {', '.join(at)})"]
         last = self.levels[-1][0]
         if self.limit:
             need, got = (wording.value_text("bandwidth", each) for each in (self.demand, self.bandwidth))
-            needed = f"{wording.counted(last, 'accelerator')} {'needs' if last == 1 else 'need'} {need}"
+            needed = f"{wording.counted(last, 'accelerator')}{self.hosts} {'needs' if last == 1 else 'need'} {need}"
             clauses += [f"{needed}, and read {got}", self.limit]
         if self.straggling:
             times = wording.times_text(self.straggling)
@@ -91,6 +97,7 @@ def _fed(question: Question, key: Mapping[str, Any], cells: pl.DataFrame, thresh
         limit=question.support.of_most([failed[0][2]]) or "limit unknown" if failed else "",
         demand=question.mean("accelerator_demand", [last]) or 0.0,
         bandwidth=question.mean("bandwidth", [last]) or 0.0,
+        hosts=question.on_each_host(last),
         straggling=straggling if straggling >= STRAGGLING and waiting >= WAITING else None,
         **question.claim([case_id for *_, case_id in levels], at_most="strong" if repeats > 1 else "moderate"),
     )

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from statistics import median
 from typing import Any, Literal
 
 from pydantic import Field
 
+from iosonde.errors import TargetError
 from iosonde.features.ai.load import PAGE_BYTES, AiLoad, request_rule
 from iosonde.features.ai.training import MODELS, File
 from iosonde.plan import ASSUMED_BYTES_PER_SECOND, Cost, JsonObject
@@ -25,7 +27,7 @@ class AiCheckpointParameters(WithRules):
     scale: float = Field(1.0, gt=0, le=1)
     """Size of each tensor over that of the model."""
     ranks: int = Field(8, ge=1, le=1024)
-    """Ranks that write here, the first ones of the job, each in a thread."""
+    """Ranks that write on a host, each in a thread: the first ones of the job, and on other hosts those that follow."""
     mode: Literal["buffered", "direct", "background"] = "buffered"
     """`buffered`: each tensor through the page cache; `direct`: direct I/O; `background`: a rank copies its state to
     memory and returns, and another thread writes it as `buffered` does."""
@@ -59,16 +61,20 @@ class AiCheckpointParameters(WithRules):
 
 
 @lru_cache(maxsize=16)
-def files_of(model: str, scale: float, ranks: int) -> Sequence[Sequence[File]]:
-    """The files of the first ranks, with scaled tensors."""
+def files_of(model: str, scale: float, ranks: int, first: int = 0) -> Sequence[Sequence[File]]:
+    """The files of ranks that follow one another, with scaled tensors."""
     return [
         [(name, tuple(max(1, round(size * scale)) for size in tensors)) for name, tensors in MODELS[model].files(rank)]
-        for rank in range(ranks)
+        for rank in range(first, first + ranks)
     ]
 
 
 def _files(stream: AiCheckpointParameters) -> Sequence[Sequence[File]]:
     return files_of(stream.model, stream.scale, stream.ranks)
+
+
+def _as_spec(ranks: Sequence[Sequence[File]]) -> list[list[JsonObject]]:
+    return [[{"name": name, "tensors": list(tensors)} for name, tensors in files] for files in ranks]
 
 
 def _sizes(stream: AiCheckpointParameters) -> list[int]:
@@ -91,14 +97,15 @@ class AiCheckpoint(AiLoad[AiCheckpointParameters]):
     rate = Rate("I/Os/s")
     operations = ("read", "write")
     judge = "checkpoints"
+    writes = ends_by_itself = True
+    counts = ("ranks",)
     subject = "checkpoint_count"
     worded = stated = ("mode",)
 
     def spec(self, stream: AiCheckpointParameters) -> JsonObject:
         """Checkpoints of the first ranks."""
-        ranks = [[{"name": name, "tensors": list(tensors)} for name, tensors in files] for files in _files(stream)]
         return {
-            "ranks": ranks,
+            "ranks": _as_spec(_files(stream)),
             "checkpoints": stream.checkpoint_count,
             **taken(stream, "mode", "sync", "keep", "restores"),
             "request_bytes": stream.request_size,
@@ -140,7 +147,44 @@ class AiCheckpoint(AiLoad[AiCheckpointParameters]):
         stream = self.stream_of(jobs=threads, is_direct=workload["mode"] == "direct")
         return [{**stream, "durability": {"kind": "none"}}]
 
+    def of_host(self, workload: Spec, case: Mapping[str, Any], number: int) -> Spec:
+        """The ranks after those of other hosts; all begin a step at the next multiple of `pause`, or of a second."""
+        stream = AiCheckpointParameters.model_construct(**case)
+        first, most = number * stream.ranks, MODELS[stream.model].ranks
+        if first + stream.ranks > most:
+            raise TargetError(
+                f"`{stream.model}` has {most} ranks; {number + 1} hosts with {stream.ranks} each have more",
+                where="by the parameter `ranks`",
+                hint=f"use fewer hosts, or `--set ranks={most // (number + 1)}`",
+            )
+        ranks = files_of(stream.model, stream.scale, stream.ranks, first)
+        return {**workload, "ranks": _as_spec(ranks), "grid_ns": max(stream.pause, 10**9)}
+
+    def result_of_hosts(self, added: JsonObject, results: Sequence[tuple[Mapping[str, Any], int]]) -> JsonObject:
+        """Each step from its start on the first host to its end on the last."""
+        steps = {}
+        for name in ("checkpoints", "restores"):
+            of_hosts = [[(step, shift_ns) for step in result["ai"].get(name, ())] for result, shift_ns in results]
+            steps[name] = [_together(each) for each in zip(*of_hosts, strict=False)]
+        return {**added, "ai": added["ai"] | steps}
+
     def words(self, case: Mapping[str, Any]) -> dict[str, str]:
         """Words that make up `buffered checkpoints`."""
         mode = {"mode": str(case["mode"])} if case.get("mode") else {}
         return {**mode, self.subject: "checkpoints"}
+
+
+def _together(of_hosts: Sequence[tuple[Mapping[str, Any], int]]) -> JsonObject:
+    """A step of all hosts, from that of each and the time to add to its instants."""
+    begins = [step["begin_ns"] + shift_ns for step, shift_ns in of_hosts]
+    late = [(step, begin_ns - min(begins)) for (step, _), begin_ns in zip(of_hosts, begins, strict=True)]
+    ranks = [late_ns + rank_ns for step, late_ns in late for rank_ns in step["rank_complete_ns"]]
+    cached = [step["cached_bytes"] for step, _ in late if "cached_bytes" in step]
+    return {
+        "begin_ns": min(begins),
+        "begin_spread_ns": max(begins) - min(begins),
+        **{name: max(late_ns + step[name] for step, late_ns in late) for name in ("returned_ns", "complete_ns")},
+        "complete_median_ns": round(median(ranks)),
+        "rank_complete_ns": sorted(ranks),
+        **({"cached_bytes": sum(cached)} if len(cached) == len(late) else {}),
+    }

@@ -39,8 +39,10 @@ class AiFacts:
 
     @property
     def endurance_bytes(self) -> float | None:
-        """Bytes that may be written to the drive under the target; None if not known, or without a KV cache."""
-        if self.cache is None:
+        """Bytes that may be written to the drive under the target; None if not known, of several hosts, or without a KV
+        cache.
+        """
+        if self.cache is None or "host" in (self._record.result or {})["jobs"][0]:
             return None
         drives = self._record.target.get("devices") or [{}]
         return self.cache.endurance_bytes(drives[0].get("size_bytes"))

@@ -184,6 +184,7 @@ class AiIngest(AiLoad[AiIngestParameters]):
     parameters = AiIngestParameters
     shown = ("model", "accelerator", "accelerators", "batch", "record_size", "compute_time", "io_mode", "duration")
     is_paced = True
+    counts = ("accelerators",)
     scalable = whole_numbers = ("accelerators",)
     rate = Rate("reads/s", counted="reads")
     hints = Hints(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
@@ -179,6 +178,8 @@ class AiKvCache(AiLoad[AiKvCacheParameters]):
         less_memory="use fewer `threads` and `writers`, or a smaller `scale`",
     )
     operations = ("read",)
+    writes = ends_by_itself = True
+    counts = ("threads", "writers")
     subject = "traffic"
 
     def spec(self, stream: AiKvCacheParameters) -> JsonObject:
@@ -233,9 +234,15 @@ class AiKvCache(AiLoad[AiKvCacheParameters]):
         return [{**stream, **more, "name": name} for name, stream in streams.items()]
 
     def problem(self, workload: Spec, case: Mapping[str, Any], place: Target) -> str:
-        """Converted traces are in the cache directory."""
-        is_own = Path(workload["trace"]["path"]).parent == kv_trace.directory()
-        return "" if is_own else "the spec names a trace outside of the cache directory"
+        """The converted trace is that of the case, in the cache directory; it is converted if it is missing."""
+        requests = AiKvCacheParameters.model_construct(**case).requests_of()
+        is_own = workload["trace"] == {"path": requests.path, "rows": requests.rows, "digest": requests.digest}
+        return "" if is_own else "the trace of the spec is not the one of its case in the cache directory"
+
+    def result_of_hosts(self, added: JsonObject, results: Sequence[tuple[Mapping[str, Any], int]]) -> JsonObject:
+        """Each host follows the whole trace, in the same time."""
+        kv_cache = added["ai"]["kv_cache"] | {"trace_ns": results[0][0]["ai"]["kv_cache"]["trace_ns"]}
+        return {**added, "ai": added["ai"] | {"kv_cache": kv_cache}}
 
     def words(self, case: Mapping[str, Any]) -> dict[str, str]:
         """Words that make up `KV cache of llama3.1-8b`."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import add
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -30,6 +32,10 @@ class AiLoad(Workload[P]):
 
     stream_name: ClassVar[str]
     """Name of its one stream, and start of the name of its directory: lower-case letters."""
+    writes: ClassVar[bool] = False
+    """It writes its files in the measurement."""
+    counts: ClassVar[Sequence[str]]
+    """Fields of its spec that hosts add up."""
     several = ("{} loads of this kind cannot run together", "use one stream, and a part or factor for each load")
 
     def fit(self, streams: Mapping[str, P], target: Target, *, room_bytes: int) -> Mapping[str, P]:
@@ -88,6 +94,14 @@ class AiLoad(Workload[P]):
     def layout(self, streams: Mapping[str, P]) -> Layout:
         """Files are written unless they exist with their size."""
         return "missing"
+
+    def refusal_on_hosts(self, workload: Spec, *, shares_files: bool) -> str:
+        """Hosts can share only files that none of them writes."""
+        return f"{self.title} on files that hosts share" if shares_files and self.writes else ""
+
+    def of_hosts(self, workloads: Sequence[Spec]) -> JsonObject:
+        """The counts of all hosts."""
+        return {**workloads[0], **{name: reduce(add, [each[name] for each in workloads]) for name in self.counts}}
 
     def stream_of(self, *, jobs: int, is_direct: bool) -> dict[str, Any]:
         """The one stream of a spec as block I/O would have it: each thread has one operation in flight."""

@@ -118,6 +118,8 @@ class VectorQueries(Finding, kind="vector queries", topic="performance", place=1
     """Queries per second at the concurrency with most, over what the device's own latency permits."""
 
     load: str
+    hosts: str
+    """` on each of 2 hosts`, if there are several."""
     concurrency: int
     rate: Estimate
     p99_ns: float | None
@@ -133,7 +135,7 @@ class VectorQueries(Finding, kind="vector queries", topic="performance", place=1
     def _sentence(self) -> str:
         rate = wording.estimate_text(QUERY_RATE, self.rate)
         tail = f", p99 {wording.value_text('completion_latency_ns_p99', self.p99_ns)}" if self.p99_ns else ""
-        clauses = [f"{self.load}: {rate} at concurrency {self.concurrency}{tail}"]
+        clauses = [f"{self.load}: {rate} at concurrency {self.concurrency}{self.hosts}{tail}"]
         if self.over_prediction is not None:
             share = wording.ratio_estimate_text(self.over_prediction, unit="")
             clauses.append(f"{share} of the prediction from the latency of block reads with as many in flight")
@@ -156,6 +158,7 @@ def vector_queries(question: Question) -> Iterator[Finding]:
     compared = _over_prediction(question, best, alike[0]) if alike else None
     yield VectorQueries(
         load=question.load({}, best["case_id"], without=[over]),
+        hosts=question.on_each_host(best["case_id"]),
         concurrency=int(level),
         rate=repeats_interval(best["values"]),
         p99_ns=sorted(tails)[len(tails) // 2] if tails else None,

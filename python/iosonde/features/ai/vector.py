@@ -68,6 +68,7 @@ class AiVector(AiLoad[AiVectorParameters]):
         less_memory="use a smaller `concurrency`, `beam_width` or `read_size`",
     )
     operations = ("read",)
+    counts = ("concurrency",)
     subject = "hops"
 
     def spec(self, stream: AiVectorParameters) -> JsonObject:

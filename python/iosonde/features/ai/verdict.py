@@ -24,14 +24,17 @@ def judge(record: Record, totals: Sequence[Total], cpus: int) -> Verdict | None:
     ranks = len(record.spec["workload"]["ranks"])
     threads_ns = facts.active_ns * ranks
     cpu_ns = sum(job["usage"]["user_ns"] + job["usage"]["system_ns"] for job in result["jobs"])
-    used = share_of(cpu_ns, facts.active_ns * min(ranks, cpus)) or 0.0
+    hosts = len({job.get("host") for job in result["jobs"]})
+    used = share_of(cpu_ns, facts.active_ns * min(ranks, hosts * cpus)) or 0.0
     waited = share_of(sum(total.completion_latency_ns_sum for total in totals), threads_ns) or 0.0
     cached = facts.restore_cached_fraction or 0.0
+    apart = max(each.get("begin_spread_ns", 0) / each["complete_ns"] for each in (*facts.checkpoints, *facts.restores))
     waiting = f"ranks waited for storage in {whole_percent(waited)} of the time of checkpoints and restores"
     return first(
         [
             (result["backend"]["kind"] in ON_VIRTUAL_TIME, "device-limited", "a simulated device on a virtual clock"),
             (cached >= SOME, "cache-served", f"{whole_percent(cached)} of the restored bytes were in the page cache"),
+            (apart > TOGETHER, "undetermined", f"hosts started {whole_percent(apart)} of a checkpoint's time apart"),
             (used >= BUSY, "harness-limited", f"the ranks used {whole_percent(used)} of their CPUs"),
             (waited >= 0.5, "device-limited", waiting),
         ],
@@ -40,6 +43,8 @@ def judge(record: Record, totals: Sequence[Total], cpus: int) -> Verdict | None:
     )
 
 
+TOGETHER = 0.05
+"""Share of a step's time within which hosts begin it together."""
 JUDGES = (("checkpoints", judge),)
 
 COMPUTING = 0.95

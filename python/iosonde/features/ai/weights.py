@@ -105,7 +105,8 @@ class AiWeights(AiLoad[AiWeightsParameters]):
         less_memory="use fewer `threads`, or a smaller `request_size`",
     )
     operations = ("read",)
-    is_one_pass = True
+    is_one_pass = ends_by_itself = True
+    counts = ("threads",)
     subject = "strategy"
     worded = ("page_cache",)
 

@@ -94,7 +94,7 @@ def check(plan: Plan) -> None:
         if what := _problem_of_case(case):
             raise _unsupported(what, f"in case `{case.case_id}`")
     for spec in plan.specs():
-        if what := _problem_of_spec(spec, is_prepared_once(plan)):
+        if what := _problem_of_load(plan, spec["workload"]):
             raise _unsupported(what, f"in run `{spec['run_id']}`")
     for run in plan.runs:
         if run.purges or run.until:
@@ -185,11 +185,13 @@ def _with_own_names(content: str, plan: Plan, host: str) -> str:
 
 def _of_host(plan: Plan, run: Run, host: str) -> Run:
     """The run with random numbers of its own, on files that another host may have laid out."""
-    workload = run.spec["workload"]
+    workload, number = run.spec["workload"], plan.hosts.index(host)
     if is_device(plan) and not shares_files(plan):
-        workload = _in_region(workload, region_bytes(plan), plan.hosts.index(host), len(plan.hosts))
-    if is_prepared_once(plan) and host != plan.hosts[0]:
+        workload = _in_region(workload, region_bytes(plan), number, len(plan.hosts))
+    if is_prepared_once(plan) and number > 0 and "layout" in workload:
         workload = workload | {"layout": "never"}
+    case = plan.case_of(run.run_id)
+    workload = described(workload).of_host(workload, case.parameters if case else {}, number)
     digest = hashlib.sha256(f"{run.spec['seed']}/{host}".encode()).digest()
     seed = int.from_bytes(digest[:6], "big")
     return run.model_copy(update={"spec": {**run.spec, "seed": seed, "workload": workload}})
@@ -226,13 +228,13 @@ def _problem_of_procedure(case: Case, procedure: Procedure) -> str:
     return "runs that end once they are steady" if procedure.settings["until_steady"] else ""
 
 
-def _problem_of_spec(spec: JsonObject, shares: bool) -> str:
-    workload = spec["workload"]
-    if described(workload).io != "blocks":
-        return "a workload other than block I/O"
-    if workload["backend"]["kind"] in VIRTUAL:
-        return f"the backend `{workload['backend']['kind']}`"
-    if shares and workload.get("verify"):
+def _problem_of_load(plan: Plan, workload: JsonObject) -> str:
+    if refusal := described(workload).refusal_on_hosts(workload, shares_files=shares_files(plan)):
+        return refusal
+    backend = (workload.get("backend") or {}).get("kind")
+    if backend in VIRTUAL:
+        return f"the backend `{backend}`"
+    if is_prepared_once(plan) and workload.get("verify"):
         return "verification of what hosts share, since one would find the blocks of another"
     return ""
 

@@ -32,6 +32,7 @@ from iosonde.results.schema import (
     RecordWarning,
     ServerReading,
 )
+from iosonde.study.workload import described
 
 SKEW_WARNING = 0.01
 """Skew of the starts over the measurement with which the total has a warning."""
@@ -44,6 +45,9 @@ _SEVERE = ("cache-served", "harness-limited", "undetermined", "network-limited",
 """Verdicts of one host that are those of the total, the most severe first."""
 _SAME_LENGTH = 0.9
 """Shortest interval of a host over the longest, for an interval that all measured."""
+
+_NOT_ADDED = ("start", "process", "backend", "evidence")
+"""Parts of a result that are not sums over hosts."""
 
 _SUMS = ("count", "bytes", "errors", "completion_latency_ns_sum", "backlog_max")
 _SUMS_OR_NULL = ("response_latency_ns_sum",)
@@ -72,12 +76,17 @@ class HostRun:
     @property
     def last_job_ns(self) -> int:
         """When the last of its jobs started, on the clock of the coordinator."""
-        return self.started_ns + self._start["last_job_ns"] - self._start["started_ns"]
+        return self.zero_ns + self._start["last_job_ns"]
 
     @property
     def begin_ns(self) -> int:
         """Start of its measurement on the clock of the coordinator."""
-        return self.started_ns + int(self.result["begin_ns"]) - self._start["started_ns"]
+        return self.zero_ns + int(self.result["begin_ns"])
+
+    @property
+    def zero_ns(self) -> int:
+        """The 0 of its run on the clock of the coordinator."""
+        return self.started_ns - self._start["started_ns"]
 
     def measured(self) -> pl.DataFrame:
         """The intervals of its measurement, in order: number and times."""
@@ -86,7 +95,8 @@ class HostRun:
 
     @property
     def length_ns(self) -> int:
-        return int(self.result["end_ns"]) - int(self.result["begin_ns"])
+        """Length of its measurement."""
+        return int(self.measured().select((pl.col("end_ns") - pl.col("begin_ns")).sum()).item())
 
     @property
     def result(self) -> dict[str, Any]:
@@ -111,7 +121,8 @@ def total(
     """
     record = _base(hosts, run, number, session, name)
     failure = _failure(hosts)
-    merged = None if failure else merge(hosts)
+    ends_by_itself = described(run.spec["workload"]).ends_by_itself
+    merged = None if failure else merge(hosts, whole=ends_by_itself)
     if failure is None and merged is None:
         failure = Failure(
             code="no_common_time",
@@ -132,13 +143,12 @@ def total(
             hint="free a CPU on that host, or measure longer",
         )
         return _failed(record, failure)
-    last = max(hosts, key=lambda host: host.begin_ns)
-    begin_ns = last.begin_ns + merged.begin_ns - int(last.result["begin_ns"])
+    begin_ns = merged.reference.zero_ns + merged.begin_ns
     serving = servers(begin_ns, begin_ns + part.window_ns, merged.intervals)
     parts = [part, *([serving] if serving else []), *_parts_of_features(hosts)]
     record = record.model_copy(
         update={
-            "result": _result(hosts, merged),
+            "result": _result(hosts, merged, record),
             "parts": {each.name: each.model_dump() for each in parts},
             "warnings": [],
         }
@@ -170,7 +180,7 @@ def _base(hosts: Sequence[HostRun], run: Run, number: int, session: str, environ
     return first.model_copy(
         update={
             "attempt": number,
-            "spec": _spec(run.spec, len(hosts)),
+            "spec": run.spec | {"workload": _load(run, hosts)},
             "session": session,
             "environment": environment,
             "started_at": min(each.started_at for each in records),
@@ -186,11 +196,11 @@ def _base(hosts: Sequence[HostRun], run: Run, number: int, session: str, environ
     )
 
 
-def _spec(spec: Mapping[str, Any], hosts: int) -> dict[str, Any]:
-    """The spec with the jobs of all hosts."""
-    workload = spec["workload"]
-    streams = [stream | {"jobs": stream["jobs"] * hosts} for stream in workload["streams"]]
-    return {**spec, "workload": workload | {"streams": streams}}
+def _load(run: Run, hosts: Sequence[HostRun]) -> dict[str, Any]:
+    """The load of all hosts, on the target of the plan."""
+    load: Mapping[str, Any] = run.spec["workload"]
+    own = [host.record.spec["workload"] for host in hosts]
+    return described(load).of_hosts(own) | {"target": load["target"]}
 
 
 def _machines(hosts: Sequence[HostRun]) -> list[HostRun]:
@@ -243,7 +253,7 @@ def _prefix(host: HostRun, hosts: Sequence[HostRun]) -> str:
     return next(f"{each.host}/" for each in machines if each.machine == host.machine) if len(machines) > 1 else ""
 
 
-def _result(hosts: Sequence[HostRun], merged: Merged) -> dict[str, Any]:
+def _result(hosts: Sequence[HostRun], merged: Merged, record: Record) -> dict[str, Any]:
     """The engine's result of all hosts."""
     results = [host.result for host in hosts]
     jobs = [
@@ -252,27 +262,33 @@ def _result(hosts: Sequence[HostRun], merged: Merged) -> dict[str, Any]:
         for job in _shifted(result["jobs"], merged.begin_ns - int(result["begin_ns"]))
     ]
     usage = merged.usage.drop("run_id", "phase", "interval", "begin_ns", "end_ns")
-    added = {str(row.pop("device")): row for row in usage.group_by("device").agg(pl.all().sum()).to_dicts()}
+    used = {str(row.pop("device")): row for row in usage.group_by("device").agg(pl.all().sum()).to_dicts()}
     known = results[0]
-    process = {name: int(added["process"][name]) for name in known["process"]}
+    process = {name: int(used["process"][name]) for name in known["process"]}
     per_device = {name for device in known["devices"] for name in device} - {"device", "media", "in_flight"}
     devices = [
         {"device": device, "in_flight": 0, **{name: int(row[name] or 0) for name in sorted(per_device)}}
-        for device, row in sorted(added.items())
+        for device, row in sorted(used.items())
         if device != "process"
     ]
     common = {name: value for name, value in known.items() if name != "start"}
-    return common | {
-        "begin_ns": merged.begin_ns,
-        "end_ns": merged.end_ns,
-        "jobs": jobs,
-        "process": process,
-        "devices": devices,
-        "peak_memory_bytes": sum(int(result.get("peak_memory_bytes") or 0) for result in results),
-        "evidence": _evidence(hosts),
-        "layout": _added([result["layout"] for result in results]) if known.get("layout") else known.get("layout"),
-        "verification": _added([result["verification"] for result in results]) if known.get("verification") else None,
-    }
+    facts = [name for name, value in known.items() if isinstance(value, Mapping) and name not in _NOT_ADDED]
+    added = {name: _added([result[name] for result in results]) for name in facts}
+    shifts = [host.zero_ns - merged.reference.zero_ns for host in hosts]
+    added = described(record.spec["workload"]).result_of_hosts(added, list(zip(results, shifts, strict=True)))
+    return (
+        common
+        | added
+        | {
+            "begin_ns": merged.begin_ns,
+            "end_ns": merged.end_ns,
+            "jobs": jobs,
+            "process": process,
+            "devices": devices,
+            "peak_memory_bytes": sum(int(result.get("peak_memory_bytes") or 0) for result in results),
+            "evidence": _evidence(hosts),
+        }
+    )
 
 
 def _shifted(jobs: Sequence[Mapping[str, Any]], by_ns: int) -> list[dict[str, Any]]:
@@ -381,9 +397,8 @@ def _share(host: HostRun, *, late_ns: int) -> HostShare:
 
 def _busy_share(host: HostRun) -> float | None:
     busy = host.usage.filter(pl.col("device") != "process").group_by("device").agg(pl.col("busy_ns").sum())["busy_ns"]
-    length_ns = host.measured().select((pl.col("end_ns") - pl.col("begin_ns")).sum()).item()
     most = busy.max()
-    return min(1.0, float(most) / length_ns) if isinstance(most, int) and length_ns else None
+    return min(1.0, float(most) / host.length_ns) if isinstance(most, int) and host.length_ns else None
 
 
 def _with_hosts(record: Record, hosts: Sequence[HostRun], part: Hosts) -> Record:
@@ -453,8 +468,10 @@ class Merged:
     """The tables of the total."""
 
     begin_ns: int
-    """Of the first interval, in the time of the host that began last."""
+    """Of the first interval, in the time of `reference`."""
     end_ns: int
+    reference: HostRun
+    """The host that began last; of runs that are merged as a whole, the one that measured longest."""
     intervals: pl.DataFrame
     histograms: pl.DataFrame
     usage: pl.DataFrame
@@ -462,20 +479,22 @@ class Merged:
     """Those of each host over the same time, with the numbers of the total's intervals."""
 
 
-def merge(hosts: Sequence[HostRun]) -> Merged | None:
+def merge(hosts: Sequence[HostRun], *, whole: bool = False) -> Merged | None:
     """Add the tables of hosts; None if there is no interval that all of them measured.
 
     Interval *j* of the total consists of the interval of each host that begins closest to interval *j* of the host that
-    began last. Only intervals that all hosts measured entirely are kept.
+    began last. Only intervals that all hosts measured entirely are kept; with `whole` all of the one that measured
+    longest, and those of other hosts by their number.
     """
-    last = max(hosts, key=lambda host: host.begin_ns)
-    kept = _kept(hosts, last)
+    last = max(hosts, key=lambda host: host.length_ns if whole else host.begin_ns)
+    kept = last.measured().with_columns(pl.col("interval").cast(pl.Int64)) if whole else _kept(hosts, last)
     if kept.is_empty():
         return None
-    by_host = [_renumbered(host, last, kept) for host in hosts]
+    by_host = [_renumbered(host, kept, 0 if whole else _shift(host, last)) for host in hosts]
     return Merged(
         begin_ns=int(kept["begin_ns"].item(0)),
         end_ns=int(kept["end_ns"].item(-1)),
+        reference=last,
         intervals=_intervals([host.intervals for host in by_host]),
         histograms=_histograms([host.histograms for host in by_host]),
         usage=_usage(by_host),
@@ -511,12 +530,12 @@ def _shift(host: HostRun, last: HostRun) -> int:
     return round((last.begin_ns - host.begin_ns) / length) if length else 0
 
 
-def _renumbered(host: HostRun, last: HostRun, kept: pl.DataFrame) -> HostRun:
+def _renumbered(host: HostRun, kept: pl.DataFrame, shift: int) -> HostRun:
     first = int(kept["interval"].item(0))
     times = kept.with_columns(interval=(pl.col("interval") - first).cast(pl.UInt32))
 
     def renumber(table: pl.DataFrame) -> pl.DataFrame:
-        number = pl.col("interval").cast(pl.Int64) - _shift(host, last) - first
+        number = pl.col("interval").cast(pl.Int64) - shift - first
         rows = table.filter(pl.col("phase") == "measure").with_columns(interval=number)
         rows = rows.filter(pl.col("interval").is_between(0, len(kept) - 1)).with_columns(
             pl.col("interval").cast(pl.UInt32)

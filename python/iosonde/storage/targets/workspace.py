@@ -83,7 +83,7 @@ def provision(spec: JsonObject) -> dict[str, str]:
 
 
 def join(spec: JsonObject) -> dict[str, str]:
-    """Identities of the files of a run that another host has created; `TargetError` for anything but plain files."""
+    """Identities of what another host has created for a run; `TargetError` for a link, or anything else."""
     workload = spec["workload"]
     identities: dict[str, str] = {}
     for path, names in _contents(workload).items():
@@ -98,7 +98,8 @@ def join(spec: JsonObject) -> dict[str, str]:
             identities[str(path)] = identity_of(found)
             for name in names:
                 inode = own_directory.inode_of(directory, name)
-                if not own_directory.is_unchanged(directory, name, inode, is_directory=False):
+                is_directory = own_directory.DATABASE.fullmatch(name) is not None
+                if not own_directory.is_unchanged(directory, name, inode, is_directory=is_directory):
                     raise _foreign(path / name)
                 identities[str(path / name)] = f"{device_number(found.st_dev)}:{inode}"
     return identities

@@ -148,6 +148,9 @@ class Workload(Generic[P]):
     is_one_pass = False
     """A run accesses each byte of its files once."""
 
+    ends_by_itself = False
+    """A run ends when its work is done: hosts that work together end at different times."""
+
     operations: Sequence[str] = ()
     """Operations that make up `all`, by the names that the engine reports."""
 
@@ -278,6 +281,25 @@ class Workload(Generic[P]):
     def problem(self, workload: Spec, case: Mapping[str, Any], place: Target) -> str:
         """Reason to refuse a received spec: files outside its case, besides its target; empty if there is none."""
         return ""
+
+    def refusal_on_hosts(self, workload: Spec, *, shares_files: bool) -> str:
+        """What several hosts cannot do of a load (`--hosts`), as an object of a sentence; empty if they can do all."""
+        return self.title
+
+    def of_host(self, workload: Spec, case: Mapping[str, Any], number: int) -> Spec:
+        """The load of the host after `number` others, from that of the first."""
+        return workload
+
+    def of_hosts(self, workloads: Sequence[Spec]) -> JsonObject:
+        """The load of hosts together, from that of each."""
+        raise NotImplementedError
+
+    def result_of_hosts(self, added: JsonObject, results: Sequence[tuple[Mapping[str, Any], int]]) -> JsonObject:
+        """The result of hosts together, from their sums.
+
+        With the result of each host is the time to add to its instants, which makes them those of one clock.
+        """
+        return added
 
     def file_name(self, workload: Spec) -> str | None:
         """Name of the run's file in the target's own directory; None for the usual name, empty if it is refused."""

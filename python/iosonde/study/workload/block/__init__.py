@@ -29,6 +29,7 @@ from iosonde.study.workload.reading import check_agreement
 from iosonde.study.workload.workload import (
     Hints,
     Layout,
+    Spec,
     Workload,
     arrival_of,
     engine_spec,
@@ -169,6 +170,15 @@ class BlockWorkload(Workload[BlockParameters]):
     def prepares(self, stream: BlockParameters) -> bool:
         """Return True if the target is to be prepared before the first run."""
         return stream.purge != "none" or stream.fill > 0 or stream.precondition is not None
+
+    def refusal_on_hosts(self, workload: Spec, *, shares_files: bool) -> str:
+        """Nothing that it does on files and devices."""
+        return ""
+
+    def of_hosts(self, workloads: Sequence[Spec]) -> JsonObject:
+        """Streams with the jobs of all hosts."""
+        streams = [stream | {"jobs": stream["jobs"] * len(workloads)} for stream in workloads[0]["streams"]]
+        return {**workloads[0], "streams": streams}
 
     def words(self, case: Mapping[str, Any]) -> dict[str, str]:
         """Words that make up `4 KiB random buffered reads`; direct I/O is left out."""
