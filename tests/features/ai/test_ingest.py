@@ -129,10 +129,10 @@ def test_a_data_set_that_does_not_fit_is_refused_before_anything_is_written(tmp_
 def test_the_study_searches_whole_numbers_of_accelerators(tmp_path: Path) -> None:
     plan = expand(load("ai-ingest"), open_target(str(tmp_path)), profile="quick")
     procedures = [case.procedure for case in plan.adaptive]
-    assert [procedure and procedure.settings["over"] for procedure in procedures] == ["accelerators"] * 2
+    assert [procedure and procedure.settings["over"] for procedure in procedures] == ["accelerators"] * 3
     assert all(procedure and procedure.settings["whole"] for procedure in procedures)
-    assert plan.layout_bytes < 6 * 10**9
-    assert plan.cost.seconds < 240
+    assert plan.layout_bytes < 7 * 10**9
+    assert plan.cost.seconds < 300
 
 
 def test_only_declared_parameters_can_be_searched() -> None:
