@@ -194,6 +194,8 @@ def test_facts_of_hosts_are_added(finished: ResultSet) -> None:
         for name in names:
             one, other = (AiFacts(record).ai[name] for record in each)
             assert AiFacts(total).ai[name] == one + other, f"{part} {name}"
+    vector = AiFacts(of_hosts(finished, "vector")[0])
+    assert vector.queries and vector.ai["reads"] == 10 * vector.queries, "whatever part of them all hosts measured"
     kv, each_kv = (AiFacts(record).kv for record in of_hosts(finished, "kv")[1])
     all_kv = AiFacts(of_hosts(finished, "kv")[0])
     assert all_kv.kv == {name: kv[name] + each_kv[name] for name in kv} | {"trace_ns": kv["trace_ns"]}

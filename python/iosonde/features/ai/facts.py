@@ -48,6 +48,12 @@ class AiFacts:
         return self.cache.endurance_bytes(drives[0].get("size_bytes"))
 
     @property
+    def queries(self) -> int | None:
+        """Vector queries in the whole measurement of each host, as their reads are."""
+        jobs = (self._record.result or {}).get("jobs") or ()
+        return sum(job["operations"] for job in jobs) if "reads" in self.ai else None
+
+    @property
     def demand(self) -> float | None:
         """Bytes per second at which no accelerator waits for data."""
         if not self.accelerators:
@@ -116,6 +122,7 @@ COLUMNS = facts(
     ("load_within_ns", U64, "time within which the weights must be loaded, ns",
         lambda run: run.parameters.get("load_within")),
     ("reads", U64, "reads of vector queries, without those served from memory", "ai.reads"),
+    ("queries", U64, "vector queries that these reads are of", "queries"),
     *((f"checkpoint_{name}_ns", NUMBER, f"mean time {text}, ns", _mean_ns(*where)) for name, text, *where in _TIMES),
     ("checkpoint_slowdown", NUMBER, "time of the last of several checkpoints over that of the first", "slowdown"),
     ("checkpoint_cached_fraction", NUMBER, "largest share of a restore in the page cache before it",
@@ -183,7 +190,7 @@ METRICS = (
         "queries / seconds", pl.when(_IS_VECTOR).then(over("count", "seconds")), counted="queries/s"),
     Metric("reads_per_query", "Reads per query", "", "neither", "store",
         "reads of vector queries, without those served from memory / queries",
-        pl.when(_IS_VECTOR).then(over("ai_reads", "count"))),
+        pl.when(_IS_VECTOR).then(over("ai_reads", "ai_queries"))),
     *(
         Metric(f"checkpoint_{name}_seconds", f"Checkpoint time, {name}", "s", "lower", "store", f"mean time {text}",
             in_seconds(pl.col(f"ai_checkpoint_{name}_ns")))
