@@ -10,6 +10,7 @@ import functools
 import math
 import random
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
@@ -38,6 +39,7 @@ from iosonde.features.sustained_load import questions as sustained_load
 from iosonde.findings.finding import Finding, Support
 from iosonde.findings.findings import _answer, findings
 from iosonde.findings.question import Question
+from iosonde.findings.questions.peak import peaks
 from iosonde.plan import Case, Cost
 from iosonde.planning import load
 
@@ -436,3 +438,25 @@ def test_every_sentence_is_true_and_no_changed_number_is(make: Callable[[Rng], M
             changed += 1
             accepted += claim.is_true(text[: match.start(1)] + other + text[match.end(1) :])
     assert accepted <= changed / 3, f"{accepted} of {changed} false sentences were accepted"
+
+
+def test_a_value_that_may_be_higher_than_measured_is_not_slower() -> None:
+    """Formats of 4, 3 and 2 GB/s, each limited by the client or by the device."""
+    values = {("ext4",): 4e9, ("xfs",): 3e9, ("btrfs",): 2e9}
+    cases, runs = results(["format"], {"bandwidth": repeated(values)}, block_size=4096, queue_depth=1, jobs=1, **LOAD)
+    described = study({"format": ["ext4", "xfs", "btrfs"]}, [{"kind": "peak", "over": "format", "metric": "bandwidth"}])
+    for limited, expected in {
+        "": "are fastest with ext4: 4 GB/s, 1.33 times (95 % CI ±0.1 %) the value with xfs",
+        "ext4": "are fastest with ext4: 4 GB/s, at least 1.33 times (95 % CI ±0.1 %) the value with xfs",
+        "xfs": "highest value with ext4: 4 GB/s, at most 1.33 times (95 % CI ±0.1 %) the value with xfs; the device may "
+        "be faster than measured with xfs",
+        "btrfs": "highest value with ext4: 4 GB/s, 1.33 times (95 % CI ±0.1 %) the value with xfs; the device may be "
+        "faster than measured with btrfs",
+    }.items():
+        names = dict(cases.select("case_id", "format").iter_rows())
+        kinds = {case: "harness-limited" if name == limited else "device-limited" for case, name in names.items()}
+        support = Support(verdicts={case: Counter({kind: 3}) for case, kind in kinds.items()})  # type: ignore[dict-item]
+        [found] = peaks(
+            Question(study=described, analysis=described.analysis[0], cases=cases, runs=runs, support=support)
+        )
+        assert expected in found.sentence

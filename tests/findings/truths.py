@@ -341,7 +341,7 @@ def one_level(finding: OneLevel, truth: Truth) -> bool | None:
 
 
 def fastest(finding: Fastest, truth: Truth) -> bool | None:
-    if finding.lead is None or not finding.lead.certain or finding.tied > 1:
+    if finding.lead is None or not finding.lead.certain or finding.tied > 1 or finding.may_be_higher:
         return None
     first, *others = cells_of(finding)
     return all(truth.values[finding.metric][first] > truth.values[finding.metric][each] for each in others)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import hand_made
@@ -148,6 +149,14 @@ def test_a_gain_within_the_noise_is_not_claimed() -> None:
     found = gains({ALONE: [80.0, 100.0, 130.0], WARM: [90.0, 110.0, 125.0]})["warm"]
     assert found.decision == "unclear"
     assert "no clear difference from the backing device alone" in found.sentence
+
+
+def test_a_gain_over_a_value_that_may_be_higher_is_a_bound() -> None:
+    found = gains({ALONE: [100.0, 101.0, 99.0], COLD: [101.0, 100.0, 99.5], WARM: [400.0, 404.0, 396.0]})
+    for bound in ("at least", "at most"):
+        cold, warm = (replace(found[name], bounds=(bound,)).sentence for name in ("cold", "warm"))  # type: ignore[arg-type]
+        assert f"{bound} as fast as the backing device alone" in cold
+        assert f"{bound} 4.0 times the throughput of the backing device alone" in warm
 
 
 def test_without_the_backing_device_alone_nothing_is_claimed() -> None:

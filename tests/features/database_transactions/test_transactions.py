@@ -131,6 +131,16 @@ def test_the_gain_of_a_separate_log_has_an_interval_and_names_the_next_limit() -
     assert "published: 1.4 times (Jo et al. 2024" in found.evidence
 
 
+def test_a_gain_over_a_server_that_its_client_limited_is_at_most_that() -> None:
+    log = log_question([1370, 1380, 1390, 1375], [1000, 1005, 995, 1000], "lock-limited")
+    verdicts: Counter[Kind] = Counter({"harness-limited": 4})
+    shared = next(case for case in log.cases["case_id"] if case != "b")
+    [found] = log_gain(replace(log, support=Support(verdicts={"b": Counter({"device-limited": 4}), shared: verdicts})))
+    assert isinstance(found, LogGain)
+    assert found.bounds == ("at most",)
+    assert re.search(r"to a separate device: \S.* at most 1\.38 times", found.sentence)
+
+
 @pytest.mark.parametrize(("warned", "is_same_device"), [(["b0", "b1", "b2", "b3"], True), (["b0", "b1"], False)])
 def test_a_log_on_the_device_of_the_data_is_no_separate_device(warned: list[str], *, is_same_device: bool) -> None:
     question = log_question([1370, 1380, 1390, 1375], [1000, 1005, 995, 1000], "lock-limited")

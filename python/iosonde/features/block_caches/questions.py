@@ -27,13 +27,13 @@ class CacheGain(Ratio, kind="cache gain", topic="caches"):
     """Medians of the only cell, with the cache and alone; None if there are several."""
 
     def _sentence(self) -> str:
-        effect = f"{wording.times_text(self.ratio.value)} the throughput of {self.bottom}"
+        effect = f"{self._bound}{wording.times_text(self.ratio.value)} the throughput of {self.bottom}"
         if self.opposed:
             effect = f"throughput {self.opposed.text}, compared with {self.bottom}"
         elif self.decision == "unclear":
             effect = f"no clear difference from {self.bottom}"
         elif self.decision == "same":
-            effect = f"as fast as {self.bottom}"
+            effect = f"{self._bound}as fast as {self.bottom}"
         return f"{self.top} on {self.load}: {effect}{self._details()}"
 
     def _details(self) -> str:

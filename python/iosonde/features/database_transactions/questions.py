@@ -43,7 +43,9 @@ class LogGain(Ratio, kind="log gain", topic="transactions", place=2):
             "same": f"{subject} does not change {self._metric}: {self._change}",
             "unclear": f"{subject} has no clear effect on {self._metric}: {self._change}",
         }[self.decision]
-        if self.opposed:
+        if self.bounds and not self.opposed:
+            effect = f"{subject}: {self._metric} {self._times}"
+        elif self.opposed:
             effect = f"{subject}: {self._metric} {self.opposed.text}"
         then = f"; {self.server} is then {LIMITS[self.limit]}" if self.limit in LIMITS else ""
         return f"{effect}{self.about}{then}"

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from iosonde.findings import kinds
 from iosonde.findings.cells import groups
-from iosonde.findings.finding import Fact, Finding, Strength
+from iosonde.findings.finding import Bounds, Fact, Finding, Strength, bounds_of
 from iosonde.findings.question import Question, QuestionKind
 from iosonde.metrics import statistics, wording
 from iosonde.metrics.registry import metric as metric_of
@@ -110,6 +110,10 @@ class Fastest(Finding, kind="fastest", topic="comparison"):
     """Words for every level (and for the other factors that it is best with) and its value, the largest first."""
     lead: statistics.Estimate | None
     """Ratio of the largest to the second; None with a single level."""
+    bounds: Bounds = ()
+    """What this is if the device may be better with one of them."""
+    may_be_higher: tuple[str, ...] = ()
+    """Other levels with which the device may be better than measured."""
     tied: int
     """Number of levels that do not differ measurably from the largest, itself included."""
     repeats: int
@@ -135,8 +139,12 @@ class Fastest(Finding, kind="fastest", topic="comparison"):
             return f"{self.load}: {tied} do not differ measurably ({first} with {names[0]}){rest}{runs}"
         if self.unclear:
             return f"{self.load}: highest value with {names[0]} ({first}){runs}"
-        times = wording.ratio_estimate_text(self.lead)
-        return f"{self.load} are fastest with {names[0]}: {first}, {times} the value with {names[1]}"
+        bound = f"{self.bounds[0]} " if len(self.bounds) == 1 else ""
+        lead = f"{first}, {bound}{wording.ratio_estimate_text(self.lead)} the value with {names[1]}"
+        if self.may_be_higher:
+            higher = f"the device may be faster than measured with {wording.listing(self.may_be_higher)}"
+            return f"{self.load}: highest value with {names[0]}: {lead}; {higher}"
+        return f"{self.load} are fastest with {names[0]}: {lead}"
 
     def _evidence(self) -> str:
         listed = "; ".join(f"{name} {wording.estimate_text(self.metric, value)}" for name, value in self.levels)
@@ -201,11 +209,21 @@ def _fastest(question: Question, key: Mapping[str, Any], group: pl.DataFrame) ->
         metric=question.analysis.metric,
         levels=tuple((row["setting"], statistics.repeats_interval(row["values"])) for row in _tied_first(rows, leads)),
         lead=leads[0] if leads else None,
+        **_bounds(question, rows),
         tied=tied,
         repeats=min(len(row["values"]) for row in rows),
         unclear=tuple(row["setting"] for row, lead in zip(rows[1:], leads, strict=True) if not lead.certain),
         **question.claim([row["case_id"] for row in rows], *leads[:1], *uncertain),
     )
+
+
+def _bounds(question: Question, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the fields of `Fastest` about levels whose values are lower bounds; those of rates and latencies."""
+    top, *others = (question.support.is_lower_bound(row["case_id"]) for row in rows)
+    bounds = bounds_of(question.analysis.metric, top=top, bottom=any(others[:1]))
+    is_known = bool(bounds_of(question.analysis.metric, top=True, bottom=True))
+    names = [row["setting"] for row, is_bound in zip(rows[1:], others, strict=True) if is_bound and is_known]
+    return {"bounds": bounds, "may_be_higher": tuple(names)}
 
 
 def _tied_first(rows: Sequence[dict[str, Any]], leads: Sequence[statistics.Estimate]) -> list[dict[str, Any]]:
