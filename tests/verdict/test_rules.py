@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from facts import COUNT, GIB, READ, SECOND, Change, as_writes, device, having, job, latency, sound
+from facts import COUNT, GIB, READ, SECOND, Change, as_writes, device, having, job, latency, sound, stream
 
 from iosonde.features.network_storage.verdict import Remote
 from iosonde.metrics.verdict.evidence import Evidence, Interval, VerdictFacts
@@ -436,6 +436,18 @@ def test_i_o_of_other_processes_is_known_from_the_control_group() -> None:
     assert codes(changed(others)) == ["other_io"]
     none = own_io(are_present=False, read_bytes=READ, own_read_bytes=READ)
     assert codes(changed(SHARED_DISK, none)) == []
+
+
+def without_durability(facts: VerdictFacts) -> VerdictFacts:
+    """Streams of loads that only read, such as loads of weights, have none."""
+    del stream(facts)["durability"]
+    return facts
+
+
+def test_i_o_of_other_processes_is_known_without_a_control_group_where_a_load_has_no_durability() -> None:
+    """Control groups are root's: the bytes of an ordinary user are those that its processes and the load count."""
+    assert codes(changed(without_durability)) == []
+    assert codes(changed(without_durability, SHARED_DISK)) == ["other_io"]
 
 
 @pytest.mark.parametrize(("written", "expected"), [(READ // 50, []), (READ // 5, ["other_io"])])

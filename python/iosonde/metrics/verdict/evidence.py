@@ -620,7 +620,7 @@ class Evidence:
         """True if every byte written is one byte on the device, at once: no metadata, no copies, no page cache."""
         if self.has_own_cache:
             return False
-        plain = all(stream["durability"]["kind"] == "none" for stream in self.streams.values())
+        plain = all(stream.get("durability", {"kind": "none"})["kind"] == "none" for stream in self.streams.values())
         return (
             plain
             and not self.writes_to_page_cache
