@@ -346,6 +346,19 @@ def test_the_busiest_core_is_everybodys_and_the_job_that_waits_most_counts() -> 
     assert Evidence(changed(having(evidence={"cores": cores}))).busiest_core_share == pytest.approx(0.9)
 
 
+def test_an_open_loop_waits_for_a_cpu_in_a_share_of_its_operations_and_not_of_its_idle_time() -> None:
+    """Operations took half a second of ten, and the job waited as long for a CPU. A closed loop always has something to do."""
+    facts = changed(having(latency(0.5), pacing={"cpu_wait_ns": SECOND // 2}))
+    assert Evidence(facts).busy_cpu_wait_share == pytest.approx(0.05)
+    stream(facts)["arrival"] = {"kind": "poisson", "rate": 100.0}
+    evidence = Evidence(facts)
+    assert (evidence.cpu_wait_share, evidence.busy_cpu_wait_share) == (pytest.approx(0.05), pytest.approx(0.5))
+    [warned] = [each.message for each in judge(facts).warnings if each.code == "cpu_contention"]
+    assert "50 % of the time, without its idle time" in warned
+    busy = replace(facts, totals=sound().totals)
+    assert Evidence(busy).busy_cpu_wait_share == pytest.approx(0.05)
+
+
 def test_missing_facts_give_no_number_and_no_warning() -> None:
     facts = sound(harness=None, environment={}, target={"devices": []})
     facts.result.update(evidence=None, devices=[])

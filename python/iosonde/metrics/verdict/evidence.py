@@ -212,9 +212,12 @@ class Evidence:
     @share
     def cpu_wait_share(self) -> float | None:
         """Largest share of time that a job's thread was ready to run and had no CPU."""
-        waits = [(accounting.busiest_thread_wait_ns(job), job["usage"]["wall_ns"]) for job in self.jobs]
-        shares = [_ratio(wait_ns, wall_ns) for wait_ns, wall_ns in waits if wait_ns is not None]
-        return max((each for each in shares if each is not None), default=None)
+        return self._most_cpu_wait(lambda job, _: float(job["usage"]["wall_ns"]))
+
+    @share
+    def busy_cpu_wait_share(self) -> float | None:
+        """The same of the time in which a job had operations or waited for a CPU: in a closed loop, all of it."""
+        return self._most_cpu_wait(self._occupied_ns)
 
     @cached_property
     def involuntary_switches_per_second(self) -> float | None:
@@ -633,6 +636,18 @@ class Evidence:
 
     def _is_closed(self, stream: str) -> bool:
         return bool(self.streams[stream]["arrival"]["kind"] == "closed")
+
+    def _most_cpu_wait(self, whole_ns: Callable[[Json, int], float]) -> float | None:
+        waits = [(job, accounting.busiest_thread_wait_ns(job)) for job in self.jobs]
+        shares = [_ratio(wait_ns, whole_ns(job, wait_ns)) for job, wait_ns in waits if wait_ns is not None]
+        return max((each for each in shares if each is not None), default=None)
+
+    def _occupied_ns(self, job: Json, wait_ns: int) -> float:
+        wall_ns, stream = float(job["usage"]["wall_ns"]), job["stream"]
+        if self._is_closed(stream):
+            return wall_ns
+        latency_ns = sum(each.completion_latency_ns_sum for each in self.facts.totals if each.stream == stream)
+        return float(min(wall_ns, latency_ns / sum(each["stream"] == stream for each in self.jobs) + wait_ns))
 
     def _could_do_more(self, job: Json) -> bool:
         """A closed loop always; an open one only where it fell behind its schedule."""
