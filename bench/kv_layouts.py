@@ -15,8 +15,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from shared import BenchError, find_engine, options
+from shared import BenchError, options
 
+from iosonde.execution.engine import find_engine
 from iosonde.features.ai import kv_trace
 from iosonde.study.workload.workload import engine_spec
 
