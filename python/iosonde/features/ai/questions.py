@@ -247,8 +247,7 @@ class KvBreakEven(Finding, kind="KV cache break-even", topic="comparison", place
 
     def _evidence(self) -> str:
         cached = [(f"from the page cache, {name}", speed) for name, speed in self.cached]
-        speeds = [*self.levels, *cached]
-        listed = [f"{name} {wording.estimate_text(KV_BREAK_EVEN, speed)}" for name, speed in speeds]
+        listed = [f"{name} {wording.estimate_text(KV_BREAK_EVEN, speed)}" for name, speed in (*self.levels, *cached)]
         times = [f"{name} {wording.value_text('completion_latency_ns_p50', value)}" for name, value in self.latencies]
         return "; ".join([*listed, *times])
 
@@ -299,9 +298,9 @@ def kv_cache(question: Question) -> Iterator[Finding]:
     leads = [ratio(best["values"], row["values"]) for row in measured[1:]]
     tied = next((place for place, lead in enumerate(leads) if not lead.certain or lead.above(1)), len(leads))
     case_id = best["case_id"]
-    load = question.load({}, case_id, without=[over])
+    load, scale = question.load({}, case_id, without=[over]), question.case(case_id).get("scale", 1)
     yield KvBreakEven(
-        load=load,
+        load=load if scale == 1 else f"{load} with blocks of {scale:.3g} of their size",
         levels=tuple((str(row[over]), repeats_interval(row["values"])) for row in measured),
         tied=1 + tied,
         cached=tuple((str(row[over]), repeats_interval(row["values"])) for row in ordered if row not in measured),
