@@ -301,6 +301,17 @@ def test_waiting_for_a_cpu_is_a_limit_of_the_engine_only_where_it_uses_all_of_th
     assert ([warning.code for warning in verdict.warnings], verdict.kind) == (codes_found, kind)
 
 
+@pytest.mark.parametrize(("occupied_s", "kind"), [(10, "harness-limited"), (5, "undetermined")])
+def test_a_replay_whose_threads_are_never_idle_is_limited_by_a_cpu_that_it_uses_completely(
+    occupied_s: float, kind: Kind
+) -> None:
+    """Such as a KV cache, with eight threads on one CPU. Threads that are idle half of the time would not be faster with another."""
+    eight = having(process={"user_ns": 4 * SECOND, "system_ns": 6 * SECOND}, evidence={"job_cpus": ["0"] * 8})
+    waiting = having(latency(occupied_s), pacing={"cpu_wait_ns": 8 * SECOND}, usage={"user_ns": SECOND, "system_ns": 0})
+    replay = having(stream={"arrival": {"kind": "trace", "speed": 1.0}})
+    assert judge(changed(eight, waiting, replay)).kind == kind
+
+
 @pytest.mark.parametrize(("in_flight", "fires"), [(40, False), (100, True)])
 def test_the_queue_depth_of_an_open_loop_is_only_a_limit(in_flight: int, fires: bool) -> None:
     """The mean number in flight fills the queue of the kernel: 40 or 100 of at most 1,024, with 64 slots."""

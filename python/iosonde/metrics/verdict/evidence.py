@@ -650,10 +650,12 @@ class Evidence:
         return float(min(wall_ns, latency_ns / sum(each["stream"] == stream for each in self.jobs) + wait_ns))
 
     def _could_do_more(self, job: Json) -> bool:
-        """A closed loop always; an open one only where it fell behind its schedule."""
+        """A closed loop always; an open one only where it fell behind its schedule, or its threads were never idle."""
         due = job.get("schedule") or {"due": 0, "started": 0}
         is_behind = due["due"] - due["started"] > 0.01 * due["due"]
-        return self._is_closed(job["stream"]) or is_behind
+        is_of_trace = self.streams[job["stream"]]["arrival"]["kind"] == "trace"
+        is_full = is_of_trace and self._occupied_ns(job, 0) >= SATURATED * job["usage"]["wall_ns"]
+        return self._is_closed(job["stream"]) or is_behind or is_full
 
     def _window(self, job: Json) -> tuple[int, int]:
         """Start and end of the time in which the job's stream was to load the target, in nanoseconds."""
