@@ -370,6 +370,15 @@ def test_an_open_loop_waits_for_a_cpu_in_a_share_of_its_operations_and_not_of_it
     assert Evidence(busy).busy_cpu_wait_share == pytest.approx(0.05)
 
 
+def test_a_job_that_had_nothing_to_do_does_not_wait_for_a_cpu() -> None:
+    """It ended at once, and had no CPU for most of that moment, such as threads that store blocks of a trace without new ones."""
+    facts = sound()
+    idle = sound().result["jobs"][0]
+    idle["usage"]["wall_ns"], idle["pacing"]["cpu_wait_ns"] = 200_000, 170_000
+    facts.result["jobs"].append(idle)
+    assert Evidence(facts).cpu_wait_share == pytest.approx(0.005)
+
+
 def test_missing_facts_give_no_number_and_no_warning() -> None:
     facts = sound(harness=None, environment={}, target={"devices": []})
     facts.result.update(evidence=None, devices=[])

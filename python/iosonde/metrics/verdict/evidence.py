@@ -638,7 +638,8 @@ class Evidence:
         return bool(self.streams[stream]["arrival"]["kind"] == "closed")
 
     def _most_cpu_wait(self, whole_ns: Callable[[Json, int], float]) -> float | None:
-        waits = [(job, accounting.busiest_thread_wait_ns(job)) for job in self.jobs]
+        lasting = [job for job in self.jobs if job["usage"]["wall_ns"] >= SOME * self.wall_ns]
+        waits = [(job, accounting.busiest_thread_wait_ns(job)) for job in lasting]
         shares = [_ratio(wait_ns, whole_ns(job, wait_ns)) for job, wait_ns in waits if wait_ns is not None]
         return max((each for each in shares if each is not None), default=None)
 
