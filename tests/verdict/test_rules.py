@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from facts import COUNT, GIB, READ, SECOND, Change, as_writes, device, having, job, latency, sound
+from facts import COUNT, GIB, READ, SECOND, Change, as_writes, device, having, job, latency, sound, stream
 
 from iosonde.features.network_storage.verdict import Remote
 from iosonde.metrics.verdict.evidence import Evidence, Interval, VerdictFacts
@@ -301,6 +301,17 @@ def test_waiting_for_a_cpu_is_a_limit_of_the_engine_only_where_it_uses_all_of_th
     assert ([warning.code for warning in verdict.warnings], verdict.kind) == (codes_found, kind)
 
 
+@pytest.mark.parametrize(("occupied_s", "kind"), [(10, "harness-limited"), (5, "undetermined")])
+def test_a_replay_whose_threads_are_never_idle_is_limited_by_a_cpu_that_it_uses_completely(
+    occupied_s: float, kind: Kind
+) -> None:
+    """Such as a KV cache, with eight threads on one CPU. Threads that are idle half of the time would not be faster with another."""
+    eight = having(process={"user_ns": 4 * SECOND, "system_ns": 6 * SECOND}, evidence={"job_cpus": ["0"] * 8})
+    waiting = having(latency(occupied_s), pacing={"cpu_wait_ns": 8 * SECOND}, usage={"user_ns": SECOND, "system_ns": 0})
+    replay = having(stream={"arrival": {"kind": "trace", "speed": 1.0}})
+    assert judge(changed(eight, waiting, replay)).kind == kind
+
+
 @pytest.mark.parametrize(("in_flight", "fires"), [(40, False), (100, True)])
 def test_the_queue_depth_of_an_open_loop_is_only_a_limit(in_flight: int, fires: bool) -> None:
     """The mean number in flight fills the queue of the kernel: 40 or 100 of at most 1,024, with 64 slots."""
@@ -344,6 +355,28 @@ def test_the_busiest_core_is_everybodys_and_the_job_that_waits_most_counts() -> 
     assert Evidence(facts).cpu_wait_share == pytest.approx(0.2)
     cores = [{"cpu": 0, "busy_ns": 3, "idle_ns": 7}, {"cpu": 1, "busy_ns": 9, "idle_ns": 1}]
     assert Evidence(changed(having(evidence={"cores": cores}))).busiest_core_share == pytest.approx(0.9)
+
+
+def test_an_open_loop_waits_for_a_cpu_in_a_share_of_its_operations_and_not_of_its_idle_time() -> None:
+    """Operations took half a second of ten, and the job waited as long for a CPU. A closed loop always has something to do."""
+    facts = changed(having(latency(0.5), pacing={"cpu_wait_ns": SECOND // 2}))
+    assert Evidence(facts).busy_cpu_wait_share == pytest.approx(0.05)
+    stream(facts)["arrival"] = {"kind": "poisson", "rate": 100.0}
+    evidence = Evidence(facts)
+    assert (evidence.cpu_wait_share, evidence.busy_cpu_wait_share) == (pytest.approx(0.05), pytest.approx(0.5))
+    [warned] = [each.message for each in judge(facts).warnings if each.code == "cpu_contention"]
+    assert "50 % of the time, without its idle time" in warned
+    busy = replace(facts, totals=sound().totals)
+    assert Evidence(busy).busy_cpu_wait_share == pytest.approx(0.05)
+
+
+def test_a_job_that_had_nothing_to_do_does_not_wait_for_a_cpu() -> None:
+    """It ended at once, and had no CPU for most of that moment, such as threads that store blocks of a trace without new ones."""
+    facts = sound()
+    idle = sound().result["jobs"][0]
+    idle["usage"]["wall_ns"], idle["pacing"]["cpu_wait_ns"] = 200_000, 170_000
+    facts.result["jobs"].append(idle)
+    assert Evidence(facts).cpu_wait_share == pytest.approx(0.005)
 
 
 def test_missing_facts_give_no_number_and_no_warning() -> None:
@@ -436,6 +469,18 @@ def test_i_o_of_other_processes_is_known_from_the_control_group() -> None:
     assert codes(changed(others)) == ["other_io"]
     none = own_io(are_present=False, read_bytes=READ, own_read_bytes=READ)
     assert codes(changed(SHARED_DISK, none)) == []
+
+
+def without_durability(facts: VerdictFacts) -> VerdictFacts:
+    """Streams of loads that only read, such as loads of weights, have none."""
+    del stream(facts)["durability"]
+    return facts
+
+
+def test_i_o_of_other_processes_is_known_without_a_control_group_where_a_load_has_no_durability() -> None:
+    """Control groups are root's: the bytes of an ordinary user are those that its processes and the load count."""
+    assert codes(changed(without_durability)) == []
+    assert codes(changed(without_durability, SHARED_DISK)) == ["other_io"]
 
 
 @pytest.mark.parametrize(("written", "expected"), [(READ // 50, []), (READ // 5, ["other_io"])])

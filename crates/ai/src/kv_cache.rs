@@ -1,5 +1,4 @@
-//! A cache of keys and values of attention on storage: loads of prefixes and stores of new blocks, in the layouts of LMCache, SGLang
-//! and vLLM.
+//! A cache of keys and values of attention on storage: loads of prefixes and stores of new blocks, in the layouts of LMCache and vLLM.
 //!
 //! `kv_trace` has what the cache decides. Here, requests start at their times (open loop): threads of the stream `loads` take
 //! requests, or the blocks of one request together, in their order; those of `stores` take blocks to store.
@@ -71,9 +70,10 @@ fn clear(path: &Path, layout: KvCacheLayout, targets: &Targets) -> Result<(), Ru
 
 /// The name of a block, which follows from its hash.
 fn name(layout: KvCacheLayout, block: u32) -> PathBuf {
-    let hex = format!("{:016x}", Rng::new(0, &[0xa1_0003, block.into()]).next_u64());
+    let hash = Rng::new(0, &[0xa1_0003, block.into()]).next_u64();
+    let (hex, decimal) = (format!("{hash:016x}"), hash.to_string());
     match layout {
-        KvCacheLayout::Hashed => format!("blocks/{}/{}/{hex}.bin", &hex[..2], &hex[2..4]),
+        KvCacheLayout::Hashed => format!("blocks/{}/{}/{hex}.bin", &decimal[..2], &decimal[2..4]),
         KvCacheLayout::Renamed => format!("blocks/{}/{}/{hex}.bin", &hex[..3], &hex[3..5]),
         KvCacheLayout::Flat | KvCacheLayout::Slots => format!("blocks/{hex}.bin"),
     }
@@ -344,7 +344,7 @@ impl<'a, W: World<'a>> Worker<'_, W> {
     fn write(&mut self, extent: Extent) -> Result<(), RunError> {
         let (workload, has_files) = (self.cache.workload, self.cache.has_files);
         let (world, is_direct) = (&mut *self.world, workload.is_direct);
-        let is_renamed = has_files && workload.layout == KvCacheLayout::Renamed;
+        let is_renamed = has_files && workload.layout != KvCacheLayout::Flat;
         if is_renamed {
             world.files().look_up(extent.file)?;
             world.open(extent.file, Access::Temporary, is_direct)?;
@@ -358,10 +358,9 @@ impl<'a, W: World<'a>> Worker<'_, W> {
         if has_files {
             world.close(extent.file);
         }
-        if is_renamed {
-            world.files().rename(extent.file)
-        } else {
-            Ok(())
+        match is_renamed {
+            true => world.files().rename(extent.file),
+            false => Ok(()),
         }
     }
 }

@@ -321,9 +321,10 @@ pub struct KvCacheTrace {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum KvCacheLayout {
-    /// A file for each block in two levels of 256 directories by the hash of the block.
+    /// A file for each block in two levels of directories, named by the decimal digits 1 and 2, and 3 and 4, of the hash of the block;
+    /// written under a temporary name and renamed.
     Hashed,
-    /// A file for each block in one directory.
+    /// A file for each block in one directory, written under its own name.
     Flat,
     /// A file for each block in two levels of directories (4,096 and 256), written under a temporary name and renamed.
     Renamed,

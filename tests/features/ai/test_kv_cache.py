@@ -180,14 +180,15 @@ def test_the_spec_has_blocks_and_a_trace_in_the_cache_directory(tmp_path: Path) 
     assert workload("sim:pm963")["target"] == {"kind": "virtual", "size_bytes": 10_240 * 65_536}
 
 
-def found(metrics: dict[str, dict[str, float]]) -> list[Any]:
+def found(metrics: dict[str, dict[str, float]], **parameters: Any) -> list[Any]:
     def scattered(value: float) -> list[float]:
         return [value, 1.001 * value, 0.999 * value]
 
     of_cells = {
         metric: {(level,): scattered(value) for level, value in cells.items()} for metric, cells in metrics.items()
     }
-    cases, runs = results(["arrangement"], of_cells, part="layouts", traffic="conversation-like", model="llama3.1-8b")
+    of_case = {"traffic": "conversation-like", "model": "llama3.1-8b", **parameters}
+    cases, runs = results(["arrangement"], of_cells, part="layouts", **of_case)
     study = load("ai-kv-cache")
     analysis = study.analysis[0]
     return list(kv_cache(Question(study=study, analysis=analysis, cases=cases, runs=runs, support=Support())))
@@ -215,5 +216,7 @@ def test_a_study_states_the_break_even_speed_and_the_wear() -> None:
     assert wear.dram == pytest.approx(0.04, rel=0.02)
     for part in ("25.0 % hits", "4.2 % of the block common", "3.74 blocks written", "275 TiB", "--set endurance="):
         assert part in wear.sentence
-    _, wear = found({**METRICS, "kv_drive_life_years": {"slots": 2.13}})
+    speed, wear = found({**METRICS, "kv_drive_life_years": {"slots": 2.13}}, scale=1 / 256)
+    assert speed.sentence.startswith("KV cache of llama3.1-8b with blocks of 0.00391 of their size: loading")
+    assert wear.sentence.startswith("KV cache of llama3.1-8b: 25.0 % hits"), "hits and wear are those of full blocks"
     assert "drive life 2.13 years" in wear.sentence

@@ -81,6 +81,10 @@ def test_a_known_trace_on_a_device_of_constant_time_has_its_break_even(tmp_path:
     assert found["kv_drive_life_years"] == pytest.approx(1e15 / per_day / 365)
 
 
+DIRECTORIES = {"hashed": "[0-9]{2}/[0-9]{2}/", "flat": "", "renamed": "[0-9a-f]{3}/[0-9a-f]{2}/", "slots": ""}
+"""Of a block, below `blocks`, as LMCache and vLLM name them."""
+
+
 def calls_of(tmp_path: Path, layout: str, *, sync: bool) -> tuple[list[str], list[str]]:
     """Calls of the thread that loads, and of the one that stores."""
     path = trace(tmp_path, (0, [0, 1]), (300, [0, 2]))
@@ -100,7 +104,10 @@ def calls_of(tmp_path: Path, layout: str, *, sync: bool) -> tuple[list[str], lis
     command = ["strace", "-ff", "-s", "200", "-e", f"trace={traced}", "-o", log / "of", real_engine()]
     done = subprocess.run(command, input=json.dumps(spec), capture_output=True, text=True, check=False)
     assert json.loads(done.stdout.splitlines()[-1])["event"] == "result", done.stdout
-    of_threads = [_of_blocks(file.read_text().splitlines()) for file in log.iterdir()]
+    traces = [file.read_text() for file in log.iterdir()]
+    directories = {name for text in traces for name in re.findall(r'blocks/([^"]*?)[0-9a-f]{16}[.]', text)}
+    assert all(re.fullmatch(DIRECTORIES[layout], name) for name in directories), directories
+    of_threads = [_of_blocks(text.splitlines()) for text in traces]
     [loads] = [calls for calls in of_threads if "pread64" in calls]
     [stores] = [calls for calls in of_threads if "pwrite64" in calls]
     return loads, stores
@@ -118,7 +125,7 @@ def _of_blocks(lines: list[str]) -> list[str]:
 
 
 STORE = {
-    "hashed": ["openat O_TRUNC O_DIRECT", "pwrite64"],
+    "hashed": ["statx", "openat tmp O_EXCL O_DIRECT", "pwrite64", "rename tmp"],
     "flat": ["openat O_TRUNC O_DIRECT", "pwrite64"],
     "renamed": ["statx", "openat tmp O_EXCL O_DIRECT", "pwrite64", "rename tmp"],
     "slots": ["pwrite64"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import resource
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -92,16 +93,23 @@ def test_a_query_on_a_simulated_drive_takes_its_hops(tmp_path: Path) -> None:
     assert half["queries_per_sec"] == pytest.approx(2 * chain["queries_per_sec"], rel=0.05)
 
 
-def calls_of(workload: dict[str, Any], place: Path) -> list[str]:
-    """The system calls of the threads of a load on its files, without those before the load."""
+def last_event(workload: dict[str, Any], *wrapper: str) -> dict[str, Any]:
+    """The last event of the engine, which runs within another program."""
     spec = {
         "protocol": protocol.VERSION, "run_id": "r", "seed": 1, "workload": workload, "observe": {"block_devices": []},
     }  # fmt: skip
+    command = [*wrapper, real_engine()]
+    done = subprocess.run(command, input=json.dumps(spec), capture_output=True, text=True, check=False)
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def calls_of(workload: dict[str, Any], place: Path) -> list[str]:
+    """The system calls of the threads of a load on its files, without those before the load."""
     log = place / "strace.log"
     traced = "trace=mmap,madvise,pread64,pwrite64,io_uring_enter,fadvise64"
-    command = ["strace", "-f", "-y", "-s", "0", "-e", traced, "-o", log, real_engine()]
-    done = subprocess.run(command, input=json.dumps(spec), capture_output=True, text=True, check=False)
-    assert json.loads(done.stdout.splitlines()[-1])["event"] == "result", done.stdout
+    last = last_event(workload, "strace", "-f", "-y", "-s", "0", "-e", traced, "-o", str(log))
+    assert last["event"] == "result", last
     lines = log.read_text().splitlines()
     last_drop = max(number for number, line in enumerate(lines) if "POSIX_FADV_DONTNEED" in line)
     return lines[last_drop + 1 :]
@@ -148,3 +156,18 @@ def test_a_load_and_a_query_make_the_declared_system_calls(tmp_path: Path) -> No
     ]
     assert submitted
     assert {each for each in submitted if each[0] != "0"} == {("4", "4")}, "a beam is submitted at once and awaited"
+
+
+@pytest.mark.system
+@pytest.mark.needs("setpriv")
+def test_memory_beyond_the_limit_of_locked_memory_is_refused_with_that_limit(tmp_path: Path) -> None:
+    """Root without the capability that exempts it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    resource.setrlimit(resource.RLIMIT_MEMLOCK, (65_536, hard))
+    try:
+        limited = ("setpriv", "--bounding-set=-ipc_lock", "--inh-caps=-ipc_lock")
+        failed = last_event({**weights(tmp_path, "read"), "memory": "locked"}, *limited)
+    finally:
+        resource.setrlimit(resource.RLIMIT_MEMLOCK, (soft, hard))
+    assert (failed["event"], failed["code"]) == ("error", "resource_limit"), failed
+    assert "ulimit -l" in failed["hint"]

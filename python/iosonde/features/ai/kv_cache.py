@@ -78,9 +78,9 @@ class AiKvCacheParameters(WithRules):
     dram: SizeOrZero = 0
     """Size of an LRU cache in memory above it, before `scale`: its hits cause no I/O."""
     layout: Literal["hashed", "flat", "renamed", "slots"] = "hashed"
-    """`hashed`: a file for each block in two levels of 256 directories (LMCache); `flat`: a file for each block in one
-    directory (SGLang); `renamed`: a file for each block, written under a temporary name and renamed (vLLM); `slots`:
-    one preallocated file."""
+    """`hashed`, `renamed`: a file for each block in two levels of directories, written under a temporary name and
+    renamed (LMCache with GPUDirect Storage; vLLM); `flat`: a file for each block in one directory (LMCache on a local
+    disk); `slots`: one preallocated file."""
     durability: Literal["none", "fsync"] = "none"
     """`fsync`: each block is durable when it is stored."""
     io_mode: Literal["direct", "buffered"] = "direct"

@@ -259,8 +259,7 @@ class KvBreakEven(_Ranked, kind="KV cache break-even", topic="comparison", place
 
     def _evidence(self) -> str:
         cached = [(f"from the page cache, {name}", speed) for name, speed in self.cached]
-        speeds = [*self.levels, *cached]
-        listed = [f"{name} {wording.estimate_text(KV_BREAK_EVEN, speed)}" for name, speed in speeds]
+        listed = [f"{name} {wording.estimate_text(KV_BREAK_EVEN, speed)}" for name, speed in (*self.levels, *cached)]
         times = [f"{name} {wording.value_text('completion_latency_ns_p50', value)}" for name, value in self.latencies]
         return "; ".join([*listed, *times])
 
@@ -307,10 +306,10 @@ def kv_cache(question: Question) -> Iterator[Finding]:
         return
     rows, leads, fields = ranked(question, cells)
     case_id, measured = rows[0]["case_id"], [row["case_id"] for row in rows]
-    load = question.load({}, case_id, without=[over])
+    load, scale = question.load({}, case_id, without=[over]), question.case(case_id).get("scale", 1)
     cached = [row for row in cells.iter_rows(named=True) if row["case_id"] not in measured]
     yield KvBreakEven(
-        load=load,
+        load=load if scale == 1 else f"{load} with blocks of {scale:.3g} of their size",
         cached=tuple((str(row[over]), repeats_interval(row["values"])) for row in cached),
         unfinished=question.mean("kv_unfinished_fraction", [case_id]) or 0.0,
         latencies=tuple(_latencies(question, case_id)),

@@ -181,7 +181,7 @@ class NetworkFacts:
     def unseparated(self) -> str:
         """Reason why latency cannot be divided between network and server; empty if it can."""
         if not self.data("operations"):
-            return "the transport has no counters of calls" if self.data("operations") is None else "no calls"
+            return "calls were not counted at both ends" if self.data("operations") is None else "no calls"
         if not self.is_one_call:
             return f"{self.calls_per_operation or 0:.2f} calls for each operation, not one"
         probes = len(self.reading.connect_ns)

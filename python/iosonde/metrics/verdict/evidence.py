@@ -212,9 +212,12 @@ class Evidence:
     @share
     def cpu_wait_share(self) -> float | None:
         """Largest share of time that a job's thread was ready to run and had no CPU."""
-        waits = [(accounting.busiest_thread_wait_ns(job), job["usage"]["wall_ns"]) for job in self.jobs]
-        shares = [_ratio(wait_ns, wall_ns) for wait_ns, wall_ns in waits if wait_ns is not None]
-        return max((each for each in shares if each is not None), default=None)
+        return self._most_cpu_wait(lambda job, _: float(job["usage"]["wall_ns"]))
+
+    @share
+    def busy_cpu_wait_share(self) -> float | None:
+        """The same of the time in which a job had operations or waited for a CPU: in a closed loop, all of it."""
+        return self._most_cpu_wait(self._occupied_ns)
 
     @cached_property
     def involuntary_switches_per_second(self) -> float | None:
@@ -620,7 +623,7 @@ class Evidence:
         """True if every byte written is one byte on the device, at once: no metadata, no copies, no page cache."""
         if self.has_own_cache:
             return False
-        plain = all(stream["durability"]["kind"] == "none" for stream in self.streams.values())
+        plain = all(stream.get("durability", {"kind": "none"})["kind"] == "none" for stream in self.streams.values())
         return (
             plain
             and not self.writes_to_page_cache
@@ -634,11 +637,26 @@ class Evidence:
     def _is_closed(self, stream: str) -> bool:
         return bool(self.streams[stream]["arrival"]["kind"] == "closed")
 
+    def _most_cpu_wait(self, whole_ns: Callable[[Json, int], float]) -> float | None:
+        lasting = [job for job in self.jobs if job["usage"]["wall_ns"] >= SOME * self.wall_ns]
+        waits = [(job, accounting.busiest_thread_wait_ns(job)) for job in lasting]
+        shares = [_ratio(wait_ns, whole_ns(job, wait_ns)) for job, wait_ns in waits if wait_ns is not None]
+        return max((each for each in shares if each is not None), default=None)
+
+    def _occupied_ns(self, job: Json, wait_ns: int) -> float:
+        wall_ns, stream = float(job["usage"]["wall_ns"]), job["stream"]
+        if self._is_closed(stream):
+            return wall_ns
+        latency_ns = sum(each.completion_latency_ns_sum for each in self.facts.totals if each.stream == stream)
+        return float(min(wall_ns, latency_ns / sum(each["stream"] == stream for each in self.jobs) + wait_ns))
+
     def _could_do_more(self, job: Json) -> bool:
-        """A closed loop always; an open one only where it fell behind its schedule."""
+        """A closed loop always; an open one only where it fell behind its schedule, or its threads were never idle."""
         due = job.get("schedule") or {"due": 0, "started": 0}
         is_behind = due["due"] - due["started"] > 0.01 * due["due"]
-        return self._is_closed(job["stream"]) or is_behind
+        is_of_trace = self.streams[job["stream"]]["arrival"]["kind"] == "trace"
+        is_full = is_of_trace and self._occupied_ns(job, 0) >= SATURATED * job["usage"]["wall_ns"]
+        return self._is_closed(job["stream"]) or is_behind or is_full
 
     def _window(self, job: Json) -> tuple[int, int]:
         """Start and end of the time in which the job's stream was to load the target, in nanoseconds."""

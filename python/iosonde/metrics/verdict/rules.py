@@ -335,13 +335,14 @@ def device_stalled(run: Evidence) -> Result:
     is_outweighed=True,
 )
 def cpu_contention(run: Evidence) -> Result:
-    wait, switches = run.cpu_wait_share, run.involuntary_switches_per_second or 0.0
+    wait, switches = run.busy_cpu_wait_share, run.involuntary_switches_per_second or 0.0
     if wait is None and switches >= 1000:
         return f"a job was preempted {switches:,.0f} times a second"
     if wait is None or wait < 0.10:
         return None
+    idle = "" if wait == run.cpu_wait_share else ", without its idle time"
     return (
-        f"a job was ready to run and had no CPU {percent(wait)} of the time ({switches:,.0f} involuntary context "
+        f"a job was ready to run and had no CPU {percent(wait)} of the time{idle} ({switches:,.0f} involuntary context "
         "switches a second)"
     )
 
