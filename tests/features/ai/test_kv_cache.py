@@ -216,7 +216,9 @@ def test_a_study_states_the_break_even_speed_and_the_wear() -> None:
     assert wear.dram == pytest.approx(0.04, rel=0.02)
     for part in ("25.0 % hits", "4.2 % of the block common", "3.74 blocks written", "275 TiB", "--set endurance="):
         assert part in wear.sentence
-    speed, wear = found({**METRICS, "kv_drive_life_years": {"slots": 2.13}}, scale=1 / 256)
-    assert speed.sentence.startswith("KV cache of llama3.1-8b with blocks of 0.00391 of their size: loading")
+    speed, wear = found({**METRICS, "kv_drive_life_years": {"slots": 2.13}}, scale=1 / 256, speed=5.0)
+    assert speed.sentence.startswith(
+        "KV cache of llama3.1-8b with blocks of 0.00391 of their size, at 2.0 % of the bandwidth of the trace: loading"
+    )
     assert wear.sentence.startswith("KV cache of llama3.1-8b: 25.0 % hits"), "hits and wear are those of full blocks"
     assert "drive life 2.13 years" in wear.sentence

@@ -306,10 +306,12 @@ def kv_cache(question: Question) -> Iterator[Finding]:
         return
     rows, leads, fields = ranked(question, cells)
     case_id, measured = rows[0]["case_id"], [row["case_id"] for row in rows]
-    load, scale = question.load({}, case_id, without=[over]), question.case(case_id).get("scale", 1)
+    load, case = question.load({}, case_id, without=[over]), question.case(case_id)
+    scale, bandwidth = case.get("scale", 1), wording.percent_text(case.get("scale", 1) * case.get("speed", 1))
+    smaller = f" with blocks of {scale:.3g} of their size, at {bandwidth} of the bandwidth of the trace"
     cached = [row for row in cells.iter_rows(named=True) if row["case_id"] not in measured]
     yield KvBreakEven(
-        load=load if scale == 1 else f"{load} with blocks of {scale:.3g} of their size",
+        load=load if scale == 1 else load + smaller,
         cached=tuple((str(row[over]), repeats_interval(row["values"])) for row in cached),
         unfinished=question.mean("kv_unfinished_fraction", [case_id]) or 0.0,
         latencies=tuple(_latencies(question, case_id)),
