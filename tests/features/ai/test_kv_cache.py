@@ -180,6 +180,24 @@ def test_the_spec_has_blocks_and_a_trace_in_the_cache_directory(tmp_path: Path) 
     assert workload("sim:pm963")["target"] == {"kind": "virtual", "size_bytes": 10_240 * 65_536}
 
 
+def test_a_converted_trace_that_was_removed_is_converted_again_unless_the_trace_has_changed(tmp_path: Path) -> None:
+    place = open_target(str(tmp_path))
+    given: dict[str, Any] = {"trace": written(tmp_path, *LINES), "block_tokens": 512}
+    for parameters in ({"requests": 50, "traffic": "synthetic-like", "traffic_seed": 3}, given):
+        planned = workload(tmp_path, **parameters)
+        converted = Path(planned["trace"]["path"])
+        words = converted.read_bytes()
+        converted.unlink()
+        assert KV.problem(planned, parameters, place) == ""
+        assert converted.read_bytes() == words
+    written(tmp_path, LINES[0])
+    with pytest.raises(StudyError, match="not the one that was planned"):
+        KV.problem(planned, given, place)
+    Path(given["trace"]).unlink()
+    with pytest.raises(StudyError, match="No such file"):
+        KV.problem(planned, given, place)
+
+
 def found(metrics: dict[str, dict[str, float]]) -> list[Any]:
     def scattered(value: float) -> list[float]:
         return [value, 1.001 * value, 0.999 * value]

@@ -76,17 +76,16 @@ def converted(path: str, block_tokens: int) -> Trace:
     try:
         with os.fdopen(text_files.open_regular(path), "rb") as file:
             found = os.fstat(file.fileno())
-            identity = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
-            return _converted(path, block_tokens, identity)
+            digest = _digest(path, (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns))
+        return _kept(digest, str(block_tokens), _checked(path, _lines(path), block_tokens))
     except OSError as error:
         raise _invalid(path, f"it cannot be read or converted: {error.strerror or error}") from None
 
 
 @functools.lru_cache(maxsize=16)
-def _converted(path: str, block_tokens: int, _identity: tuple[int, ...]) -> Trace:
+def _digest(path: str, _identity: tuple[int, ...]) -> str:
     with os.fdopen(text_files.open_regular(path), "rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return _kept(digest, str(block_tokens), _checked(path, _lines(path), block_tokens))
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _kept(digest: str, variant: str, requests: Iterable[Request]) -> Trace:
