@@ -136,7 +136,9 @@ impl Buffers {
             let status = unsafe { libc::mlock(arena.slot(0).cast(), arena.bytes()) };
             if status != 0 {
                 let error = io::Error::last_os_error();
-                return Err(RunError::refused("cannot lock the memory to read into", &error));
+                let hint = "raise the limit on locked memory (`ulimit -l`), or leave out `memory=locked`";
+                let message = format!("cannot lock {} bytes of memory: {error}", arena.bytes());
+                return Err(RunError::unsupported(message, hint));
             }
         }
         if memory.is_written {

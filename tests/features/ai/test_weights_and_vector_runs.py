@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import re
+import resource
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ from iosonde.storage.safety import journal
 from iosonde.storage.safety.guard import Consent
 
 MIB = 1 << 20
+PR_CAPBSET_DROP, CAP_IPC_LOCK = 24, 14
 WEIGHTS = study_text(
     "ai_weights",
     "scale = 1e-3",
@@ -48,6 +51,24 @@ def carried_out(study: str, target: str, place: Path, *, consent: Consent | None
 def values(results: ResultSet, case: str = "") -> dict[str, float]:
     rows = run_metrics(results).filter(pl.col("operation") == "all", pl.col("case_id").str.contains(case))
     return dict(rows.select("metric", "value").iter_rows())
+
+
+@pytest.mark.engine
+def test_a_limit_on_locked_memory_is_named(tmp_path: Path) -> None:
+    """Without the capability that exempts root from the limit."""
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_MEMLOCK, (65_536, 65_536))
+        ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, CAP_IPC_LOCK, 0, 0, 0)
+
+    (tmp_path / "data").mkdir()
+    plan = expand(parse(WEIGHTS), open_target(str(tmp_path / "data")))
+    spec = next(run.spec for run in plan.runs if run.spec["workload"]["memory"] == "locked")
+    spec["workload"]["target"]["path"] = str(tmp_path / "data")
+    done = subprocess.run([real_engine()], input=json.dumps(spec), capture_output=True, text=True, preexec_fn=limit)
+    error = json.loads(done.stdout.splitlines()[-1])
+    assert (error["event"], error["code"]) == ("error", "unsupported")
+    assert ("cannot lock" in error["message"], "ulimit -l" in error["hint"]) == (True, True)
 
 
 @pytest.mark.engine
