@@ -97,12 +97,12 @@ def test_files_of_the_user_are_read_in_the_order_of_their_names_and_not_written(
     [
         (b"", "header of 0 bytes"),
         (b"\xff" * 64, "header of"),
-        ((2).to_bytes(8, "little") + b"{}", "describes 0 tensors in a file of 10 bytes"),
+        ((2).to_bytes(8, "little") + b"{}", "describes 0 tensors, 10 of 10 bytes"),
         ((2).to_bytes(8, "little") + b"[]" + bytes(9), "cannot be read"),
         ((9).to_bytes(8, "little") + b"not JSON!" + bytes(9), "cannot be read"),
         (
             (64).to_bytes(8, "little") + b'{"a":{"dtype":"U8","shape":[9],"data_offsets":[0,9]}}'.ljust(64) + bytes(8),
-            "1 tensors in a file of 81 bytes; it has 80 bytes",
+            "1 tensors, 81 of 80 bytes",
         ),
     ],
 )

@@ -103,7 +103,7 @@ class AiKvCacheParameters(WithRules):
     def _rules(self) -> list[tuple[bool, str]]:
         near = did_you_mean(self.model, SHAPES) or f"there are `{'`, `'.join(SHAPES)}`"
         is_given = self.layers is not None and self.layer_elements is not None
-        unknown = f"there is no model `{self.model}`, and no `layers` and `layer_elements` are set; {near}"
+        unknown = f"there is no model `{self.model}` (others need `layers` and `layer_elements`); {near}"
         if not is_given and self.model not in SHAPES:
             return [(True, unknown)]
         return [

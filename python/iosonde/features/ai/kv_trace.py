@@ -100,7 +100,8 @@ def _kept(digest: str, variant: str, requests: Iterable[Request]) -> Trace:
             words = [_MAGIC, len(numbers), len(listed), *times, *(len(ids) for _, ids in listed), *blocks]
             path.parent.mkdir(parents=True, exist_ok=True)
             with temporary_file() as file:
-                file.write(np.array(words, dtype=_WORD).tobytes())
+                np.array(words, dtype=_WORD).tofile(file)
+                os.fsync(file.fileno())  # Otherwise it may be empty after a power loss.
             Path(file.name).replace(path)
         rows = int(np.fromfile(path, dtype=_WORD, count=_HEAD)[-1])
     return Trace(path=str(path), rows=rows, digest=digest)

@@ -225,8 +225,7 @@ def _existing(path: str, size: int, _changed_ns: int) -> WeightFile:
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise _unusable(path, getattr(error, "strerror", None) or f"its header cannot be read ({error})") from None
     if not starts or 8 + length + ends != size or starts[0] < 8 + length:
-        described = f"its header describes {len(starts)} tensors in a file of {8 + length + ends:,} bytes"
-        raise _unusable(path, f"{described}; it has {size:,} bytes")
+        raise _unusable(path, f"its header describes {len(starts)} tensors, {8 + length + ends:,} of {size:,} bytes")
     return WeightFile(path, size, starts)
 
 
