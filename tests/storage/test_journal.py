@@ -390,6 +390,9 @@ def test_what_a_killed_writer_left_in_the_cache_and_in_the_journal_is_removed(
     assert (dead.exists(), alive.exists()) == (False, True)
     kept = {f".tmp-{os.getpid()}-x", ".tmp-link", "kept.rows", Path(of_this_process.name).name}
     assert {each.name for each in cache.iterdir()} == kept
+    dead.touch()
+    journal.clear("iosonde-0123abcd", reused=[])
+    assert (dead.exists(), alive.exists()) == (False, True)
 
 
 def test_the_oldest_files_of_a_directory_in_the_cache_are_removed(

@@ -13,7 +13,7 @@ use iosonde_block::{Arena, allow_uring};
 use iosonde_harness::load::Rng;
 use iosonde_harness::metrics::clock::Clock;
 use iosonde_harness::residency;
-use iosonde_harness::{Code, JobDone, JobPhases, JobStart, LoadPlan, Measured, Run, RunError, wait_until};
+use iosonde_harness::{JobDone, JobPhases, JobStart, LoadPlan, Measured, Run, RunError, wait_until};
 use iosonde_protocol::BackendInEffect;
 use memmap2::{Advice, Mmap};
 
@@ -134,9 +134,12 @@ impl Buffers {
         if memory.is_locked {
             // SAFETY: the arena's memory is mapped.
             if unsafe { libc::mlock(arena.slot(0).cast(), arena.bytes()) } != 0 {
-                let message = format!("cannot lock the memory to read into: {}", io::Error::last_os_error());
+                let (bytes, error) = (arena.bytes(), io::Error::last_os_error());
                 let hint = "raise the limit on locked memory (`ulimit -l`), or set `memory = \"pageable\"`";
-                return Err(RunError::new(Code::ResourceLimit, message, hint));
+                return Err(RunError::unsupported(
+                    format!("cannot lock {bytes} bytes of memory: {error}"),
+                    hint,
+                ));
             }
         }
         if memory.is_written {

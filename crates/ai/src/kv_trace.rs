@@ -36,14 +36,9 @@ impl Trace {
         let word = |eight: &[u8]| u64::from_le_bytes(eight.try_into().expect("eight bytes"));
         let words: Vec<_> = bytes.chunks_exact(8).map(word).collect();
         let read = Trace::read(&words).filter(|read| read.at_ns.len() as u64 == trace.rows);
-        let shown = path.display();
-        read.ok_or_else(|| {
-            RunError::new(
-                Code::InvalidSpec,
-                format!("`{shown}` is no converted trace, or not the one of this plan"),
-                "plan the study again, which converts the trace again",
-            )
-        })
+        let message = format!("`{}` is not the converted trace of this plan", path.display());
+        let hint = "remove this file, and repeat the run: the trace is converted again";
+        read.ok_or_else(|| RunError::new(Code::InvalidSpec, message, hint))
     }
 
     /// None if it is damaged.

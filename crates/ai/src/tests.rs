@@ -6,9 +6,10 @@ use iosonde_harness::metrics::clock::Clock;
 use iosonde_harness::target::Targets;
 use iosonde_harness::{Control, RunError, RunInputs, Workload, carry_out};
 use iosonde_protocol::{
-    AiTarget, AiVectorWorkload, AiWeightsWorkload, Backend, Observe, Outcome, PageCache, Ramp, RunResult, Service,
-    WeightFile, WeightMemory, WeightStrategy,
+    AiTarget, AiVectorWorkload, AiWeightsWorkload, Backend, Counted, LimitModel, LimitStyle, Observe, Outcome,
+    PageCache, Ramp, RunResult, Service, SharedBy, WeightFile, WeightMemory, WeightStrategy,
 };
+use iosonde_ssd::sample;
 
 use crate::{AiVector, AiWeights};
 
@@ -35,6 +36,29 @@ pub(crate) fn servers(servers: u32, service_ns: u64) -> Option<Backend> {
         write_service_ns: service_ns,
         service: Service::Constant,
         stalls: Vec::new(),
+    })
+}
+
+/// A drive that is limited to this rate only, after a burst of `bucket` bytes.
+pub(crate) fn limited(bytes_per_second: f64, bucket: f64) -> Option<Backend> {
+    let mut model = sample::crosspoint();
+    model.limits = vec![LimitModel {
+        counts: Counted::Bytes,
+        rate: bytes_per_second,
+        burst_rate: None,
+        bucket,
+        unit_bytes: None,
+        merge: false,
+        read_weight: 1.0,
+        write_weight: 1.0,
+        style: LimitStyle::Queue,
+        shared_by: SharedBy::Volume,
+        changes: Vec::new(),
+    }];
+    Some(Backend::Ssd {
+        model: Box::new(model),
+        array: sample::SINGLE,
+        state_path: None,
     })
 }
 

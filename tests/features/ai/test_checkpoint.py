@@ -123,7 +123,7 @@ def test_a_spec_has_the_files_of_each_rank(tmp_path: Path) -> None:
     ("parameters", "message"),
     [
         ({"model": "9b"}, "model"),
-        ({"ranks": 9}, "`8b` has 8 ranks, and `ranks` is 9"),
+        ({"ranks": 9}, "`ranks` must be at most 8 for `8b`; got 9"),
         ({"request_size": "6000B"}, "multiple of 4 KiB"),
         ({"scale": 2}, "scale"),
         ({"mode": "mmap"}, "mode"),

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
 import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
-from command_line import CHECKOUT, Iosonde
 from engines import real_engine
 from study_texts import study_text
 
@@ -151,21 +146,3 @@ def test_a_rank_makes_the_declared_system_calls(tmp_path: Path, mode: str, sync:
     ]
     expected = [*removed, *2 * written(direct=direct, sync=sync), *dropped, *restored, *removed]
     assert calls_of(directory, mode, sync=sync).splitlines() == expected
-
-
-@pytest.mark.system
-def test_after_a_kill_cleanup_removes_the_files_of_checkpoints(tmp_path: Path, iosonde: Iosonde) -> None:
-    (tmp_path / "data").mkdir()
-    (tmp_path / "study.toml").write_text(STUDY)
-    command = [sys.executable, "-m", "iosonde", "run", "study.toml", "--target", "data", "--output", "out"]
-    settings = ["--set", "checkpoint_count=1000", "--set", "pause=1s"]
-    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT / "python")}
-    session = subprocess.Popen([*command, *settings], cwd=tmp_path, env=environment, process_group=0)
-    while not list((tmp_path / "data").rglob("*_optim_states.pt")):
-        assert session.poll() is None
-        time.sleep(0.02)
-    os.killpg(session.pid, signal.SIGKILL)
-    session.wait()
-    done = iosonde("cleanup")
-    assert done.returncode == 0, done.stderr
-    assert list((tmp_path / "data").iterdir()) == []

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 from hand_made import results
 
-from iosonde.errors import StudyError
+from iosonde.errors import StudyError, TargetError
 from iosonde.features.ai import kv_trace
 from iosonde.features.ai.kv_cache import AiKvCacheParameters
 from iosonde.features.ai.questions import KvBreakEven, KvWear, kv_cache
@@ -121,11 +121,11 @@ def test_a_trace_becomes_times_and_blocks_numbered_by_their_first_occurrence(tmp
 @pytest.mark.parametrize(
     ("lines", "message", "line"),
     [
-        ([LINES[2], LINES[0]], "before 2500", 2),
-        ([LINES[0], {**LINES[1], "hash_ids": []}], "hash_ids", 2),
+        ([LINES[2], LINES[0]], "1000 ms after 2500 ms", 2),
+        ([LINES[0], {**LINES[1], "hash_ids": []}], "has 0 `hash_ids` for 512 tokens", 2),
         ([{"timestamp": 0, "hash_ids": [1]}], "input_length", 1),
         ([{**LINES[0], "input_length": 0}], "input_length", 1),
-        ([{**LINES[0], "input_length": 512}], "512 tokens are 1 blocks of 512, not 3", 1),
+        ([{**LINES[0], "input_length": 512}], "has 3 `hash_ids` for 512 tokens", 1),
         ([LINES[0], "{]\n"], "JSON", 2),
         ([{**LINES[0], "timestamp": -1}], "timestamp", 1),
         ([{**LINES[0], "timestamp": None}], "timestamp", 1),
@@ -139,6 +139,24 @@ def test_an_invalid_trace_is_refused_with_its_line_before_anything_is_written(
         kv_trace.converted(written(tmp_path, *lines), 512)
     assert line is None or f"line {line}\n" in str(caught.value.where)
     assert not kv_trace.directory().exists()
+
+
+def test_a_parquet_file_without_a_column_is_refused(tmp_path: Path) -> None:
+    table = tmp_path / "trace.parquet"
+    pl.DataFrame(LINES).drop("timestamp").write_parquet(table)
+    with pytest.raises(StudyError, match='unable to find column "timestamp"') as caught:
+        kv_trace.converted(str(table), 512)
+    assert "\n" not in caught.value.what
+
+
+def test_requests_need_a_cache_directory(tmp_path: Path) -> None:
+    (tmp_path / "cache").touch()
+    for find in (
+        lambda: kv_trace.drawn("synthetic-like", 5, 1),
+        lambda: kv_trace.converted(written(tmp_path, *LINES), 512),
+    ):
+        with pytest.raises(TargetError, match=r"cannot keep the trace in .*: Not a directory"):
+            find()
 
 
 def test_a_missing_trace_and_too_many_warm_requests_are_refused(tmp_path: Path) -> None:
@@ -178,6 +196,24 @@ def test_the_spec_has_blocks_and_a_trace_in_the_cache_directory(tmp_path: Path) 
     assert len(names) == 1
     assert [(stream["name"], stream["jobs"]) for stream in KV.streams(found)] == [("loads", 4), ("stores", 4)]
     assert workload("sim:pm963")["target"] == {"kind": "virtual", "size_bytes": 10_240 * 65_536}
+
+
+def test_a_converted_trace_that_was_removed_is_converted_again_unless_the_trace_has_changed(tmp_path: Path) -> None:
+    place = open_target(str(tmp_path))
+    given: dict[str, Any] = {"trace": written(tmp_path, *LINES), "block_tokens": 512}
+    for parameters in ({"requests": 50, "traffic": "synthetic-like", "traffic_seed": 3}, given):
+        planned = workload(tmp_path, **parameters)
+        converted = Path(planned["trace"]["path"])
+        words = converted.read_bytes()
+        converted.unlink()
+        assert KV.problem(planned, parameters, place) == ""
+        assert converted.read_bytes() == words
+    written(tmp_path, LINES[0])
+    with pytest.raises(StudyError, match="not the one that was planned"):
+        KV.problem(planned, given, place)
+    Path(given["trace"]).unlink()
+    with pytest.raises(StudyError, match="No such file"):
+        KV.problem(planned, given, place)
 
 
 def found(metrics: dict[str, dict[str, float]], **parameters: Any) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import re
 import resource
@@ -24,6 +25,7 @@ from iosonde.storage.safety import journal
 from iosonde.storage.safety.guard import Consent
 
 MIB = 1 << 20
+PR_CAPBSET_DROP, CAP_IPC_LOCK = 24, 14
 WEIGHTS = study_text(
     "ai_weights",
     "scale = 1e-3",
@@ -49,6 +51,24 @@ def carried_out(study: str, target: str, place: Path, *, consent: Consent | None
 def values(results: ResultSet, case: str = "") -> dict[str, float]:
     rows = run_metrics(results).filter(pl.col("operation") == "all", pl.col("case_id").str.contains(case))
     return dict(rows.select("metric", "value").iter_rows())
+
+
+@pytest.mark.engine
+def test_a_limit_on_locked_memory_is_named(tmp_path: Path) -> None:
+    """Without the capability that exempts root from the limit."""
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_MEMLOCK, (65_536, 65_536))
+        ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, CAP_IPC_LOCK, 0, 0, 0)
+
+    (tmp_path / "data").mkdir()
+    plan = expand(parse(WEIGHTS), open_target(str(tmp_path / "data")))
+    spec = next(run.spec for run in plan.runs if run.spec["workload"]["memory"] == "locked")
+    spec["workload"]["target"]["path"] = str(tmp_path / "data")
+    done = subprocess.run([real_engine()], input=json.dumps(spec), capture_output=True, text=True, preexec_fn=limit)
+    error = json.loads(done.stdout.splitlines()[-1])
+    assert (error["event"], error["code"]) == ("error", "unsupported")
+    assert ("cannot lock" in error["message"], "ulimit -l" in error["hint"]) == (True, True)
 
 
 @pytest.mark.engine
@@ -156,18 +176,3 @@ def test_a_load_and_a_query_make_the_declared_system_calls(tmp_path: Path) -> No
     ]
     assert submitted
     assert {each for each in submitted if each[0] != "0"} == {("4", "4")}, "a beam is submitted at once and awaited"
-
-
-@pytest.mark.system
-@pytest.mark.needs("setpriv")
-def test_memory_beyond_the_limit_of_locked_memory_is_refused_with_that_limit(tmp_path: Path) -> None:
-    """Root without the capability that exempts it."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)
-    resource.setrlimit(resource.RLIMIT_MEMLOCK, (65_536, hard))
-    try:
-        limited = ("setpriv", "--bounding-set=-ipc_lock", "--inh-caps=-ipc_lock")
-        failed = last_event({**weights(tmp_path, "read"), "memory": "locked"}, *limited)
-    finally:
-        resource.setrlimit(resource.RLIMIT_MEMLOCK, (soft, hard))
-    assert (failed["event"], failed["code"]) == ("error", "resource_limit"), failed
-    assert "ulimit -l" in failed["hint"]

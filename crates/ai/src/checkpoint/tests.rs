@@ -6,13 +6,11 @@ use iosonde_harness::metrics::clock::Clock;
 use iosonde_harness::target::Targets;
 use iosonde_harness::{Control, RunInputs, carry_out};
 use iosonde_protocol::{
-    AiCheckpointWorkload, AiResult, AiTarget, Backend, CheckpointFile, CheckpointMode, Counted, Event, LimitModel,
-    LimitStyle, Observe, Outcome, SharedBy,
+    AiCheckpointWorkload, AiResult, AiTarget, Backend, CheckpointFile, CheckpointMode, Event, Observe, Outcome,
 };
-use iosonde_ssd::sample;
 
 use crate::AiCheckpoint;
-use crate::tests::{directory, run, servers};
+use crate::tests::{directory, limited, run, servers};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -45,28 +43,6 @@ fn checkpoints(target: AiTarget, backend: Option<Backend>, ranks: u32) -> AiChec
         interval_ns: SECOND_NS / 10,
         cpus: Vec::new(),
     }
-}
-
-fn limited(rate: f64, bucket: f64) -> Option<Backend> {
-    let mut model = sample::crosspoint();
-    model.limits = vec![LimitModel {
-        counts: Counted::Bytes,
-        rate,
-        burst_rate: None,
-        bucket,
-        unit_bytes: None,
-        merge: false,
-        read_weight: 1.0,
-        write_weight: 1.0,
-        style: LimitStyle::Queue,
-        shared_by: SharedBy::Volume,
-        changes: Vec::new(),
-    }];
-    Some(Backend::Ssd {
-        model: Box::new(model),
-        array: sample::SINGLE,
-        state_path: None,
-    })
 }
 
 fn virtual_target() -> AiTarget {

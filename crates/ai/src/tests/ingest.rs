@@ -3,9 +3,7 @@
 use std::collections::BTreeMap;
 
 use iosonde_harness::load::Rng;
-use iosonde_protocol::{
-    AcceleratorResult, AiIngestWorkload, Counted, IngestLoader, IoMode, LimitModel, LimitStyle, SharedBy,
-};
+use iosonde_protocol::{AcceleratorResult, AiIngestWorkload, IngestLoader, IoMode};
 
 use super::*;
 use crate::AiIngest;
@@ -49,29 +47,6 @@ fn utilization(accelerators: &[AcceleratorResult]) -> f64 {
     sum(|each| each.compute_ns) / sum(|each| each.running_ns)
 }
 
-/// A drive that is limited to this rate only.
-fn limited_to(bytes_per_second: f64) -> Backend {
-    let mut model = iosonde_ssd::sample::crosspoint();
-    model.limits.push(LimitModel {
-        counts: Counted::Bytes,
-        rate: bytes_per_second,
-        burst_rate: None,
-        bucket: 0.0,
-        unit_bytes: None,
-        merge: false,
-        read_weight: 1.0,
-        write_weight: 1.0,
-        style: LimitStyle::Queue,
-        shared_by: SharedBy::Volume,
-        changes: Vec::new(),
-    });
-    Backend::Ssd {
-        model: Box::new(model),
-        array: iosonde_ssd::sample::SINGLE,
-        state_path: None,
-    }
-}
-
 #[test]
 fn utilization_follows_from_the_bandwidth_of_the_device() {
     // An accelerator needs 8 samples of 64 KiB in 10 ms: 52.4 MB/s. The limit is 2.5 times that.
@@ -79,7 +54,7 @@ fn utilization_follows_from_the_bandwidth_of_the_device() {
     for loader in LOADERS {
         for barrier in [false, true] {
             for number in [1, 2, 3, 5] {
-                let mut workload = ingest(loader, Some(limited_to(bytes_per_second)));
+                let mut workload = ingest(loader, limited(bytes_per_second, 0.0));
                 (workload.accelerators, workload.barrier) = (number, barrier);
                 let found = accelerators(&workload);
                 assert_eq!(found.len(), number as usize);
@@ -98,7 +73,7 @@ fn utilization_follows_from_the_bandwidth_of_the_device() {
 #[test]
 fn utilization_follows_from_the_mean_of_sample_sizes() {
     for loader in LOADERS {
-        let mut workload = ingest(loader, Some(limited_to(3.0 * 8.0 * 65536.0 / 0.010)));
+        let mut workload = ingest(loader, limited(3.0 * 8.0 * 65536.0 / 0.010, 0.0));
         workload.sample_bytes = vec![4096, 126_976, 32_768, 98_304];
         workload.accelerators = 4;
         workload.samples_per_file = 1;

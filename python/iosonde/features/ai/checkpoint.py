@@ -55,7 +55,7 @@ class AiCheckpointParameters(WithRules):
     def _rules(self) -> list[tuple[bool, str]]:
         most = MODELS[self.model].ranks
         return [
-            (self.ranks > most, f"`{self.model}` has {most} ranks, and `ranks` is {self.ranks}"),
+            (self.ranks > most, f"`ranks` must be at most {most} for `{self.model}`; got {self.ranks}"),
             request_rule(self.request_size),
         ]
 

@@ -103,7 +103,7 @@ class AiKvCacheParameters(WithRules):
     def _rules(self) -> list[tuple[bool, str]]:
         near = did_you_mean(self.model, SHAPES) or f"there are `{'`, `'.join(SHAPES)}`"
         is_given = self.layers is not None and self.layer_elements is not None
-        unknown = f"there is no model `{self.model}`; {near}; or set `layers` and `layer_elements`"
+        unknown = f"there is no model `{self.model}` (others need `layers` and `layer_elements`); {near}"
         if not is_given and self.model not in SHAPES:
             return [(True, unknown)]
         return [
@@ -145,11 +145,8 @@ class AiKvCacheParameters(WithRules):
             return kv_trace.drawn(self.traffic, self.requests, self.traffic_seed)
         found = kv_trace.converted(self.trace, self.block_tokens)
         if self.warm_requests >= found.rows:
-            raise StudyError(
-                f"the trace has {found.rows} requests; `warm_requests` must be below that",
-                where=f"in `{self.trace}`",
-                hint="set fewer `warm_requests`, or name a longer trace",
-            )
+            few = f"the trace has {found.rows} requests; `warm_requests` must be below that"
+            raise StudyError(few, where=f"in `{self.trace}`", hint="set fewer `warm_requests`, or name a longer trace")
         return found
 
     def endurance_bytes(self, drive_bytes: int | None) -> float | None:
@@ -235,7 +232,11 @@ class AiKvCache(AiLoad[AiKvCacheParameters]):
 
     def problem(self, workload: Spec, case: Mapping[str, Any], place: Target) -> str:
         """The converted trace is that of the case, in the cache directory; it is converted if it is missing."""
-        requests = AiKvCacheParameters.model_construct(**case).requests_of()
+        given = AiKvCacheParameters.model_construct(**case)
+        requests = given.requests_of()
+        if workload["trace"]["digest"] != requests.digest:
+            changed, where = "the trace is not the one that was planned", f"in `{given.trace or given.traffic}`"
+            raise StudyError(changed, where=where, hint="restore the trace, or run the study again")
         is_own = workload["trace"] == {"path": requests.path, "rows": requests.rows, "digest": requests.digest}
         return "" if is_own else "the trace of the spec is not the one of its case in the cache directory"
 

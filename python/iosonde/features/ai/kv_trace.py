@@ -22,7 +22,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from iosonde.base import text_files
 from iosonde.base.cache import cache_directory, temporary_file
-from iosonde.errors import StudyError
+from iosonde.errors import StudyError, os_errors
 
 VERSION = 1
 """Of the conversion and of the models; a change converts traces again."""
@@ -62,7 +62,7 @@ class _Line(BaseModel):
     """Milliseconds."""
     input_length: Annotated[int, Field(gt=0)]
     """Tokens of the prompt."""
-    hash_ids: Annotated[list[int], Field(min_length=1)]
+    hash_ids: list[int]
     """Its blocks; the last may be incomplete."""
 
 
@@ -76,42 +76,43 @@ def converted(path: str, block_tokens: int) -> Trace:
     try:
         with os.fdopen(text_files.open_regular(path), "rb") as file:
             found = os.fstat(file.fileno())
-            identity = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
-            return _converted(path, block_tokens, identity)
+            digest = _digest(path, (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns))
+        return _kept(digest, str(block_tokens), _checked(path, _lines(path), block_tokens))
     except OSError as error:
-        raise _invalid(path, f"it cannot be read or converted: {error.strerror or error}") from None
+        raise _invalid(path, f"cannot be read: {error.strerror or error}") from None
 
 
 @functools.lru_cache(maxsize=16)
-def _converted(path: str, block_tokens: int, _identity: tuple[int, ...]) -> Trace:
+def _digest(path: str, _identity: tuple[int, ...]) -> str:
     with os.fdopen(text_files.open_regular(path), "rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return _kept(digest, str(block_tokens), _checked(path, _lines(path), block_tokens))
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _kept(digest: str, variant: str, requests: Iterable[Request]) -> Trace:
     """The file for the engine (`KvCacheTrace` in `crates/protocol/src/ai.rs`), which is written unless it exists."""
     path = directory() / f"{digest[:32]}-{variant}-{VERSION}.requests"
-    if not path.exists():
-        listed = list(requests)
-        numbers: dict[int, int] = {}
-        blocks = [numbers.setdefault(each, len(numbers)) for _, ids in listed for each in ids]
-        times = [at_ns - listed[0][0] for at_ns, _ in listed]
-        words = [_MAGIC, len(numbers), len(listed), *times, *(len(ids) for _, ids in listed), *blocks]
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary_file() as file:
-            file.write(np.array(words, dtype=_WORD).tobytes())
-        Path(file.name).replace(path)
-    rows = int(np.fromfile(path, dtype=_WORD, count=_HEAD)[-1])
+    with os_errors(f"cannot keep the trace in `{path.parent}`", hint="name another directory with `XDG_CACHE_HOME`"):
+        if not path.exists():
+            listed = list(requests)
+            numbers: dict[int, int] = {}
+            blocks = [numbers.setdefault(each, len(numbers)) for _, ids in listed for each in ids]
+            times = [at_ns - listed[0][0] for at_ns, _ in listed]
+            words = [_MAGIC, len(numbers), len(listed), *times, *(len(ids) for _, ids in listed), *blocks]
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with temporary_file() as file:
+                np.array(words, dtype=_WORD).tofile(file)
+                os.fsync(file.fileno())  # Otherwise it may be empty after a power loss.
+            Path(file.name).replace(path)
+        rows = int(np.fromfile(path, dtype=_WORD, count=_HEAD)[-1])
     return Trace(path=str(path), rows=rows, digest=digest)
 
 
 def _invalid(path: str, what: str, line: int | None = None) -> StudyError:
     place = f", line {line}" if line else ""
     return StudyError(
-        f"the trace is invalid: {what}",
+        f"the trace {what}",
         where=f"in `{path}`{place}\n  by the parameter `trace`",
-        hint="each line is a JSON object with `timestamp` (ms), `input_length` (tokens) and `hash_ids` (blocks)",
+        hint="name JSON lines or a Parquet file with `timestamp` (ms), `input_length` (tokens) and `hash_ids` (blocks)",
     )
 
 
@@ -131,7 +132,7 @@ def _rows_of_parquet(path: str, opened: str) -> Iterator[dict[str, Any]]:
     try:
         yield from pl.read_parquet(opened, columns=list(_Line.model_fields), glob=False).iter_rows(named=True)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-        raise _invalid(path, f"the Parquet file cannot be read: {str(error)[:200]}") from None
+        raise _invalid(path, f"is no valid Parquet file: {str(error).splitlines()[0][:200]}") from None
 
 
 def _checked(path: str, lines: Iterable[bytes | dict[str, Any]], block_tokens: int) -> Iterator[Request]:
@@ -143,18 +144,19 @@ def _checked(path: str, lines: Iterable[bytes | dict[str, Any]], block_tokens: i
         except ValidationError as error:
             problem = error.errors()[0]
             where = f"`{problem['loc'][0]}`: " if problem["loc"] else ""
-            raise _invalid(path, f"{where}{problem['msg']}", number) from None
+            raise _invalid(path, f"is invalid: {where}{problem['msg']}", number) from None
         at_ms, blocks = found.timestamp, -(-found.input_length // block_tokens)
         first = at_ms if first is None else first
         if at_ms < before or at_ms - first > _LONGEST_MS:
-            raise _invalid(path, f"`timestamp` {at_ms:.10g} is before {before:.10g}, or a year after the first", number)
+            what = f"must have ascending times within a year; got {at_ms:.10g} ms after {before:.10g} ms"
+            raise _invalid(path, what, number)
         if len(found.hash_ids) != blocks:
-            what = f"{found.input_length} tokens are {blocks} blocks of {block_tokens}, not {len(found.hash_ids)}"
-            raise _invalid(path, f"{what}: set `block_tokens` as in the trace", number)
+            what = f"has {len(found.hash_ids)} `hash_ids` for {found.input_length} tokens"
+            raise _invalid(path, f"{what}: set `block_tokens`, which is {block_tokens}, as in the trace", number)
         before = at_ms
         yield round(at_ms * 1e6), found.hash_ids
     if first is None:
-        raise _invalid(path, "it has no requests")
+        raise _invalid(path, "has no requests")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -65,11 +65,7 @@ def accelerators_busy(run: Evidence) -> Result:
     return f"accelerators computed {percent(share)} of the time" if share >= COMPUTING else None
 
 
-@Rule(
-    title="Few steps for the batches that are read ahead",
-    hint="use a longer `duration`",
-    of=("own I/O",),
-)
+@Rule(title="Few steps for the batches that are read ahead", hint="use a longer `duration`", of=("own I/O",))
 def few_steps(run: Evidence) -> Result:
     accelerators, workload = _accelerators(run), run.facts.spec["workload"]
     if not accelerators or _computing(accelerators) >= COMPUTING:

@@ -185,7 +185,7 @@ def files_of(parameters: AiWeightsParameters) -> Sequence[WeightFile]:
     pattern = Path(parameters.files)
     paths = sorted({path.resolve() for path in pattern.parent.glob(pattern.name) if path.is_file()})
     if not paths:
-        raise _unusable(parameters.files, "no file has such a name")
+        raise _unusable(parameters.files, "no file matches")
     return [_existing(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in paths]
 
 
@@ -217,7 +217,7 @@ def _existing(path: str, size: int, _changed_ns: int) -> WeightFile:
         with os.fdopen(text_files.open_regular(Path(path)), "rb") as file:
             length = int.from_bytes(file.read(8), "little")
             if not 2 <= length <= min(_HEADER_MAX, size - 8):
-                raise _unusable(path, f"it has a header of {length} bytes")
+                raise _unusable(path, f"its first 8 bytes give a header of {length:,} bytes")
             header = json.loads(file.read(length))
         ranges = sorted(tensor["data_offsets"] for name, tensor in header.items() if name != "__metadata__")
         starts = tuple(8 + length + int(begin) for begin, end in ranges if end > begin)
@@ -225,7 +225,7 @@ def _existing(path: str, size: int, _changed_ns: int) -> WeightFile:
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise _unusable(path, getattr(error, "strerror", None) or f"its header cannot be read ({error})") from None
     if not starts or 8 + length + ends != size or starts[0] < 8 + length:
-        raise _unusable(path, "its tensors do not fill it")
+        raise _unusable(path, f"its header describes {len(starts)} tensors, {8 + length + ends:,} of {size:,} bytes")
     return WeightFile(path, size, starts)
 
 
@@ -233,7 +233,7 @@ def _unusable(path: str, reason: str) -> StudyError:
     return StudyError(
         f"cannot load `{path}`: {reason}",
         where="by the parameter `files`",
-        hint="name files in the format safetensors, such as `--set 'files=/models/llama/*.safetensors'`",
+        hint="name complete files in the format safetensors, such as `--set 'files=/models/llama/*.safetensors'`",
     )
 
 

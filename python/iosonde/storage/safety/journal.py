@@ -406,11 +406,13 @@ def clear(own: str, *, reused: Collection[Path] | None = None) -> None:
     Directories of files for a workload stay. For the session that continues where another was killed, give the paths
     that it reuses: the others are removed too, with the control groups of the killed process. What the user keeps
     stays. Databases on servers of the user are dropped once the user has named them (`foreign_database.create`).
+    Temporary files of killed processes are removed.
     `TargetError`, and nothing is undone, if another iosonde still uses any of it: a copy of its result set is resumed,
     for example.
     """
     failed: OSError | None = None
     of_own = check_unused(own)
+    _temporary_files()
     # The paths of control groups of the killed processes that created these do not have the name of the study.
     owners = {entry.owner for entry in of_own if not entry.in_use}
     groups = [entry for entry in entries() if entry.what == CONTROL_GROUP and entry.owner in owners]
@@ -583,20 +585,14 @@ def _all_entries() -> tuple[list[Entry], list[Cleaned]]:
 def _temporary_files() -> list[Cleaned]:
     """Remove what killed writers left of entries, for which nothing was created yet, and of files in the cache."""
     cleaned: list[Cleaned] = []
-
-    def remove(file: Path) -> None:
+    entries = _files(lambda name: name.startswith(TEMPORARY))
+    # A process that still runs may be writing this moment.
+    left = [file for file in entries if not Path("/proc", file.name.rpartition("-")[2]).exists()]
+    for file in (*abandoned(), *left):
         with suppress(OSError):
-            file.unlink()
-            cleaned.append(Cleaned(path=str(file), reason="removed"))
-
-    for file in abandoned():
-        remove(file)
-    for file in _files(lambda name: name.startswith(TEMPORARY)):
-        # A process that still runs may be writing this moment.
-        if not Path("/proc", file.name.rpartition("-")[2]).exists():
-            with suppress(OSError):
-                if file.lstat().st_uid == os.geteuid():
-                    remove(file)
+            if file.lstat().st_uid == os.geteuid():
+                file.unlink()
+                cleaned.append(Cleaned(path=str(file), reason="removed"))
     return cleaned
 
 
