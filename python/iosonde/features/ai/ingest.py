@@ -136,7 +136,8 @@ class AiIngestParameters(WithRules):
         is_interleaved = self.loader == "interleaved"
         what, items = ("files", self.files) if is_interleaved else ("samples", self.files * self.samples_per_file)
         needed = self.accelerators * (self.read_threads if is_interleaved else 1)
-        few = f"{self.accelerators} accelerators need {needed:,} {what}, got {items:,}; use a larger `scale`"
+        need = "1 accelerator needs" if self.accelerators == 1 else f"{self.accelerators} accelerators need"
+        few = f"{need} {needed:,} {what}, got {items:,}; use a larger `scale`"
         short = f"`duration` must be at least {STEPS_LEAST} steps of {format_duration(self.compute_time)}"
         return [
             request_rule(self.request_size),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
@@ -231,14 +232,16 @@ class AiKvCache(AiLoad[AiKvCacheParameters]):
         return [{**stream, **more, "name": name} for name, stream in streams.items()]
 
     def problem(self, workload: Spec, case: Mapping[str, Any], place: Target) -> str:
-        """The converted trace is that of the case, in the cache directory; it is converted if it is missing."""
-        given = AiKvCacheParameters.model_construct(**case)
-        requests = given.requests_of()
-        if workload["trace"]["digest"] != requests.digest:
-            changed, where = "the trace is not the one that was planned", f"in `{given.trace or given.traffic}`"
-            raise StudyError(changed, where=where, hint="restore the trace, or run the study again")
-        is_own = workload["trace"] == {"path": requests.path, "rows": requests.rows, "digest": requests.digest}
-        return "" if is_own else "the trace of the spec is not the one of its case in the cache directory"
+        """Converted traces are in the cache directory; one that is missing there is converted again."""
+        converted = Path(workload["trace"]["path"])
+        if converted.parent != kv_trace.directory():
+            return "the spec names a trace outside of the cache directory"
+        if not converted.exists():
+            given = AiKvCacheParameters.model_construct(**case)
+            if given.requests_of().path != str(converted):
+                changed, where = "the trace is not the one that was planned", f"in `{given.trace or given.traffic}`"
+                raise StudyError(changed, where=where, hint="restore the trace, or run the study again")
+        return ""
 
     def result_of_hosts(self, added: JsonObject, results: Sequence[tuple[Mapping[str, Any], int]]) -> JsonObject:
         """Each host follows the whole trace, in the same time."""
