@@ -16,8 +16,10 @@ from iosonde.features.ai.facts import AiFacts
 from iosonde.features.ai.training import MODELS
 from iosonde.features.many_hosts import host_plan
 from iosonde.features.many_hosts.record import Hosts
+from iosonde.features.many_hosts.report import tables
 from iosonde.plan import Plan
 from iosonde.planning import expand, parse
+from iosonde.report.content import collect
 from iosonde.results import ResultSet
 from iosonde.results.schema import Record
 from iosonde.storage import open_target
@@ -230,3 +232,10 @@ def test_a_checkpoint_of_hosts_ends_with_the_last_of_them(finished: ResultSet) -
             assert len(found["rank_complete_ns"]) == 6
             assert found["complete_ns"] >= max(step["complete_ns"] for step in own)
             assert found["complete_ns"] <= found["begin_spread_ns"] + max(step["complete_ns"] for step in own)
+
+
+@pytest.mark.system
+def test_the_tables_of_hosts_count_operations(finished: ResultSet) -> None:
+    [chapter] = collect([finished]).chapters
+    heads = [table.heads for table in tables(chapter.material)]
+    assert [head[2] for head in heads] == ["Operations/s", "Lowest operations/s"]

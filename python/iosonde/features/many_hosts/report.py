@@ -9,6 +9,7 @@ from iosonde.features.many_hosts.record import Hosts, HostShare, jain_index
 from iosonde.metrics.verdict.verdict import of_repeats
 from iosonde.report.material import Material, Source
 from iosonde.report.table import LIMITED_BY, VERDICT, Cell, Table
+from iosonde.study.workload import described
 from iosonde.units import format_bandwidth, format_count, format_latency
 
 _OF_HOSTS = "Medians of the repeats. Share: of the operations of all hosts. CPU: of one core, of the engine's process."
@@ -33,10 +34,12 @@ def _tables(source: Source, of: str) -> Iterator[Table]:
     cases = {case_id: parts for case_id, parts in cases.items() if parts}
     if not cases:
         return
+    is_block = all(described(spec["workload"]).io == "blocks" for spec in source.specs_by_case.values())
+    rate = "IOPS" if is_block else "operations/s"
     yield Table(
         title=f"Hosts{of}",
         caption=_OF_HOSTS,
-        heads=["Case", "Host", "IOPS", "Bandwidth", "p99 latency", "CPU", "Share", VERDICT],
+        heads=["Case", "Host", rate[0].upper() + rate[1:], "Bandwidth", "p99 latency", "CPU", "Share", VERDICT],
         labels=2,
         rows=[row for case_id, parts in cases.items() for row in _host_rows(case_id, parts)],
         keys=[f"{source.label}\n{case_id}" for case_id, parts in cases.items() for _ in _names(parts)],
@@ -44,7 +47,7 @@ def _tables(source: Source, of: str) -> Iterator[Table]:
     yield Table(
         title=f"Fairness between hosts{of}",
         caption=_OF_FAIRNESS,
-        heads=["Case", "Hosts", "Lowest IOPS", "Highest IOPS", "Jain's index", "Start skew"],
+        heads=["Case", "Hosts", f"Lowest {rate}", f"Highest {rate}", "Jain's index", "Start skew"],
         labels=1,
         rows=[_fairness_row(case_id, parts) for case_id, parts in cases.items()],
         keys=[f"{source.label}\n{case_id}" for case_id in cases],
