@@ -22,10 +22,11 @@ pytestmark = pytest.mark.usefixtures("host_devices")
 @pytest.mark.parametrize(
     ("limits", "settings", "least_seconds"),
     [
-        # 16 MB at 5 MB/s; a burst is what the limit allows in 0.1 s.
-        (Limits(bandwidth=5_000_000), {"scale": "1e-3"}, 16.06 / 5 - 0.2),
-        # 1.6 MB are 392 pages at 100 a second, read one at a time.
-        (Limits(iops=100), {"scale": "1e-4"}, 392 / 100 - 0.2),
+        # 16.06 MB at 5 MB/s. A burst is what the limit allows in 0.1 s, and the last request, of up to 1,280 KiB, does not
+        # wait for its own bytes.
+        (Limits(bandwidth=5_000_000), {"scale": "1e-3"}, (16.06 - 0.5 - 1.31) / 5),
+        # 1.6 MB are 392 pages at 100 a second, read one at a time; the burst is ten of them.
+        (Limits(iops=100), {"scale": "1e-4"}, (392 - 10 - 1) / 100),
     ],
     ids=["bandwidth", "iops"],
 )
