@@ -307,7 +307,8 @@ def test_a_replay_whose_threads_are_never_idle_is_limited_by_a_cpu_that_it_uses_
 ) -> None:
     """Such as a KV cache, with eight threads on one CPU. Threads that are idle half of the time would not be faster with another."""
     eight = having(process={"user_ns": 4 * SECOND, "system_ns": 6 * SECOND}, evidence={"job_cpus": ["0"] * 8})
-    waiting = having(latency(occupied_s), pacing={"cpu_wait_ns": 8 * SECOND}, usage={"user_ns": SECOND, "system_ns": 0})
+    used = {"user_ns": SECOND, "system_ns": 0, "voluntary_switches": 100}
+    waiting = having(latency(occupied_s), pacing={"cpu_wait_ns": 8 * SECOND}, usage=used)
     replay = having(stream={"arrival": {"kind": "trace", "speed": 1.0}})
     assert judge(changed(eight, waiting, replay)).kind == kind
 
@@ -357,9 +358,12 @@ def test_the_busiest_core_is_everybodys_and_the_job_that_waits_most_counts() -> 
     assert Evidence(changed(having(evidence={"cores": cores}))).busiest_core_share == pytest.approx(0.9)
 
 
+NO_SWITCHES = {"voluntary_switches": 0, "involuntary_switches": 0}
+
+
 def test_an_open_loop_waits_for_a_cpu_in_a_share_of_its_operations_and_not_of_its_idle_time() -> None:
     """Operations took half a second of ten, and the job waited as long for a CPU. A closed loop always has something to do."""
-    facts = changed(having(latency(0.5), pacing={"cpu_wait_ns": SECOND // 2}))
+    facts = changed(having(latency(0.5), pacing={"cpu_wait_ns": SECOND // 2}, usage=NO_SWITCHES))
     assert Evidence(facts).busy_cpu_wait_share == pytest.approx(0.05)
     stream(facts)["arrival"] = {"kind": "poisson", "rate": 100.0}
     evidence = Evidence(facts)
@@ -368,6 +372,10 @@ def test_an_open_loop_waits_for_a_cpu_in_a_share_of_its_operations_and_not_of_it
     assert "50 % of the time, without its idle time" in warned
     busy = replace(facts, totals=sound().totals)
     assert Evidence(busy).busy_cpu_wait_share == pytest.approx(0.05)
+    facts.result["jobs"][0]["usage"]["voluntary_switches"] = 4000
+    assert Evidence(facts).busy_cpu_wait_share == pytest.approx(0.1), "less 100 us for each wake-up"
+    facts.result["jobs"][0]["usage"]["voluntary_switches"] = 10_000
+    assert codes(facts) == []
 
 
 def test_a_job_that_had_nothing_to_do_does_not_wait_for_a_cpu() -> None:

@@ -23,6 +23,8 @@ COPYING_FILE_SYSTEMS = ("btrfs", "zfs", "bcachefs", "nilfs2")
 """File systems that write elsewhere than they read."""
 FS_INPUT_BYTES = 512
 
+WAKING_NS = 100_000
+"""Longest time from the end of a thread's sleep until it has a CPU that other threads are not the cause of."""
 SATURATED = 0.95
 """CPU time used, as a share, at which a core is saturated."""
 APART = 0.1
@@ -212,12 +214,15 @@ class Evidence:
     @share
     def cpu_wait_share(self) -> float | None:
         """Largest share of time that a job's thread was ready to run and had no CPU."""
-        return self._most_cpu_wait(lambda job, _: float(job["usage"]["wall_ns"]))
+        return self._most_cpu_wait(lambda job, wait_ns: _ratio(wait_ns, job["usage"]["wall_ns"]))
 
     @share
     def busy_cpu_wait_share(self) -> float | None:
-        """The same of the time in which a job had operations or waited for a CPU: in a closed loop, all of it."""
-        return self._most_cpu_wait(self._occupied_ns)
+        """The same of the time in which a job had operations or waited for a CPU: in a closed loop, all of it.
+
+        In an open loop a wait of up to 100 us at each wake-up does not count.
+        """
+        return self._most_cpu_wait(self._busy_cpu_wait)
 
     @cached_property
     def involuntary_switches_per_second(self) -> float | None:
@@ -637,11 +642,17 @@ class Evidence:
     def _is_closed(self, stream: str) -> bool:
         return bool(self.streams[stream]["arrival"]["kind"] == "closed")
 
-    def _most_cpu_wait(self, whole_ns: Callable[[Json, int], float]) -> float | None:
+    def _most_cpu_wait(self, share: Callable[[Json, int], float | None]) -> float | None:
         lasting = [job for job in self.jobs if job["usage"]["wall_ns"] >= SOME * self.wall_ns]
         waits = [(job, accounting.busiest_thread_wait_ns(job)) for job in lasting]
-        shares = [_ratio(wait_ns, whole_ns(job, wait_ns)) for job, wait_ns in waits if wait_ns is not None]
+        shares = [share(job, wait_ns) for job, wait_ns in waits if wait_ns is not None]
         return max((each for each in shares if each is not None), default=None)
+
+    def _busy_cpu_wait(self, job: Json, wait_ns: int) -> float | None:
+        usage, waking_ns = job["usage"], 0
+        if not self._is_closed(job["stream"]):  # Threads also wake up to find that there is nothing to do.
+            waking_ns = WAKING_NS * (usage.get("voluntary_switches", 0) + usage.get("involuntary_switches", 0))
+        return _ratio(max(0, wait_ns - waking_ns), self._occupied_ns(job, wait_ns))
 
     def _occupied_ns(self, job: Json, wait_ns: int) -> float:
         wall_ns, stream = float(job["usage"]["wall_ns"]), job["stream"]
