@@ -130,6 +130,10 @@ RESTING = having(stream={"active": {"begin_ns": 5 * SECOND, "end_ns": None}})
 SATURATED = having(usage={"user_ns": 4 * SECOND, "system_ns": 56 * SECOND // 10})
 HOLES = having(extents={"missing_bytes": 40 * GIB})
 CROWDED = having(pacing={"cpu_wait_ns": 2 * SECOND})
+ON_TWO_CPUS = having(
+    evidence={"job_cpus": ["0,1"]},
+    pacing={"threads": {"count": 10, "busiest_cpu_ns": SECOND, "busiest_cpu_wait_ns": 2 * SECOND}},
+)
 WITHOUT_SCHEDSTAT = having(pacing={"cpu_wait_ns": None})
 STOLEN = having(machine={"steal_ns": 4 * SECOND, "idle_ns": 73 * SECOND})
 SHARED_DISK = having(moved={"read_bytes": READ + READ // 10})
@@ -188,6 +192,8 @@ OPEN = having(
         ("engine_stalled", (stalled(3),), "undetermined"),
         ("device_stalled", (stalled_device,), "device-limited"),
         ("cpu_contention", (CROWDED,), "undetermined"),
+        ("jobs_share_cpus", (ON_TWO_CPUS,), "harness-limited"),
+        ("cpu_contention", (ON_TWO_CPUS, having(machine={"user_ns": 4 * SECOND})), "undetermined"),
         ("steal_time", (STOLEN,), "undetermined"),
         ("foreign_interrupts", (FOREIGN_INTERRUPTS,), "undetermined"),
         ("other_io", (SHARED_DISK,), "undetermined"),

@@ -22,7 +22,7 @@ CACHED = 0.01
 QUERY_RATE = "queries_per_sec"
 _LIMITS = {
     "device-limited": "the device is the limit",
-    "harness-limited": "CPU time is the limit",
+    "harness-limited": "the client is the limit",
     "cache-served": "served from the page cache",
 }
 

@@ -224,6 +224,17 @@ class Evidence:
         """
         return self._most_cpu_wait(self._busy_cpu_wait)
 
+    @property
+    def waits_for_own_threads(self) -> bool:
+        """True if there are more job threads than CPUs for them, of which all else on the machine took less than 10 %.
+
+        At worst, all else ran on these CPUs only.
+        """
+        cpus, threads = accounting.allowed_cpus(self.observed), sum(map(accounting.thread_count, self.jobs))
+        if not 0 < cpus < threads or self.other_cpu_share is None:
+            return False
+        return (self.other_cpu_share + (self.steal_share or 0.0)) * int(self.machine["cpus"]) < 0.1 * cpus
+
     @cached_property
     def involuntary_switches_per_second(self) -> float | None:
         """Preemptions per second of the job with most."""

@@ -321,7 +321,7 @@ def device_stalled(run: Evidence) -> Result:
     Of all requests that is the share L / measurement, spread evenly. p99 of the open loop follows from that share.
     """
     length = run.device_stall_ns
-    if length is None or engine_stalled.find(run) or cpu_contention.find(run):  # It may be the job that waited.
+    if length is None or engine_stalled.find(run) or _waiting_for_cpu(run):  # It may be the job that waited.
         return None
     p99 = length * max(0.0, 1 - 0.01 / min(1.0, length / run.wall_ns))
     waiting = f"had p99 {format_latency(p99)} or more" if p99 else "queued requests in that time"
@@ -335,6 +335,22 @@ def device_stalled(run: Evidence) -> Result:
     is_outweighed=True,
 )
 def cpu_contention(run: Evidence) -> Result:
+    return None if run.waits_for_own_threads else _waiting_for_cpu(run)
+
+
+@Rule(
+    title="Job threads waited for one another's CPU",
+    hint="use fewer `jobs` with deeper queues, or more CPUs",
+    points_to="harness-limited",
+    bias="slower",
+    is_outweighed=True,
+)
+def jobs_share_cpus(run: Evidence) -> Result:
+    found = _waiting_for_cpu(run) if run.waits_for_own_threads else None
+    return f"{found}; other programs used nearly none" if found else None
+
+
+def _waiting_for_cpu(run: Evidence) -> str | None:
     wait, switches = run.busy_cpu_wait_share, run.involuntary_switches_per_second or 0.0
     if wait is None and switches >= 1000:
         return f"a job was preempted {switches:,.0f} times a second"
