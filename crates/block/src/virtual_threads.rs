@@ -213,12 +213,7 @@ impl Timeline {
     }
 
     /// Hands over to the next thread while this one does something else, and waits until it is its turn again.
-    fn pause<'s>(
-        &'s self,
-        number: usize,
-        doing: Doing,
-        mut state: MutexGuard<'s, State>,
-    ) -> MutexGuard<'s, State> {
+    fn pause<'s>(&'s self, number: usize, doing: Doing, mut state: MutexGuard<'s, State>) -> MutexGuard<'s, State> {
         state.doing[number] = doing;
         self.turns[state.hand_over()].notify_one();
         self.await_turn(number, state)
