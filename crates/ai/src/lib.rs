@@ -5,7 +5,7 @@
 //! a virtual clock. `files`
 //! has the files of a load.
 
-/// What the workloads of this crate share: where their files are, besides the ones that `$files` returns.
+/// Methods of each workload of this crate. Its paths are those of its target, and of the files that `$files` returns.
 macro_rules! placed {
     ($files:expr) => {
         fn paths(&self) -> Vec<PathBuf> {

@@ -111,7 +111,7 @@ class Fastest(Finding, kind="fastest", topic="comparison"):
     lead: statistics.Estimate | None
     """Ratio of the largest to the second; None with a single level."""
     bounds: Bounds = ()
-    """What this is if the device may be better with one of them."""
+    """Bounds that it is if the device may be better with one of them."""
     may_be_higher: tuple[str, ...] = ()
     """Other levels with which the device may be better than measured."""
     tied: int

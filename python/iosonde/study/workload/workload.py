@@ -283,7 +283,7 @@ class Workload(Generic[P]):
         return ""
 
     def refusal_on_hosts(self, workload: Spec, *, shares_files: bool) -> str:
-        """What several hosts cannot do of a load (`--hosts`), as an object of a sentence; empty if they can do all."""
+        """Part of a load that hosts (`--hosts`) cannot do, as an object of a sentence; empty if they can do all."""
         return self.title
 
     def of_host(self, workload: Spec, case: Mapping[str, Any], number: int) -> Spec:
